@@ -1,0 +1,51 @@
+# make demo | test | check | slow | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST ?= $(BIN)/python -m pytest
+
+.PHONY: demo test slow check format docs clean
+
+demo: $(VENV)/.installed
+	$(BIN)/zerosum run
+
+test: $(VENV)/.installed-test
+	$(PYTEST)
+
+slow: $(VENV)/.installed-test
+	$(PYTEST) -m "slow or statistical or network"
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python .ci/check_docs.py
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m zerosum.simulations.keys_page > docs/configuration.md
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "zerosum needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+# The exact versions that were tested: constraints.txt. An install is redone when either changes.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[test]"
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[dev]"
+	touch $@

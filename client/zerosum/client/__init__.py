@@ -1,0 +1,1 @@
+"""What runs where the data is: local training, clipping, noise, masking."""

@@ -1,0 +1,112 @@
+"""One view of the data sets that a Task may return: a length, and batches by index."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset, default_collate
+
+from zerosum.client.task import TaskError
+
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
+
+class Examples(Protocol):
+    """Inputs and targets that can be taken by index."""
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        ...
+
+    def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        """Return the batch (inputs, targets) at int64 indices of shape (n,)."""
+        ...
+
+    def all(self) -> tuple[Any, torch.Tensor]:
+        """Return every example, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class TensorExamples:
+    """Two tensors with one row an example."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        """Return rows by index."""
+        return self.inputs[indices], self.targets[indices]
+
+    def all(self) -> tuple[Any, torch.Tensor]:
+        """Return all rows, without a copy."""
+        return self.inputs, self.targets
+
+
+@dataclass(frozen=True)
+class DatasetExamples:
+    """A map-style torch Dataset of pairs (input, target), collated as a DataLoader would."""
+
+    dataset: Any
+    dtype: torch.dtype
+    device: torch.device
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        """Return items by index, collated."""
+        inputs, targets = default_collate([self.dataset[i] for i in indices.tolist()])
+        return _move(inputs, self.dtype, self.device), _move(targets, self.dtype, self.device)
+
+    def all(self) -> tuple[Any, torch.Tensor]:
+        """Return every item, collated."""
+        return self.take(torch.arange(len(self)))
+
+
+def as_examples(dataset: "Dataset", dtype: torch.dtype, device: torch.device) -> Examples:
+    """Wrap a data set; floating-point tensors are cast to ``dtype``, integers kept.
+
+    Raises
+    ------
+    TaskError
+        If it is neither a pair of tensors or arrays of one length nor a map-style Dataset.
+    """
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+        dataset = (dataset.tensors[0], dataset.tensors[1])
+    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+        inputs, targets = (_tensor(part) for part in dataset)
+        if len(inputs) != len(targets):
+            raise TaskError(
+                f"data: {len(inputs)} inputs and {len(targets)} targets; give one target an input"
+            )
+        return TensorExamples(_move(inputs, dtype, device), _move(targets, dtype, device))
+    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+        return DatasetExamples(dataset, dtype, device)
+    raise TaskError(
+        f"data: {type(dataset).__name__} is neither a pair (inputs, targets) of tensors nor a "
+        "torch Dataset with __len__ and __getitem__"
+    )
+
+
+def _tensor(part: Any) -> torch.Tensor:
+    if isinstance(part, torch.Tensor):
+        return part
+    if isinstance(part, np.ndarray):
+        return torch.tensor(part)
+    raise TaskError(f"data: {type(part).__name__} is neither a tensor nor a numpy array")
+
+
+def _move(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    if isinstance(part, torch.Tensor):
+        return part.to(device, dtype if part.is_floating_point() else part.dtype)
+    if isinstance(part, dict):
+        return {key: _move(value, dtype, device) for key, value in part.items()}
+    if isinstance(part, tuple | list):
+        return [_move(value, dtype, device) for value in part]
+    return part

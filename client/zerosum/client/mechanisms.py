@@ -1,0 +1,197 @@
+"""Noise mechanisms: one frozen object that adds the noise, describes it, and measures it.
+
+No other place computes a noise scale. All numbers are in integer units, those of the encoding.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.client.samplers import TAU, binned_gaussian_sampler, skellam_sampler
+from zerosum.secagg.randomness import Keystream
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+else:
+    DpEvent = Any
+
+
+class Mechanism(Protocol):
+    """What the client applies, the ledger charges and the report prints."""
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one noise integer as drawn from one as claimed."""
+        ...
+
+    def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
+        """Return the vector plus one contribution's noise, shape and dtype unchanged."""
+        ...
+
+    def event(self, shares: float) -> DpEvent:
+        """Return the receipt of a sum that is guaranteed to hold so many shares of noise."""
+        ...
+
+    def std(self, shares: float) -> float:
+        """Return the standard deviation, in a coordinate, of so many shares of noise."""
+        ...
+
+
+@dataclass(frozen=True)
+class DistributedSkellam:
+    """A client's share of Skellam noise; shares add up to Skellam noise.
+
+    Formal guarantees: a sum of integer vectors in which one client's part changes by at most
+    ``l2_sensitivity`` and ``l1_sensitivity``, with shares of total variance mu in each coordinate,
+    has the Renyi divergence of Agarwal, Kairouz, Liu, "The Skellam mechanism for differentially
+    private federated learning" (2021), Theorem 3.5.
+
+    Attributes
+    ----------
+    l2_sensitivity, l1_sensitivity : float
+        Delta2 and Delta1 of one client's vector.
+    share_variance : float
+        Variance of one client's noise in a coordinate.
+    """
+
+    l2_sensitivity: float
+    l1_sensitivity: float
+    share_variance: float
+
+    def __post_init__(self) -> None:
+        _check_positive(
+            l2_sensitivity=self.l2_sensitivity,
+            l1_sensitivity=self.l1_sensitivity,
+            share_variance=self.share_variance,
+        )
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one drawn integer from Skellam."""
+        return TAU
+
+    def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
+        """Return the vector plus one share."""
+        return vector + self.noise(1, vector.size, rng).reshape(vector.shape)
+
+    def noise(self, shares: float, count: int, rng: Keystream) -> NDArray[np.int64]:
+        """Return the sum of so many shares (any positive real), drawn at once."""
+        return skellam_sampler(self.share_variance * shares).sample(count, rng)
+
+    def event(self, shares: float) -> DpEvent:
+        """Return the receipt of a sum with ``shares`` shares (any positive real) of noise."""
+        from zerosum.client.events import SkellamDpEvent
+
+        return SkellamDpEvent(
+            l2_sensitivity=self.l2_sensitivity,
+            l1_sensitivity=self.l1_sensitivity,
+            variance=self.share_variance * shares,
+        )
+
+    def std(self, shares: float) -> float:
+        """Return the standard deviation of ``shares`` shares."""
+        return math.sqrt(self.share_variance * shares)
+
+
+@dataclass(frozen=True)
+class BinnedGaussian:
+    """Full-strength Gaussian noise, rounded to integers, on every contribution.
+
+    Formal guarantees: for an integer vector x, x + round(N) = round(x + N), a function of the
+    Gaussian mechanism's output; so every guarantee of that mechanism holds, exactly. It is not
+    closed under sums: whatever the number of contributions added, one is all that is claimed.
+
+    Attributes
+    ----------
+    sigma : float
+        Standard deviation of the Gaussian, before rounding.
+    l2_sensitivity : float
+        Delta2 of one client's vector against zero; replacing one vector by another changes it by
+        twice this.
+    """
+
+    sigma: float
+    l2_sensitivity: float
+
+    def __post_init__(self) -> None:
+        _check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one drawn integer from the rounded Gaussian."""
+        return TAU
+
+    def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
+        """Return the vector plus noise."""
+        noise = binned_gaussian_sampler(self.sigma).sample(vector.size, rng)
+        return vector + noise.reshape(vector.shape)
+
+    def event(self, shares: float) -> DpEvent:
+        """Return the Gaussian receipt of one contribution, its noise in units of Delta2.
+
+        Under replace adjacency the ledger doubles the sensitivity. More than one share is charged
+        as one: further noise is post-processing.
+        """
+        from dp_accounting import GaussianDpEvent
+
+        if shares < 1:
+            raise ValueError("rounded Gaussian noise cannot be divided into shares")
+        return GaussianDpEvent(self.sigma / self.l2_sensitivity)
+
+    def std(self, shares: float) -> float:
+        """Return the standard deviation of ``shares`` contributions' noise, rounding aside."""
+        return self.sigma * math.sqrt(shares)
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Return delta of the Gaussian mechanism at sensitivity / sigma = mu.
+
+    Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu): Balle and Wang, "Improving the Gaussian
+    mechanism for differential privacy" (2018), Theorem 8.
+    """
+    from scipy.special import log_ndtr
+
+    first = float(log_ndtr(mu / 2 - epsilon / mu))
+    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    if second >= first:
+        return 0.0
+    return -math.exp(first) * math.expm1(second - first)
+
+
+def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return the smallest sigma that gives (epsilon, delta), to a relative 1e-9, from above.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee.
+    sensitivity : float
+        L2 sensitivity under the adjacency that is meant: 2 Delta2 for replace.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not positive, or ``delta`` is not below 1.
+    """
+    _check_positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+    if delta >= 1:
+        raise ValueError("delta must be below 1")
+    low, high = 1e-9, 1.0
+    while gaussian_delta(epsilon, 1 / high) > delta:
+        high *= 2
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        if gaussian_delta(epsilon, 1 / middle) > delta:
+            low = middle
+        else:
+            high = middle
+    return high * sensitivity
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, not {value}")

@@ -1,0 +1,99 @@
+"""What a cohort is asked: one question, one hash.
+
+The hash enters every mask (see ``zerosum.secagg.session``), so a client that was asked
+something else than its fellows masks with nobody.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from zerosum.client.spec import (
+    DataSpec,
+    EncodingSpec,
+    ModelSpec,
+    PrivacySpec,
+    Spec,
+    TrainSpec,
+)
+from zerosum.secagg.session import request_digest
+
+FEDERATED_METRICS = ("loss", "correct", "count")
+"""Coordinates of the vector that answers a request of kind ``evaluate``."""
+
+
+class Question(Spec):
+    """Everything in a request but the model."""
+
+    kind: Literal["train", "evaluate"]
+    round: int
+    seed: int
+    population: int
+    task: str
+    data: DataSpec
+    model: ModelSpec
+    training: TrainSpec
+    privacy: PrivacySpec
+    encoding: EncodingSpec
+    noise_draw: Literal["per_client", "summed"]
+    max_loss: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """A question about a model.
+
+    Parameters
+    ----------
+    question : Question
+        What to do with the model, and how to protect the answer.
+    model : numpy.ndarray
+        float32, shape (d,): the flat global model.
+    """
+
+    question: Question
+    model: np.ndarray
+
+    @property
+    def dimension(self) -> int:
+        """Length of the answer, before padding."""
+        question = self.question
+        if question.kind == "evaluate":
+            return len(FEDERATED_METRICS)
+        return len(self.model) + (question.training.weighting == "examples")
+
+    @cached_property
+    def header(self) -> bytes:
+        """Canonical bytes of the question."""
+        return self.question.canonical()
+
+    @cached_property
+    def model_bytes(self) -> bytes:
+        """The model as little-endian float32."""
+        return self.model.astype("<f4", copy=False).tobytes()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the question and the model."""
+        return request_digest(self.header, self.model_bytes)
+
+    @classmethod
+    def from_bytes(cls, header: bytes, model: bytes) -> "Request":
+        """Read what :attr:`header` and :attr:`model_bytes` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the header is not a question or the model not whole float32 words.
+        """
+        try:
+            question = Question.model_validate_json(header)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(f"unreadable request: {first['loc']}: {first['msg']}") from None
+        if len(model) % 4:
+            raise ValueError(f"a float32 model cannot have {len(model)} bytes")
+        return cls(question, np.frombuffer(model, dtype="<f4"))

@@ -1,0 +1,212 @@
+"""One client's side of a round: a function a stage, from message to reply.
+
+The functions are the same in deployment and simulation; what differs (where a party is kept
+between messages, whose entropy, which data) is an :class:`Environment`. A refusal is an
+exception; the caller turns it into a reply that says no more than that it was refused.
+"""
+
+import logging
+from typing import Protocol
+
+import numpy as np
+from flwr.app import Context, RecordDict
+
+from zerosum.client import wire
+from zerosum.client.contribution import Protection, min_survivors
+from zerosum.client.entropy import Entropy
+from zerosum.client.request import Request
+from zerosum.client.spec import ClientPolicy
+from zerosum.client.store import DecisionStore
+from zerosum.client.task import ClientInfo, Task
+from zerosum.secagg import Client, Session
+from zerosum.secagg.randomness import derive_seed
+
+log = logging.getLogger("zerosum.client")
+
+
+class Declined(Exception):
+    """This client does not take part; the message says why, in its own log."""
+
+
+class Environment(Protocol):
+    """What a client stands in: its state, policy, entropy and data."""
+
+    entropy: Entropy
+    policy: ClientPolicy
+
+    def index(self, context: Context) -> int:
+        """Return this client's index in the roster."""
+        ...
+
+    def store(self, context: Context) -> DecisionStore:
+        """Return the durable record of this client's decisions."""
+        ...
+
+    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
+        """Make the party of a new session."""
+        ...
+
+    def party(self, context: Context) -> Client:
+        """Return the party kept by :meth:`keep`; raise Declined where there is none."""
+        ...
+
+    def keep(self, context: Context, party: Client | None) -> None:
+        """Keep a party until the next message, or forget the one that was kept."""
+        ...
+
+    def request(self, content: RecordDict) -> Request:
+        """Read the request that a contribute message carries."""
+        ...
+
+    def task(self, request: Request, context: Context) -> Task:
+        """Return the task that the request names."""
+        ...
+
+    def client_info(self, request: Request, context: Context) -> ClientInfo:
+        """Return what the task is told about this client."""
+        ...
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Return the float answer to a request, before protection: shape (request.dimension,)."""
+        ...
+
+
+def advertise(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Open a session: check it against the policy and send this client's public keys."""
+    session = Session.from_bytes(wire.bytes_field(content, "session"))
+    protocol = wire.str_field(content, "protocol")
+    _check_session(session, protocol, environment.policy)
+    store = environment.store(context)
+    _check_budget(store, environment.policy)
+    store.raise_high_water(session.run_id, session.round, session.attempt)
+    party = environment.open_party(context, session, protocol)
+    step = party.advertise()
+    store.append(session.digest, step.persist)
+    environment.keep(context, party)
+    return wire.pack({"message": step.send.to_bytes()})
+
+
+def share(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Seal shares of this client's secrets for its neighbours."""
+    party = environment.party(context)
+    step = party.share(wire.bytes_field(content, "message"))
+    environment.store(context).append(party.session.digest, step.persist)
+    environment.keep(context, party)
+    return wire.pack({"message": step.send.to_bytes()})
+
+
+def contribute(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Answer the request: train or evaluate, clip, noise, encode, mask."""
+    party = environment.party(context)
+    store = environment.store(context)
+    _check_budget(store, environment.policy)
+    request = environment.request(content)
+    message = wire.bytes_field(content, "message")
+    if party.admit(message) != request.digest:
+        raise Declined("the request is not the one that the session's masks are bound to")
+    _check_request(request, environment.policy)
+    protection = protection_for(request, party.session)
+    vector = _protected(environment, request, protection, party.session, context)
+    step = party.contribute(message, vector)
+    store.count_contribution()
+    store.append(party.session.digest, step.persist)
+    environment.keep(context, party)
+    return wire.pack({"message": step.send.to_bytes()})
+
+
+def unmask(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Release one share for each neighbour, and end the session."""
+    party = environment.party(context)
+    step = party.unmask(wire.bytes_field(content, "message"))
+    environment.store(context).append(party.session.digest, step.persist)
+    environment.keep(context, None)
+    return wire.pack({"message": step.send.to_bytes()})
+
+
+def protection_for(request: Request, session: Session) -> Protection:
+    """Build the protection that the request asks for and the session was opened for.
+
+    Raises
+    ------
+    Declined
+        If the two disagree: noise agreed before the first stage cannot be lowered later.
+    """
+    question = request.question
+    protection = Protection.build(
+        question.privacy,
+        question.encoding,
+        cohort=len(session.cohort),
+        dimension=request.dimension,
+        rotation_seed=derive_seed(question.seed, "rotation", session.round, session.attempt),
+    )
+    if protection.bounds != session.bounds:
+        raise Declined("the request's privacy or encoding is not the session's")
+    if (protection.ring_bits, protection.length) != (session.ring_bits, session.vector_length):
+        raise Declined("the session's ring or length does not fit the request")
+    needed = min_survivors(question.privacy.honest_fraction, len(session.cohort), 0)
+    if question.privacy.private and session.min_survivors < needed:
+        raise Declined(
+            f"the session opens with {session.min_survivors} survivors, but only {needed} carry "
+            "the noise that is claimed"
+        )
+    return protection
+
+
+def _check_session(session: Session, protocol: str, policy: ClientPolicy) -> None:
+    if protocol not in policy.protocols:
+        raise Declined(f"protocol {protocol!r} is not among this client's {policy.protocols}")
+    if len(session.cohort) < policy.min_cohort:
+        raise Declined(f"cohort of {len(session.cohort)} is below the policy's {policy.min_cohort}")
+    if session.vector_length > policy.max_vector_length:
+        raise Declined(
+            f"vector of {session.vector_length} exceeds the policy's {policy.max_vector_length}"
+        )
+
+
+def _check_budget(store: DecisionStore, policy: ClientPolicy) -> None:
+    budget = policy.max_contributions
+    if budget is not None and store.contributions >= budget:
+        raise Declined(f"the budget of {budget} contributions is spent")
+
+
+def _check_request(request: Request, policy: ClientPolicy) -> None:
+    question, privacy = request.question, request.question.privacy
+    if privacy.model not in policy.models:
+        raise Declined(
+            f"privacy model {privacy.model!r} is not among this client's {policy.models}"
+        )
+    if (privacy.noise_multiplier or 0.0) < policy.min_noise_multiplier:
+        raise Declined(
+            f"noise multiplier {privacy.noise_multiplier} is below the policy's "
+            f"{policy.min_noise_multiplier}"
+        )
+    if policy.max_clip is not None and (privacy.clip is None or privacy.clip > policy.max_clip):
+        raise Declined(f"clip {privacy.clip} exceeds the policy's {policy.max_clip}")
+    if policy.tasks is not None and question.task not in policy.tasks:
+        raise Declined(f"task {question.task!r} is not among this client's {policy.tasks}")
+    if question.noise_draw == "summed" and "ideal" not in policy.protocols:
+        raise Declined("noise drawn by the server is for simulations under the ideal protocol")
+
+
+def _protected(
+    environment: Environment,
+    request: Request,
+    protection: Protection,
+    session: Session,
+    context: Context,
+) -> np.ndarray:
+    question = request.question
+    key = (session.round, session.attempt, environment.index(context))
+    noise = None
+    if question.privacy.private and question.noise_draw == "per_client":
+        noise = environment.entropy.keystream("noise", *key)
+    try:
+        task = environment.task(request, context)
+        update = environment.update(request, task, environment.client_info(request, context))
+    except Exception:
+        log.exception("client %d: its answer to round %d failed", key[2], question.round)
+        if not question.privacy.private:
+            raise
+        return protection.zero(noise)
+    rounding = environment.entropy.keystream("rounding", *key)
+    return protection.protect(update, rounding=rounding, noise=noise)

@@ -1,0 +1,166 @@
+"""The durable record of a client's decisions: what it must never do twice.
+
+It holds decisions (hashes, counters), never seeds or shares. A caller makes a line durable
+before the message that it justifies leaves.
+"""
+
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Protocol
+
+
+class StaleSession(Exception):
+    """The server opened a session that is not newer than one this client already joined."""
+
+
+class DecisionStore(Protocol):
+    """Decisions of one client, across runs and restarts."""
+
+    def lines(self, session: bytes) -> tuple[bytes, ...]:
+        """Return the lines recorded for a session, oldest first."""
+        ...
+
+    def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
+        """Record lines for a session; durable when this returns."""
+        ...
+
+    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+        """Admit a new session; raise StaleSession unless it is newer than all before."""
+        ...
+
+    @property
+    def contributions(self) -> int:
+        """How many vectors this client has sent."""
+        ...
+
+    def count_contribution(self) -> None:
+        """Count one more vector; durable when this returns."""
+        ...
+
+
+class MemoryStore:
+    """Decisions in memory: for simulations, where a client lives as long as its process."""
+
+    def __init__(self) -> None:
+        self._lines: dict[bytes, list[bytes]] = defaultdict(list)
+        self._high_water: dict[bytes, tuple[int, int]] = {}
+        self._contributions = 0
+
+    def lines(self, session: bytes) -> tuple[bytes, ...]:
+        """Return the lines of a session."""
+        return tuple(self._lines.get(session, ()))
+
+    def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
+        """Keep lines of the newest session only: an older one is refused by its number."""
+        if session not in self._lines:
+            self._lines.clear()
+        self._lines[session].extend(lines)
+
+    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+        """Admit a session newer than all before."""
+        self._high_water[run_id] = _raised(self._high_water.get(run_id), (round, attempt))
+
+    @property
+    def contributions(self) -> int:
+        """Vectors sent."""
+        return self._contributions
+
+    def count_contribution(self) -> None:
+        """Count one more vector."""
+        self._contributions += 1
+
+
+class FileStore:
+    """Decisions in a folder: one append-only file a session, one small file of counters.
+
+    Parameters
+    ----------
+    folder : Path
+        The node's state directory; made if it is absent, readable by its owner only.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sessions = folder / "sessions"
+        self._sessions.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._counters = folder / "counters.json"
+
+    def lines(self, session: bytes) -> tuple[bytes, ...]:
+        """Return the whole lines of a session; one torn by a crash was never acted upon."""
+        try:
+            data = self._path(session).read_bytes()
+        except FileNotFoundError:
+            return ()
+        whole, _, _ = data.rpartition(b"\n")
+        return tuple(bytes.fromhex(line.decode()) for line in whole.split(b"\n") if line)
+
+    def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
+        """Append lines after the last whole one and flush file and folder to the disk."""
+        path = self._path(session)
+        whole = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.truncate(whole)
+            file.seek(whole)
+            file.write(b"".join(line.hex().encode() + b"\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(self._sessions)
+
+    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+        """Admit a session newer than all before, durably."""
+        counters = self._read()
+        marks = counters.setdefault("high_water", {})
+        before = marks.get(run_id.hex())
+        mark = _raised(None if before is None else (before[0], before[1]), (round, attempt))
+        marks[run_id.hex()] = list(mark)
+        self._write(counters)
+
+    @property
+    def contributions(self) -> int:
+        """Vectors sent, across runs."""
+        return int(self._read().get("contributions", 0))
+
+    def count_contribution(self) -> None:
+        """Count one more vector, durably."""
+        counters = self._read()
+        counters["contributions"] = self.contributions + 1
+        self._write(counters)
+
+    def _path(self, session: bytes) -> Path:
+        return self._sessions / f"{session.hex()}.log"
+
+    def _read(self) -> dict:  # type: ignore[type-arg]  # plain JSON
+        try:
+            return dict(json.loads(self._counters.read_text()))
+        except FileNotFoundError:
+            return {}
+
+    def _write(self, counters: dict) -> None:  # type: ignore[type-arg]  # plain JSON
+        replace_file(self._counters, json.dumps(counters).encode())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that a crash leaves the old one or the new one, never a part."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _raised(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:
+    if before is not None and new <= before:
+        raise StaleSession(f"round {new[0]} attempt {new[1]} is not newer than {before}")
+    return new

@@ -1,0 +1,225 @@
+"""Local training of one client, and evaluation of a model."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from zerosum.client.examples import Examples, as_examples
+from zerosum.client.spec import TrainSpec
+from zerosum.client.task import Task, TaskError
+from zerosum.client.torch_seed import seeded
+from zerosum.client.vectors import flatten, parameters_to_vector
+from zerosum.secagg.randomness import derive_seed, numpy_generator
+
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
+
+def build_model(task: Task, seed: int) -> nn.Module:
+    """Return the task's model, initialised from the experiment's seed."""
+    with seeded(derive_seed(seed, "model initialisation")):
+        return task.model()
+
+
+def initial_vector(task: Task, seed: int) -> np.ndarray:
+    """Return the model of round 0 as a float32 vector of shape (d,)."""
+    return parameters_to_vector(build_model(task, seed))
+
+
+class LocalTrainer:
+    """Trains one client after another on one model that it reuses.
+
+    Nothing of a client outlives its call: parameters are loaded, momentum starts at zero, and
+    buffers are put back. The arithmetic is that of ``torch.optim.SGD`` (momentum without
+    dampening), with the proximal gradient of FedProx (Li et al. 2020, equation 2) added after
+    weight decay. On a CPU with one thread, equal arguments give equal bits.
+
+    Parameters
+    ----------
+    task : Task
+        Supplies the model and the loss.
+    spec : TrainSpec
+        Epochs or steps, batch size, learning rate and the rest.
+    seed : int
+        The experiment's seed: fixes parameters that are not trained.
+    dtype : torch.dtype
+        Of parameters, floating-point inputs and the returned delta.
+    device : str
+        Where to train.
+
+    Raises
+    ------
+    TaskError
+        If the model keeps running statistics or has nothing to train.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        spec: TrainSpec,
+        *,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        self.task = task
+        self.spec = spec
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self._flat = flatten(build_model(task, seed).to(self.device, dtype))
+        self.model = self._flat.model
+        self.layout = self._flat.layout
+        self._buffers = [
+            (module, name, buffer, buffer.clone())
+            for module in self.model.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+        ]
+        self._momentum = torch.zeros_like(self._flat.weights)
+
+    def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
+        """Train from ``start`` on one client's data and return the change.
+
+        Parameters
+        ----------
+        start : numpy.ndarray
+            The global model, shape (d,).
+        dataset : torch Dataset or pair of tensors
+            The client's records; with none the change is zero.
+        seed : bytes or int
+            Fixes batch order and dropout; derive it from (experiment, round, client).
+
+        Returns
+        -------
+        numpy.ndarray
+            Local model minus ``start``, shape (d,), dtype of the trainer.
+        """
+        number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
+        origin = self._load(start)
+        examples = as_examples(dataset, self.dtype, self.device)
+        if len(examples) > 0:
+            self.model.train()
+            with seeded(derive_seed(number, "training")):
+                for first, (inputs, targets) in _batches(examples, self.spec, number):
+                    self._step(inputs, targets, origin, first)
+        delta = (self._flat.weights - origin).cpu().numpy()
+        self._restore_buffers()
+        return delta
+
+    def evaluate(
+        self, vector: np.ndarray, dataset: "Dataset", batch_size: int = 1000
+    ) -> dict[str, float]:
+        """Evaluate the model given by a vector of shape (d,), as :func:`evaluate` does."""
+        self._load(vector)
+        return evaluate(self.model, dataset, self.task, batch_size)
+
+    def _load(self, start: np.ndarray) -> torch.Tensor:
+        if start.shape != (self.layout.length,):
+            raise ValueError(
+                f"the vector has shape {start.shape}, the model ({self.layout.length},)"
+            )
+        origin = torch.tensor(start, dtype=self.dtype, device=self.device)
+        self._flat.weights.copy_(origin)
+        self._restore_buffers()  # also after a client whose training raised
+        return origin
+
+    def _restore_buffers(self) -> None:
+        for module, name, buffer, kept in self._buffers:
+            setattr(module, name, buffer.copy_(kept))
+
+    def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
+        spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
+        losses = per_example_losses(self.task, self.model(inputs), targets)
+        gradient.zero_()
+        # The gradient of the mean, without computing the mean: same bits, fewer operations.
+        torch.autograd.backward(losses, torch.full_like(losses, 1 / len(losses)))
+        if spec.weight_decay:
+            gradient.add_(weights, alpha=spec.weight_decay)
+        if spec.proximal:
+            gradient.add_(weights - origin, alpha=spec.proximal)
+        if spec.momentum:
+            if first:
+                self._momentum.copy_(gradient)
+            else:
+                self._momentum.mul_(spec.momentum).add_(gradient)
+            gradient = self._momentum
+        weights.add_(gradient, alpha=-spec.lr)
+
+
+def evaluate(
+    model: nn.Module, dataset: "Dataset", task: Task, batch_size: int = 1000
+) -> dict[str, float]:
+    """Return sums over a data set: ``loss``, each metric, and ``count``.
+
+    Sums, because they add up over clients; divide by ``count`` for means. An empty data set
+    gives ``loss`` and ``count`` only, both 0.
+
+    Raises
+    ------
+    TaskError
+        If a metric or the loss is not one value per example.
+    """
+    like = next(model.parameters())
+    examples = as_examples(dataset, like.dtype, like.device)
+    sums: dict[str, float] = {"loss": 0.0}
+    model.eval()
+    with torch.no_grad(), seeded(0):  # seeded: a data set with random transforms stays repeatable
+        for start in range(0, len(examples), batch_size):
+            end = min(start + batch_size, len(examples))
+            inputs, targets = examples.take(torch.arange(start, end))
+            outputs = model(inputs)
+            values = per_example_metrics(task, outputs, targets)
+            values["loss"] = per_example_losses(task, outputs, targets)
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + value.double().sum().item()
+    return {**sums, "count": float(len(examples))}
+
+
+def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the task's losses, checked to have shape (n,)."""
+    losses = task.loss(outputs, targets)
+    if losses.shape != targets.shape[:1]:
+        raise TaskError(
+            f"loss returned shape {tuple(losses.shape)} for {len(targets)} examples; "
+            'return one loss an example, as with reduction="none"'
+        )
+    return losses
+
+
+def per_example_metrics(
+    task: Task, outputs: torch.Tensor, targets: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the task's metrics, each of shape (n,); accuracy where it has none of its own."""
+    own = getattr(task, "metrics", None)
+    if own is None:
+        classes = not targets.is_floating_point() and targets.dim() == 1 and outputs.dim() == 2
+        return {"accuracy": outputs.argmax(1) == targets} if classes else {}
+    values: dict[str, torch.Tensor] = dict(own(outputs, targets))
+    for name, value in values.items():
+        if name in ("loss", "count") or value.shape != targets.shape[:1]:
+            raise TaskError(
+                f"metrics returned {name} of shape {tuple(value.shape)} for {len(targets)} "
+                'examples; return one value an example, under a name other than "loss" and "count"'
+            )
+    return values
+
+
+def _batches(
+    examples: Examples, spec: TrainSpec, seed: int
+) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
+    """Yield (is it the first, batch): shuffled anew each epoch, unless one batch holds all."""
+    count = len(examples)
+    size = min(spec.batch_size or count, count)
+    per_epoch = -(-count // size)
+    steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
+    if per_epoch == 1:
+        for step in range(steps):
+            yield step == 0, examples.all()
+        return
+    generator = numpy_generator(seed, "batch order")
+    for step in range(steps):
+        if step % per_epoch == 0:
+            order = torch.split(torch.from_numpy(generator.permutation(count)), size)
+        yield step == 0, examples.take(order[step % per_epoch])

@@ -1,0 +1,70 @@
+"""What parties that live in one process may compute once for all of them.
+
+The cache holds secrets of many clients side by side: it is for simulations, where one process
+plays them all. With it and without, every message has the same bits.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from zerosum.secagg.prg import Stream
+
+
+class SessionCache:
+    """The part of one session.
+
+    Attributes
+    ----------
+    agreed : dict
+        (lower public key || higher public key) to the key extracted from their agreement.
+    streams : dict
+        (extracted key || context) to the mask stream of a pair, from its first use to its second.
+    envelopes : dict
+        (extracted key || context) to the cipher of one envelope.
+    public_keys : dict
+        Public bytes to key object.
+    broadcasts : dict
+        Digest of a broadcast message to what was decoded and checked of it.
+    """
+
+    def __init__(self) -> None:
+        self.agreed: dict[bytes, bytes] = {}
+        self.streams: dict[bytes, Stream] = {}
+        self.envelopes: dict[bytes, AESGCM] = {}
+        self.public_keys: dict[bytes, X25519PublicKey] = {}
+        self.broadcasts: dict[bytes, Any] = {}
+
+
+class SharedCache:
+    """Agreed keys and decoded broadcasts of the latest few sessions.
+
+    Parameters
+    ----------
+    sessions : int
+        How many sessions to keep; the one used longest ago is forgotten first.
+    """
+
+    def __init__(self, sessions: int = 2) -> None:
+        self._limit = sessions
+        self._sessions: OrderedDict[bytes, SessionCache] = OrderedDict()
+
+    def of(self, session: bytes) -> SessionCache:
+        """Return the part of the session with this digest."""
+        part = self._sessions.get(session)
+        if part is None:
+            part = self._sessions[session] = SessionCache()
+            while len(self._sessions) > self._limit:
+                self._sessions.popitem(last=False)
+        else:
+            self._sessions.move_to_end(session)
+        return part
+
+    def clear(self, session: bytes | None = None) -> None:
+        """Forget one session, or all."""
+        if session is None:
+            self._sessions.clear()
+        else:
+            self._sessions.pop(session, None)

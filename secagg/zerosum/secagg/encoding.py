@@ -1,0 +1,328 @@
+"""Real vectors to integers and back: rotation, clamp, scale, rounding, and the room a sum needs.
+
+The integers carry the sensitivity. Whatever a float clip did before, an encoded vector leaves
+here only if the exact sum of its squares is at most floor(Delta2^2).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from zerosum.secagg.randomness import Keystream
+
+MAX_REJECTIONS = 100
+WRAP_EXPONENT = 40
+MAX_RING_BITS = 64
+
+_ROUNDING_BETA = math.exp(-0.5)
+
+
+class MessageCanWrapError(ValueError):
+    """The sum of encoded vectors, before any noise, does not fit into the ring."""
+
+
+def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
+    """Return Delta2, the largest L2 norm of a clipped vector after conditional rounding.
+
+    min( r + sqrt(d), sqrt( r^2 + d/4 + sqrt(2 ln(1/beta)) (r + sqrt(d)/2) ) ) with r = C/gamma and
+    beta = exp(-1/2): Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism for
+    federated learning with secure aggregation" (2021), Theorem 1 and Proposition 22.
+
+    Parameters
+    ----------
+    scaled_clip : float
+        Clip norm in integer units, C/gamma.
+    dimension : int
+        Length of the encoded vector, padding included.
+    """
+    root = math.sqrt(dimension)
+    conditional = (
+        scaled_clip**2
+        + dimension / 4
+        + math.sqrt(2 * math.log(1 / _ROUNDING_BETA)) * (scaled_clip + root / 2)
+    )
+    return min(scaled_clip + root, math.sqrt(conditional))
+
+
+def l1_sensitivity(l2: float, dimension: int) -> float:
+    """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers."""
+    return l2 * min(math.sqrt(dimension), l2)
+
+
+def sum_of_squares(vector: NDArray[np.int64]) -> int:
+    """Return the exact sum of squares of an int64 vector with entries below 2^47 in magnitude."""
+    largest = int(np.max(np.abs(vector), initial=0))
+    if largest * largest * vector.size < 2**63:
+        return int(np.dot(vector, vector))
+    high, low = vector >> 16, vector & 0xFFFF
+    parts = int(np.dot(high, high)), int(np.dot(high, low)), int(np.dot(low, low))
+    return (parts[0] << 32) + (parts[1] << 17) + parts[2]
+
+
+def walsh_hadamard(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return H v / sqrt(d), its own inverse, for a vector whose length d is a power of two."""
+    length = vector.size
+    result = np.array(vector, dtype=np.float64)
+    half = 1
+    while half < length:
+        pairs = result.reshape(-1, 2, half)
+        total = pairs[:, 0] + pairs[:, 1]
+        np.subtract(pairs[:, 0], pairs[:, 1], out=pairs[:, 1])
+        pairs[:, 0] = total
+        half *= 2
+    result *= 1 / math.sqrt(length)
+    return result
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A fixed map between real vectors and integer vectors, known to both sides.
+
+    Attributes
+    ----------
+    dimension : int
+        Length d of the real vector.
+    limit : float
+        Largest magnitude of a coordinate; larger ones are clamped (which only lowers a norm).
+    bound : int
+        The integer that ``limit`` maps to: no encoded coordinate exceeds it in magnitude.
+    clip : float or None
+        L2 norm C that the caller clipped to. None: rounding is plain and no norm is promised.
+    rotation_seed : bytes or None
+        32 bytes. Rotates by random signs and a Walsh-Hadamard transform; None does not.
+    """
+
+    dimension: int
+    limit: float
+    bound: int
+    clip: float | None = None
+    rotation_seed: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1 or self.bound < 1:
+            raise ValueError("an encoding needs a dimension and a bound of at least 1")
+        if not (self.limit > 0 and math.isfinite(self.limit)):
+            raise ValueError(f"the largest coordinate must be positive, not {self.limit}")
+
+    @classmethod
+    def from_bits(
+        cls,
+        bits: int,
+        *,
+        dimension: int,
+        clip: float | None,
+        limit: float | None = None,
+        rotation_seed: bytes | None = None,
+    ) -> "Encoding":
+        """Return the encoding whose coordinates take ``bits`` bits: limit/gamma = 2^(bits-1) - 1.
+
+        Parameters
+        ----------
+        bits : int
+            At least 2.
+        dimension : int
+            Length of the real vector.
+        clip : float or None
+            L2 clip norm.
+        limit : float or None
+            Largest coordinate. Default: ``clip``, or 6 clip / sqrt(d) when rotated (a rotated
+            coordinate is about normal with standard deviation at most clip / sqrt(d)).
+        rotation_seed : bytes or None
+            Rotate first.
+
+        Raises
+        ------
+        ValueError
+            If both ``clip`` and ``limit`` are missing.
+        """
+        if limit is None:
+            if clip is None:
+                raise ValueError("encoding.range is required where nothing is clipped")
+            padded = _padded(dimension, rotation_seed)
+            limit = clip if rotation_seed is None else 6 * clip / math.sqrt(padded)
+        return cls(dimension, limit, 2 ** (bits - 1) - 1, clip, rotation_seed)
+
+    @property
+    def step(self) -> float:
+        """Gamma: the real value of one integer unit."""
+        return self.limit / self.bound
+
+    @property
+    def length(self) -> int:
+        """Length of the encoded vector: d, or the next power of two when rotated."""
+        return _padded(self.dimension, self.rotation_seed)
+
+    @cached_property
+    def l2_sensitivity(self) -> float:
+        """Delta2 in integer units. ValueError where nothing is clipped."""
+        if self.clip is None:
+            raise ValueError("without a clip norm a sum has no sensitivity")
+        return l2_sensitivity(self.clip / self.step, self.length)
+
+    @cached_property
+    def l1_sensitivity(self) -> float:
+        """Delta1 in integer units. ValueError where nothing is clipped."""
+        return l1_sensitivity(self.l2_sensitivity, self.length)
+
+    def encode(self, vector: ArrayLike, rounding: Keystream) -> NDArray[np.int64]:
+        """Encode a finite real vector, already clipped where the encoding says so.
+
+        Parameters
+        ----------
+        vector : array_like
+            Shape (dimension,), any real dtype.
+        rounding : Keystream
+            Coins of the stochastic rounding.
+
+        Returns
+        -------
+        ndarray of int64
+            Shape (length,), magnitudes at most ``bound``; with a clip, the sum of squares is at
+            most floor(Delta2^2).
+
+        Raises
+        ------
+        ValueError
+            If the shape is wrong or an entry is not finite.
+        """
+        real = np.asarray(vector, dtype=np.float64)
+        if real.shape != (self.dimension,):
+            raise ValueError(f"expected shape ({self.dimension},), got {real.shape}")
+        if not np.isfinite(real).all():
+            raise ValueError("a vector with NaN or infinite entries cannot be encoded")
+        if self.rotation_seed is not None:
+            real = walsh_hadamard(self._signs * _padded_copy(real, self.length))
+        scaled = np.clip(real, -self.limit, self.limit) * (self.bound / self.limit)
+        np.clip(scaled, -self.bound, self.bound, out=scaled)
+        return self._rounded(scaled, rounding)
+
+    def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the real vector of a centred integer sum, shape (length,) to (dimension,)."""
+        real = np.multiply(total, self.step, dtype=np.float64)
+        if self.rotation_seed is not None:
+            real = self._signs * walsh_hadamard(real)
+        result: NDArray[np.float64] = real[: self.dimension]
+        return result
+
+    @cached_property
+    def _signs(self) -> NDArray[np.float64]:
+        seed = self.rotation_seed or bytes(32)
+        packed = np.frombuffer(Keystream(seed).take(-(-self.length // 8)), dtype=np.uint8)
+        return 1.0 - 2.0 * np.unpackbits(packed, count=self.length)
+
+    def _rounded(self, scaled: NDArray[np.float64], rounding: Keystream) -> NDArray[np.int64]:
+        floor = np.floor(scaled)
+        fraction = scaled - floor
+        base = floor.astype(np.int64)
+        if self.clip is None:
+            return base + (rounding.uniform(base.size) < fraction)
+        # A value between two integers is conditioned on the norm, never on single coordinates.
+        most = math.floor(self.l2_sensitivity**2)
+        for _ in range(MAX_REJECTIONS + 1):
+            candidate = base + (rounding.uniform(base.size) < fraction)
+            if sum_of_squares(candidate) <= most:
+                return candidate
+        truncated = np.trunc(scaled).astype(np.int64)
+        return truncated if sum_of_squares(truncated) <= most else np.zeros_like(truncated)
+
+
+def _padded(dimension: int, rotation_seed: bytes | None) -> int:
+    return dimension if rotation_seed is None else 1 << (dimension - 1).bit_length()
+
+
+def _padded_copy(vector: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    result = np.zeros(length)
+    result[: vector.size] = vector
+    return result
+
+
+def log2_wrap_probability(
+    ring_bits: int,
+    *,
+    cohort: int,
+    bound: int,
+    noise_variance: float,
+    dimension: int,
+    slack: int = 0,
+) -> float:
+    """Return log2 of an upper bound on P(some coordinate of a noised sum wraps).
+
+    Chernoff's bound for Skellam noise of total variance v, margin m, both signs and d coordinates:
+    2 d exp( sqrt(m^2 + v^2) - v - m asinh(m/v) ). Skellam's cumulants dominate those of a Gaussian
+    of the same variance, so it holds for sums of Gaussians too.
+
+    Parameters
+    ----------
+    ring_bits : int
+        Bits b of the ring; sums are read in [-2^(b-1), 2^(b-1)).
+    cohort : int
+        Number of vectors added.
+    bound : int
+        Largest magnitude of a coordinate of one message.
+    noise_variance : float
+        Variance of all the noise in a coordinate of the sum.
+    dimension : int
+        Coordinates.
+    slack : int
+        Further integer units that noise rounded at each client may add to the sum.
+    """
+    margin = (1 << (ring_bits - 1)) - cohort * bound - slack
+    if margin <= 0:
+        return 0.0
+    if noise_variance == 0:
+        return -math.inf
+    ratio = margin / noise_variance
+    # v (sqrt(1 + r^2) - 1 - r asinh r), without the cancellation at small r.
+    exponent = margin * (ratio / (1 + math.sqrt(1 + ratio * ratio)) - math.asinh(ratio))
+    return min(0.0, exponent / math.log(2) + 1 + math.log2(dimension))
+
+
+def ring_bits_needed(
+    cohort: int, coordinate_bound: int, noise_variance: float, dimension: int, *, slack: int = 0
+) -> int:
+    """Return the smallest ring in which a session wraps with probability at most 2^-40.
+
+    Parameters
+    ----------
+    cohort, coordinate_bound, noise_variance, dimension, slack
+        As in :func:`log2_wrap_probability`.
+
+    Raises
+    ------
+    MessageCanWrapError
+        If no ring of at most 64 bits is large enough.
+    """
+    for bits in range(2, MAX_RING_BITS + 1):
+        exponent = log2_wrap_probability(
+            bits,
+            cohort=cohort,
+            bound=coordinate_bound,
+            noise_variance=noise_variance,
+            dimension=dimension,
+            slack=slack,
+        )
+        if message_fits(bits, cohort, coordinate_bound) and exponent <= -WRAP_EXPONENT:
+            return bits
+    raise MessageCanWrapError(
+        f"no ring of {MAX_RING_BITS} bits holds the sum of {cohort} vectors with entries up to "
+        f"{coordinate_bound} and noise of standard deviation {math.sqrt(noise_variance):.4g}"
+    )
+
+
+def message_fits(ring_bits: int, cohort: int, bound: int) -> bool:
+    """Return whether the sum of ``cohort`` messages, without noise, cannot wrap."""
+    return cohort * bound <= (1 << (ring_bits - 1)) - 1
+
+
+def check_message_fits(ring_bits: int, cohort: int, bound: int) -> None:
+    """Raise MessageCanWrapError, with the numbers, if a sum of messages alone can wrap."""
+    if not message_fits(ring_bits, cohort, bound):
+        needed = (cohort * bound).bit_length() + 1
+        raise MessageCanWrapError(
+            f"ring_bits = {ring_bits}: {cohort} clients of at most {bound} a coordinate sum to "
+            f"{cohort * bound}, but the ring holds up to {(1 << (ring_bits - 1)) - 1}; use at least "
+            f"{needed} bits, fewer encoding bits or a smaller cohort"
+        )

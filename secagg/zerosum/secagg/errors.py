@@ -1,0 +1,127 @@
+"""What can go wrong, and whose fault it is.
+
+:class:`LocalProtocolError` is our caller's mistake and is fixed by changing code.
+:class:`RemoteProtocolError` is the peer's: the party that raises it has not changed its state,
+and its caller treats the peer as one that dropped out.
+"""
+
+# The kinds are named for what happened, as h11 names its events, without a suffix.
+
+from collections.abc import Sequence
+
+
+class SecAggError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class LocalProtocolError(SecAggError):
+    """The caller misused a party: a wrong argument, or a party that is finished."""
+
+
+class RemoteProtocolError(SecAggError):
+    """The peer sent what the protocol does not allow; the state is unchanged."""
+
+
+class MalformedMessage(RemoteProtocolError):
+    """The bytes are not the canonical encoding of the message expected."""
+
+
+class UnknownVersion(MalformedMessage):
+    """The message is of a protocol version that this one does not speak."""
+
+
+class WrongSession(RemoteProtocolError):
+    """The message belongs to another session: another run, round, attempt or parameters."""
+
+
+class WrongParty(RemoteProtocolError):
+    """The message was made by, or for, another client, or the sender is not in the cohort."""
+
+
+class OutOfOrder(RemoteProtocolError):
+    """The message belongs to another stage."""
+
+
+class DuplicateMessage(OutOfOrder):
+    """The sender's message of the current stage was already accepted."""
+
+
+class ConflictingMessage(RemoteProtocolError):
+    """A different message was already answered at this stage of this session."""
+
+
+class AlreadyContributed(RemoteProtocolError):
+    """The masked vector of this session was made before and is never made again."""
+
+
+class StateLost(RemoteProtocolError):
+    """The session was begun by a process whose volatile state is gone."""
+
+
+class BadKey(RemoteProtocolError):
+    """A public key is not acceptable."""
+
+
+class LowOrderKey(BadKey):
+    """A public key of low order, which would make every agreement zero."""
+
+
+class NonCanonicalKey(BadKey):
+    """A public key that is not the canonical encoding of a field element."""
+
+
+class DuplicateKey(BadKey):
+    """Two public keys of one session are equal."""
+
+
+class AdvertMismatch(RemoteProtocolError):
+    """Our own advert was left out of the broadcast, or changed."""
+
+
+class BadSurvivorSet(RemoteProtocolError):
+    """A set of survivors that the protocol's rules exclude."""
+
+
+class BadShare(RemoteProtocolError):
+    """A share that cannot be one: out of range, or for a dealer who gave none."""
+
+
+class RequestMismatch(RemoteProtocolError):
+    """The contribution answers another request than the one that was asked."""
+
+
+class TooFewSurvivors(SecAggError):
+    """The session ends: too few clients are left.
+
+    Attributes
+    ----------
+    stage : str
+        The stage whose end found too few.
+    survivors, needed : int
+        How many were left, and how many had to be.
+    """
+
+    def __init__(self, stage: str, survivors: int, needed: int) -> None:
+        super().__init__(f"after {stage}, {survivors} clients are left and {needed} are needed")
+        self.stage = stage
+        self.survivors = survivors
+        self.needed = needed
+
+
+class ReconstructionFailed(SecAggError):
+    """The session ends: a secret could not be recovered, so no sum is given.
+
+    Attributes
+    ----------
+    dealer : int
+        Roster index of the client whose secret it was.
+    candidates : tuple of int
+        Roster indices of those who may be at fault: the dealer, and every holder whose share
+        could not be shown to be right.
+    """
+
+    def __init__(self, dealer: int, candidates: Sequence[int], reason: str) -> None:
+        names = ", ".join(map(str, candidates))
+        super().__init__(f"the secret of client {dealer} {reason}; at fault may be: {names}")
+        self.dealer = dealer
+        self.candidates = tuple(candidates)

@@ -1,0 +1,337 @@
+"""The ideal functionality: the same parties, stages and abort rules with no cryptography.
+
+The server is trusted: it sees every vector and keeps the sum only (protocol "ideal"), or the
+vectors too (protocol "none").
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.secagg.cache import SharedCache
+from zerosum.secagg.client import ring_vector
+from zerosum.secagg.decisions import STAGES, Decisions
+from zerosum.secagg.errors import (
+    BadSurvivorSet,
+    LocalProtocolError,
+    MalformedMessage,
+    OutOfOrder,
+    WrongParty,
+)
+from zerosum.secagg.graph import quorum
+from zerosum.secagg.messages import Contribution, Message, UnmaskRequest, accept
+from zerosum.secagg.party import Incoming, Step
+from zerosum.secagg.randomness import RandomSource
+from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.stages import StagedServer
+from zerosum.secagg.wire import (
+    Reader,
+    bitmap_bytes,
+    bitmap_count,
+    bitmap_has,
+    check_bitmap,
+    prefixed,
+    to_bitmap,
+    u64,
+)
+
+_STATE_TAG = b"zerosum ideal client state 1\0"
+_PHASES = (*STAGES, "done")
+_NOTHING = hashlib.sha256(b"").digest()
+
+
+@dataclass(frozen=True)
+class Presence(Message):
+    """Client to server at advertise, share and unmask: still here."""
+
+    code = 8
+    index: int
+    stage: int
+
+    def _parts(self) -> tuple[bytes, ...]:
+        return (u64(self.index), bytes((self.stage,)))
+
+    @classmethod
+    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
+        """Read the fields after the head."""
+        return cls(session, reader.u64(), reader.take(1)[0])
+
+    def validate(self, of: Session) -> None:
+        """Check the stage."""
+        if self.stage not in (0, 1, 3):
+            raise MalformedMessage(f"presence at stage {self.stage}")
+
+
+@dataclass(frozen=True)
+class Roll(Message):
+    """Share, server to all: who advertised, as a bitmap in cohort order."""
+
+    code = 9
+    present: bytes
+
+    def _parts(self) -> tuple[bytes, ...]:
+        return (self.present,)
+
+    @classmethod
+    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
+        """Read the fields after the head."""
+        return cls(session, reader.take(bitmap_bytes(of.size)))
+
+    def validate(self, of: Session) -> None:
+        """Check the bitmap."""
+        check_bitmap(self.present, of.size)
+
+
+@dataclass(frozen=True)
+class Question(Message):
+    """Contribute, server to all: the request, and who shared, as a bitmap in cohort order."""
+
+    code = 10
+    request: bytes
+    sharers: bytes
+
+    def _parts(self) -> tuple[bytes, ...]:
+        return (self.request, self.sharers)
+
+    @classmethod
+    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
+        """Read the fields after the head."""
+        return cls(session, reader.take(DIGEST_BYTES), reader.take(bitmap_bytes(of.size)))
+
+    def validate(self, of: Session) -> None:
+        """Check the digest's length and the bitmap."""
+        if len(self.request) != DIGEST_BYTES:
+            raise MalformedMessage("a request digest has 32 bytes")
+        check_bitmap(self.sharers, of.size)
+
+
+class IdealClientParty:
+    """A client that trusts the server: :class:`~zerosum.secagg.client.ClientParty` unmasked.
+
+    Parameters
+    ----------
+    session, index, source, cache, record
+        As for ``ClientParty``; nothing is drawn and nothing is cached.
+
+    Raises
+    ------
+    LocalProtocolError
+        If ``index`` is not in the cohort, or the record is damaged.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        index: int,
+        *,
+        source: RandomSource | None = None,
+        cache: SharedCache | None = None,
+        record: Iterable[bytes] = (),
+    ) -> None:
+        try:
+            self._position = session.position(index)
+        except WrongParty as error:
+            raise LocalProtocolError(str(error)) from error
+        self._session = session
+        self._index = index
+        self._decisions = Decisions(session.digest, record)
+        self._phase = 0
+        self._wiped = False
+
+    @property
+    def session(self) -> Session:
+        """The session that the party takes part in."""
+        return self._session
+
+    @property
+    def index(self) -> int:
+        """The client's roster index."""
+        return self._index
+
+    @property
+    def stage(self) -> str:
+        """The stage that comes next: advertise, share, contribute, unmask or done."""
+        return _PHASES[self._phase]
+
+    def advertise(self) -> Step:
+        """Say that the client is here."""
+        self._require_phase("advertise")
+        return self._present("advertise", _NOTHING)
+
+    def share(self, message: Incoming) -> Step:
+        """Say that the client is still here."""
+        self._require_phase("share")
+        roll = accept(message, Roll, self._session)
+        self._check_set(roll.present, quorum(self._session))
+        return self._present("share", roll.digest)
+
+    def admit(self, message: Incoming) -> bytes:
+        """Check the contribute message and return its request digest."""
+        self._require_phase("contribute")
+        return self._check_question(message).request
+
+    def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
+        """Return the vector itself; once."""
+        self._require_phase("contribute")
+        question = self._check_question(message)
+        decision = self._decisions.decide("contribute", question.digest)
+        session = self._session
+        plain = ring_vector(session, vector)
+        send = Contribution(session.digest, self._index, question.request, plain, session.ring_bits)
+        self._phase = max(self._phase, _PHASES.index("unmask"))
+        return Step(self._decisions.commit(decision), send)
+
+    def unmask(self, message: Incoming) -> Step:
+        """Say that the client is still here."""
+        self._require_phase("unmask")
+        request = accept(message, UnmaskRequest, self._session)
+        needed = max(quorum(self._session), self._session.min_survivors)
+        self._check_set(request.survivors, needed)
+        return self._present("unmask", request.digest, request.survivors)
+
+    def export(self) -> bytes:
+        """Return the state, for another process to go on from."""
+        if self._wiped:
+            raise LocalProtocolError("the party was wiped")
+        lines = b"\n".join(self._decisions.lines())
+        parts = (self._session.to_bytes(), u64(self._index), bytes((self._phase,)), lines)
+        return _STATE_TAG + b"".join(map(prefixed, parts))
+
+    @classmethod
+    def restore(
+        cls,
+        data: bytes,
+        *,
+        source: RandomSource | None = None,
+        cache: SharedCache | None = None,
+        record: Iterable[bytes] = (),
+    ) -> "IdealClientParty":
+        """Rebuild a party from :meth:`export` and the durable record."""
+        if not data.startswith(_STATE_TAG):
+            raise LocalProtocolError("the exported state is damaged")
+        reader = Reader(data[len(_STATE_TAG) :])
+        session, index, phase, lines = (reader.prefixed() for _ in range(4))
+        known = (*lines.split(b"\n"), *record)
+        party = cls(Session.from_bytes(session), int.from_bytes(index, "big"), record=known)
+        party._phase = phase[0]
+        return party
+
+    def wipe(self) -> None:
+        """End; there are no secrets to forget."""
+        self._wiped = True
+
+    def _require_phase(self, stage: str) -> None:
+        if self._wiped:
+            raise LocalProtocolError("the party was wiped")
+        if self._phase < _PHASES.index(stage):
+            raise OutOfOrder(f"{stage} is not possible: the next stage is {self.stage}")
+
+    def _check_set(self, bitmap: bytes, needed: int) -> None:
+        if not bitmap_has(bitmap, self._position):
+            raise BadSurvivorSet("the set of live clients does not hold this one")
+        if bitmap_count(bitmap) < needed:
+            raise BadSurvivorSet(f"fewer than {needed} clients are live")
+
+    def _check_question(self, message: Incoming) -> Question:
+        question = accept(message, Question, self._session)
+        self._decisions.decide("contribute", question.digest)
+        self._check_set(question.sharers, quorum(self._session))
+        return question
+
+    def _present(self, stage: str, message: bytes, survivors: bytes | None = None) -> Step:
+        decision = self._decisions.decide(stage, message, survivors)
+        place = STAGES.index(stage)
+        self._phase = max(self._phase, place + 1)
+        send = Presence(self._session.digest, self._index, place)
+        return Step(self._decisions.commit(decision), send)
+
+
+class IdealServerParty(StagedServer):
+    """A trusted server: :class:`~zerosum.secagg.server.ServerParty` without masks.
+
+    Parameters
+    ----------
+    session : Session
+    keep : bool
+        Whether to keep every contribution in :attr:`contributions` (protocol "none").
+    cache : SharedCache, optional
+        Not used.
+    """
+
+    def __init__(
+        self, session: Session, keep: bool = False, *, cache: SharedCache | None = None
+    ) -> None:
+        super().__init__(session)
+        self._keep = keep
+        self._total = session.ring.zeros(session.vector_length)
+        self._contributions: dict[int, NDArray[Any]] = {}
+
+    @property
+    def contributions(self) -> dict[int, NDArray[Any]]:
+        """Roster index to ring vector, in roster order.
+
+        Raises
+        ------
+        LocalProtocolError
+            If they are not kept.
+        """
+        if not self._keep:
+            raise LocalProtocolError("contributions are kept only with keep=True")
+        return {index: self._contributions[index] for index in sorted(self._contributions)}
+
+    def receive_sum(self, clients: Sequence[int], ring_sum: NDArray[Any]) -> None:
+        """Take, at contribute, the sum of several clients' vectors at once.
+
+        Parameters
+        ----------
+        clients : sequence of int
+            Roster indices, distinct, live, none of which has contributed.
+        ring_sum : ndarray, shape (vector_length,)
+            Sum of their vectors, int64 or in the ring's container.
+
+        Raises
+        ------
+        LocalProtocolError
+            If contributions are kept, the stage is another, or a client may not contribute.
+        """
+        if self._keep or self.stage != "contribute":
+            raise LocalProtocolError("sums are taken at contribute, where none are kept")
+        positions = {self._session.position(index) for index in clients}
+        free = set(self._live[-1]) - self._answered
+        if len(positions) != len(clients) or not positions <= free:
+            raise LocalProtocolError("a client in the sum is not live, or is counted twice")
+        self._session.ring.add_into(self._total, ring_vector(self._session, ring_sum))
+        self._answered |= positions
+
+    def _take(self, position: int, message: Incoming) -> None:
+        if STAGES[self._phase] == "contribute":
+            contribution = accept(message, Contribution, self._session)
+            self._check_contribution(position, contribution)
+            self._session.ring.add_into(self._total, contribution.vector)
+            if self._keep:
+                self._contributions[contribution.index] = contribution.vector
+            return
+        presence = accept(message, Presence, self._session)
+        self._check_sender(position, presence.index)
+        if presence.stage != self._phase:
+            raise OutOfOrder("presence at another stage")
+
+    def _after_advertise(self, live: list[int]) -> dict[int, Message]:
+        present = to_bitmap(live, self._session.size)
+        return self._to_all(live, Roll(self._session.digest, present))
+
+    def _after_share(self, live: list[int], request: bytes) -> dict[int, Message]:
+        sharers = to_bitmap(live, self._session.size)
+        return self._to_all(live, Question(self._session.digest, request, sharers))
+
+    def _after_contribute(self, live: list[int]) -> dict[int, Message]:
+        survivors = to_bitmap(live, self._session.size)
+        return self._to_all(live, UnmaskRequest(self._session.digest, survivors))
+
+    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], set[int]]:
+        total: NDArray[Any] = np.array(self._session.ring.reduce(self._total))
+        return total, set()

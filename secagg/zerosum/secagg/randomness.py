@@ -1,0 +1,118 @@
+"""Where random bits come from: the operating system, or a seed that protects nobody.
+
+Two kinds of source share one type, :class:`Keystream`, so that code which draws noise does
+not know which it was given. A deployed party makes its own with :func:`system_keystream`.
+A simulation derives them with :func:`insecure_keystream`, whose name says what it is: whoever
+knows the experiment's seed knows every bit of it.
+"""
+
+import hashlib
+import os
+from typing import Any, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+SEED_BYTES = 32
+
+_DERIVE_TAG = b"zerosum/1 derive seed\0"
+_ZEROS = bytes(1 << 16)
+
+
+class RandomSource(Protocol):
+    """Anything that hands out random bytes."""
+
+    def take(self, count: int) -> bytes:
+        """Return the next ``count`` random bytes."""
+        ...
+
+
+class SystemRandomness:
+    """Bytes straight from the operating system."""
+
+    def take(self, count: int) -> bytes:
+        """Return ``count`` bytes of operating-system entropy."""
+        return os.urandom(count)
+
+
+class Keystream:
+    """An AES-128-CTR keystream read as bytes, integer words or uniform floats.
+
+    Parameters
+    ----------
+    seed : bytes
+        32 bytes: 16 of AES key, then 16 of initial counter.
+
+    Raises
+    ------
+    ValueError
+        If ``seed`` is not 32 bytes long.
+    """
+
+    def __init__(self, seed: bytes) -> None:
+        if len(seed) != SEED_BYTES:
+            raise ValueError(f"a keystream seed has {SEED_BYTES} bytes, not {len(seed)}")
+        cipher = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:]))
+        self._encryptor = cipher.encryptor()
+
+    def take(self, count: int) -> bytes:
+        """Return the next ``count`` bytes of the stream."""
+        if count <= len(_ZEROS):
+            return self._encryptor.update(_ZEROS[:count])
+        return self._encryptor.update(bytes(count))
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]] = np.uint64) -> np.ndarray:
+        """Return the next ``count`` little-endian unsigned words as an array of ``dtype``."""
+        size = np.dtype(dtype).itemsize
+        return np.frombuffer(self.take(count * size), dtype=np.dtype(dtype).newbyteorder("<"))
+
+    def uniform(self, count: int) -> np.ndarray:
+        """Return ``count`` float64 values, uniform on the multiples of 2^-53 in [0, 1)."""
+        return (self.words(count) >> np.uint64(11)) * 2.0**-53
+
+
+def system_keystream() -> Keystream:
+    """Return a keystream keyed by the operating system: for protocols and deployed noise."""
+    return Keystream(os.urandom(SEED_BYTES))
+
+
+def insecure_keystream(seed: int, purpose: str, *indices: int) -> Keystream:
+    """Return a reproducible keystream for simulations; it protects nobody.
+
+    Parameters
+    ----------
+    seed : int
+        The experiment's seed.
+    purpose : str
+        What the bits are for; different purposes never share bits.
+    *indices : int
+        Usually round and client.
+    """
+    return Keystream(derive_seed(seed, purpose, *indices))
+
+
+def derive_seed(seed: int, purpose: str, *indices: int) -> bytes:
+    """Derive 32 bytes from a seed, a purpose and indices: independent of any schedule.
+
+    Parameters
+    ----------
+    seed, *indices : int
+        Any integers, negative ones too.
+    purpose : str
+        A label; no two labels give the same bytes.
+
+    Returns
+    -------
+    bytes
+        SHA-256 over an unambiguous encoding of the arguments.
+    """
+    parts = [str(seed), purpose.replace("/", "//"), *map(str, indices)]
+    return hashlib.sha256(_DERIVE_TAG + "/ ".join(parts).encode()).digest()
+
+
+def numpy_generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
+    """Return a numpy generator for experiment randomness: batches, partitions, faults.
+
+    Never for noise or for the protocol: those read a :class:`Keystream`.
+    """
+    return np.random.Generator(np.random.PCG64(list(derive_seed(seed, purpose, *indices))))

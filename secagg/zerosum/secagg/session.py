@@ -1,0 +1,234 @@
+"""What every key, share and message is bound to: the session, and the request within it."""
+
+import enum
+import hashlib
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+
+from zerosum.secagg.errors import (
+    LocalProtocolError,
+    MalformedMessage,
+    UnknownVersion,
+    WrongParty,
+)
+from zerosum.secagg.ring import Ring
+from zerosum.secagg.wire import Reader, prefixed, u64
+
+PROTOCOL_VERSION = 1
+DIGEST_BYTES = 32
+
+_SESSION_TAG = b"zerosum session\0"
+_REQUEST_TAG = b"zerosum request\0"
+_U64_LIMIT = 1 << 64
+
+
+class ServerMode(enum.StrEnum):
+    """What the server is trusted with."""
+
+    SEMI_HONEST = "semi-honest"
+    MALICIOUS = "malicious"
+
+
+_MODE_CODES = {ServerMode.SEMI_HONEST: 0, ServerMode.MALICIOUS: 1}
+_MODES = {code: mode for mode, code in _MODE_CODES.items()}
+_SUPPORTED_MODES = (ServerMode.SEMI_HONEST,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One attempt at one private sum, agreed before its first stage.
+
+    Parameters
+    ----------
+    run_id : bytes
+        Names the run; not empty.
+    round, attempt, roster_version : int
+        Below 2^64.
+    cohort : tuple of int
+        Roster indices of the clients asked, strictly ascending, each below 2^64; at least two.
+    threshold : int
+        t: how many shares recover a secret, from 1 to ``degree``.
+    min_survivors : int
+        Fewest contributions that may be summed, from 1 to the cohort's size.
+    ring_bits : int
+        Sums are modulo 2^ring_bits; 1 to 64.
+    vector_length : int
+        Coordinates of each vector; at least 1.
+    degree : int
+        k: neighbours of each client; the cohort's size less one, which is the complete graph.
+    bounds : bytes
+        Canonical bytes of the encoding and privacy parameters; opaque here.
+    mode : ServerMode
+        Only ``ServerMode.SEMI_HONEST`` is spoken by this protocol version.
+    version : int
+        The protocol's version.
+
+    Raises
+    ------
+    LocalProtocolError
+        If a value is outside what is said above.
+    """
+
+    run_id: bytes
+    round: int
+    attempt: int
+    roster_version: int
+    cohort: tuple[int, ...]
+    threshold: int
+    min_survivors: int
+    ring_bits: int
+    vector_length: int
+    degree: int
+    bounds: bytes = b""
+    mode: ServerMode = ServerMode.SEMI_HONEST
+    version: int = PROTOCOL_VERSION
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cohort", tuple(map(int, self.cohort)))
+        object.__setattr__(self, "mode", ServerMode(self.mode))
+        if self.version != PROTOCOL_VERSION:
+            raise LocalProtocolError(
+                f"protocol version {self.version} is not spoken here, only {PROTOCOL_VERSION}"
+            )
+        if self.mode not in _SUPPORTED_MODES:
+            raise LocalProtocolError(
+                f"server mode {self.mode.value!r} is not spoken by protocol version "
+                f"{PROTOCOL_VERSION}; use {ServerMode.SEMI_HONEST.value!r}"
+            )
+        self._check_names()
+        self._check_cohort()
+        self._check_sizes()
+
+    def _check_names(self) -> None:
+        if not self.run_id:
+            raise LocalProtocolError("run_id is empty")
+        for name in ("round", "attempt", "roster_version"):
+            value = getattr(self, name)
+            if not 0 <= value < _U64_LIMIT:
+                raise LocalProtocolError(f"{name} = {value} is not in 0 .. 2^64 - 1")
+
+    def _check_cohort(self) -> None:
+        cohort = self.cohort
+        if len(cohort) < 2:
+            raise LocalProtocolError(f"a cohort has at least two clients, not {len(cohort)}")
+        if any(a >= b for a, b in itertools.pairwise(cohort)):
+            raise LocalProtocolError("the cohort's roster indices are not strictly ascending")
+        if cohort[0] < 0 or cohort[-1] >= _U64_LIMIT:
+            raise LocalProtocolError("a roster index of the cohort is not in 0 .. 2^64 - 1")
+
+    def _check_sizes(self) -> None:
+        if self.degree != self.size - 1:
+            raise LocalProtocolError(
+                f"degree = {self.degree}: protocol version {PROTOCOL_VERSION} runs on the complete "
+                f"graph, where a cohort of {self.size} has degree {self.size - 1}"
+            )
+        if not 1 <= self.threshold <= self.degree:
+            raise LocalProtocolError(
+                f"threshold = {self.threshold} is not in 1 .. {self.degree} (the degree)"
+            )
+        if not 1 <= self.min_survivors <= self.size:
+            raise LocalProtocolError(
+                f"min_survivors = {self.min_survivors} is not in 1 .. {self.size} (the cohort)"
+            )
+        if not 1 <= self.vector_length < 1 << 40:
+            raise LocalProtocolError(f"vector_length = {self.vector_length} is not positive")
+        _ = self.ring
+
+    @property
+    def size(self) -> int:
+        """The number of clients in the cohort."""
+        return len(self.cohort)
+
+    @cached_property
+    def ring(self) -> Ring:
+        """The ring that sums are taken in."""
+        return Ring(self.ring_bits)
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {index: position for position, index in enumerate(self.cohort)}
+
+    def position(self, index: int) -> int:
+        """Return the place in the cohort of a roster index.
+
+        Raises
+        ------
+        WrongParty
+            If the client is not in the cohort.
+        """
+        position = self._positions.get(index)
+        if position is None:
+            raise WrongParty(f"client {index} is not in this session's cohort")
+        return position
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical bytes: equal sessions, and only those, have equal bytes."""
+        head = (self.version, _MODE_CODES[self.mode], self.round, self.attempt)
+        graph = (self.roster_version, self.degree, self.threshold, self.min_survivors)
+        vector = (self.ring_bits, self.vector_length)
+        cohort = b"".join(map(u64, self.cohort))
+        numbers = b"".join(map(u64, head + graph + vector))
+        return _SESSION_TAG + numbers + b"".join(map(prefixed, (self.run_id, self.bounds, cohort)))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Session":
+        """Read canonical bytes that came from a peer.
+
+        Raises
+        ------
+        RemoteProtocolError
+            ``UnknownVersion`` or ``MalformedMessage``, on anything that is not a valid session.
+        """
+        reader = Reader(bytes(data))
+        if reader.take(len(_SESSION_TAG)) != _SESSION_TAG:
+            raise MalformedMessage("these are not the bytes of a session")
+        version = reader.u64()
+        if version != PROTOCOL_VERSION:
+            raise UnknownVersion(f"a session of protocol version {version}")
+        mode, round_, attempt, roster, degree, threshold, survivors, bits, length = (
+            reader.u64() for _ in range(9)
+        )
+        run_id, bounds, cohort = (reader.prefixed() for _ in range(3))
+        reader.finish()
+        if mode not in _MODES or len(cohort) % 8:
+            raise MalformedMessage("a session with an unknown server mode or a torn cohort")
+        members = (cohort[at : at + 8] for at in range(0, len(cohort), 8))
+        try:
+            return cls(
+                run_id=run_id,
+                round=round_,
+                attempt=attempt,
+                roster_version=roster,
+                cohort=tuple(int.from_bytes(member, "big") for member in members),
+                threshold=threshold,
+                min_survivors=survivors,
+                ring_bits=bits,
+                vector_length=length,
+                degree=degree,
+                bounds=bounds,
+                mode=_MODES[mode],
+            )
+        except LocalProtocolError as error:
+            raise MalformedMessage(f"a session that is not valid: {error}") from error
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes, which begin with a domain tag."""
+        return hashlib.sha256(self.to_bytes()).digest()
+
+
+def request_digest(*parts: bytes) -> bytes:
+    """Return the 32-byte name of what is asked.
+
+    Parameters
+    ----------
+    *parts : bytes
+        Everything that a contribution depends on: model bytes, training configuration, clip,
+        scale, noise multiplier, encoding. Each is length-prefixed, so their borders count.
+    """
+    digest = hashlib.sha256(_REQUEST_TAG + u64(len(parts)))
+    for part in parts:
+        digest.update(u64(len(part)))
+        digest.update(part)
+    return digest.digest()

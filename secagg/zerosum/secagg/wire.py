@@ -1,0 +1,90 @@
+"""Canonical bytes: a strict reader, and sets of cohort positions as bitmaps."""
+
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.secagg.errors import MalformedMessage
+
+_U64 = struct.Struct(">Q")
+
+
+def u64(value: int) -> bytes:
+    """Return a 64-bit integer as eight big-endian bytes."""
+    return _U64.pack(value)
+
+
+def prefixed(data: bytes) -> bytes:
+    """Return ``data`` after its length, so that parts cannot run into each other."""
+    return _U64.pack(len(data)) + data
+
+
+class Reader:
+    """Reads a byte string from front to back and never past its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._offset = 0
+
+    @property
+    def remaining(self) -> int:
+        """Bytes not read yet."""
+        return len(self._data) - self._offset
+
+    def take(self, count: int) -> bytes:
+        """Return the next ``count`` bytes."""
+        if count > self.remaining:
+            raise MalformedMessage(f"{count} bytes expected, {self.remaining} left")
+        start = self._offset
+        self._offset += count
+        return self._data[start : self._offset]
+
+    def u64(self) -> int:
+        """Return the next 64-bit integer."""
+        value: int = _U64.unpack(self.take(8))[0]
+        return value
+
+    def prefixed(self) -> bytes:
+        """Return the next length-prefixed part."""
+        return self.take(self.u64())
+
+    def finish(self) -> None:
+        """Refuse bytes after the end."""
+        if self.remaining:
+            raise MalformedMessage(f"{self.remaining} bytes after the end of the message")
+
+
+def bitmap_bytes(size: int) -> int:
+    """Return how many bytes a bitmap over ``size`` positions takes."""
+    return (size + 7) // 8
+
+
+def to_bitmap(positions: Iterable[int], size: int) -> bytes:
+    """Return a set of positions as bits in cohort order, least significant first."""
+    value = 0
+    for position in positions:
+        value |= 1 << position
+    return value.to_bytes(bitmap_bytes(size), "little")
+
+
+def check_bitmap(bitmap: bytes, size: int) -> None:
+    """Refuse a bitmap of the wrong length or with a bit past the cohort's end."""
+    if len(bitmap) != bitmap_bytes(size) or int.from_bytes(bitmap, "little") >> size:
+        raise MalformedMessage("a set of clients is not a bitmap of the cohort")
+
+
+def bitmap_count(bitmap: bytes) -> int:
+    """Return how many positions a bitmap holds."""
+    return int.from_bytes(bitmap, "little").bit_count()
+
+
+def bitmap_has(bitmap: bytes, position: int) -> bool:
+    """Tell whether a bitmap holds ``position``."""
+    return bool(bitmap[position >> 3] >> (position & 7) & 1)
+
+
+def from_bitmap(bitmap: bytes) -> NDArray[np.intp]:
+    """Return the positions in a bitmap, ascending."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little"))

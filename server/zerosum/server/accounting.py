@@ -1,0 +1,338 @@
+"""The write-ahead record of what a run releases, and the figures that follow from it.
+
+A line is on disk before anything is asked for or opened. Lines are never taken back, so no figure
+ever decreases: not across rounds, restarts or aborted rounds.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.client.contribution import CohortTooSmallError, Protection, min_survivors
+from zerosum.client.spec import PrivacySpec, SecAggSpec
+from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
+from zerosum.server.figures import (
+    OBSERVERS,
+    Sampling,
+    Tally,
+    Terms,
+    Worst,
+    all_figures,
+    refused,
+)
+from zerosum.server.spec import SamplingSpec
+from zerosum.server.thresholds import Thresholds
+
+Key = tuple[int, int, str]
+"""Round, attempt, kind of private sum ("train", "evaluate")."""
+
+NO_NOISE = 'privacy.model = "none": no noise, so no epsilon'
+
+
+class DeltaTooLargeError(ValueError):
+    """At this delta, exposing one client whole would count as private."""
+
+
+class LedgerMismatchError(ValueError):
+    """A ledger on disk belongs to a run of other parameters."""
+
+
+class UnknownKindError(ValueError):
+    """A private sum that no terms were agreed for: nothing would bound its cost."""
+
+
+def check_delta(privacy: PrivacySpec, population: int) -> None:
+    """Raise DeltaTooLargeError where delta >= 1/population, unless allowed by name."""
+    if privacy.private and not privacy.allow_large_delta and privacy.delta * population >= 1:
+        raise DeltaTooLargeError(
+            f"privacy.delta = {privacy.delta:g} is not below 1/population = {1 / population:g}; "
+            f"lower it, or set privacy.allow_large_delta = true"
+        )
+
+
+class RunLedger:
+    """Counts what a run asked for and opened; says what it cost.
+
+    Parameters
+    ----------
+    path : Path or None
+        ``ledger.jsonl``; read if it exists, appended to durably. None keeps the record in memory:
+        for plans and tests.
+    privacy : PrivacySpec
+        With ``noise_multiplier`` resolved.
+    secagg : SecAggSpec
+        Whether sums are masked; the dropout that is assumed.
+    sampling : SamplingSpec
+        How cohorts are drawn.
+    population : int
+        Clients in the roster.
+    protections : mapping of str to Protection
+        For each kind of private sum, the protection of a session of any cohort.
+    colluders : callable, optional
+        c for a cohort of n, where it may be more than ``secagg.corruption`` says.
+    seeded : bool
+        Whether cohorts and noise follow from a seed, as in simulations.
+
+    Raises
+    ------
+    DeltaTooLargeError
+        If delta is not below 1/population and that is not allowed by name.
+    LedgerMismatchError
+        If the file belongs to a run of other terms.
+    ValueError
+        If a parameter is missing.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        privacy: PrivacySpec,
+        secagg: SecAggSpec,
+        sampling: SamplingSpec,
+        population: int,
+        protections: Mapping[str, Protection],
+        colluders: Callable[[int], int] | None = None,
+        seeded: bool = True,
+    ) -> None:
+        check_delta(privacy, population)
+        self._path = path
+        self._privacy, self._secagg, self._seeded = privacy, secagg, seeded
+        self._population = population
+        self.kinds = tuple(protections)
+        terms = {kind: Terms.of(p) for kind, p in protections.items()}
+        self.terms = {kind: t for kind, t in terms.items() if t is not None}
+        if privacy.private and len(self.terms) != len(terms):
+            raise ValueError("under privacy every kind of private sum has a noise mechanism")
+        self.sampling = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
+        self._contributions: dict[Key, tuple[int, set[int]]] = {}
+        self._sums: set[Key] = set()
+        shape = (len(self.kinds), population)
+        self._counts: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self._sizes: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self._cache: tuple[object, dict[str, Any]] | None = None
+        self._open(sampling)
+
+    def charge_contributions(self, key: Key, clients: Iterable[int], *, cohort: int) -> None:
+        """Record, durably, that these clients are about to be asked for their vectors.
+
+        The same key again is the same release: only clients new to it are charged.
+
+        Parameters
+        ----------
+        key : tuple of (round, attempt, kind)
+            With derived noise a rerun keeps its attempt; with fresh noise it is a new one.
+        clients : iterable of int
+            Roster indices.
+        cohort : int
+            The session's n, by which noise shares are divided.
+        """
+        self._check_kind(key)
+        known = self._contributions.get(key)
+        if known is not None and known[0] != cohort:
+            raise ValueError(f"{key} was charged with a cohort of {known[0]}, not {cohort}")
+        new = sorted(set(clients) - (known[1] if known else set()))
+        if new and not 0 <= new[0] <= new[-1] < self._population:
+            raise ValueError(f"clients lie in 0..{self._population - 1}")
+        if known is not None and not new:
+            return
+        line = {"type": "contributions", "key": list(key), "cohort": cohort, "clients": new}
+        self._append(line)
+        self._count_contributions(key, cohort, new)
+
+    def charge_sum(self, key: Key) -> None:
+        """Record, durably, that a sum is about to be opened. Idempotent by key.
+
+        Raises
+        ------
+        ValueError
+            If no contributions were charged under this key.
+        """
+        self._check_kind(key)
+        if key not in self._contributions:
+            raise ValueError(f"{key} has no contributions to sum")
+        if key not in self._sums:
+            self._append({"type": "sum", "key": list(key)})
+            self._sums.add(key)
+
+    def participations(self) -> NDArray[np.int64]:
+        """Return how often each client was asked for a vector, shape (population,)."""
+        total: NDArray[np.int64] = self._counts.sum(axis=0)
+        return total
+
+    def figures(self, delta: float | None = None) -> dict[str, Any]:
+        """Return every observer's epsilon so far.
+
+        Parameters
+        ----------
+        delta : float, optional
+            Default: the experiment's.
+
+        Returns
+        -------
+        dict
+            Keys "sum", "local", "release"; each a dict with value (None is infinite), delta,
+            slack, adjacency, unit, accountant, participations, assumptions, reason.
+        """
+        delta = self._privacy.delta if delta is None else delta
+        if not self._privacy.private:
+            return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
+        state = (delta, len(self._sums), sum(len(c) for _, c in self._contributions.values()))
+        if self._cache is None or self._cache[0] != state:
+            masked = self._secagg.protocol != "none"
+            result = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
+            self._note(result)
+            self._cache = (state, result)
+        return {observer: dict(value) for observer, value in self._cache[1].items()}
+
+    def tally(self) -> Tally:
+        """Return what was asked for and opened so far."""
+        by_kind = {kind: [k for k in self._contributions if k[2] == kind] for kind in self.kinds}
+        largest = [
+            max((self._contributions[k][0] for k in ks), default=0) for ks in by_kind.values()
+        ]
+        draws = [sum(len(self._contributions[k][1]) + 1 for k in keys) for keys in by_kind.values()]
+        opened = [sum(k[2] == kind for k in self._sums) for kind in self.kinds]
+        return Tally(self._worst(), tuple(opened), tuple(largest), tuple(draws))
+
+    def _worst(self) -> tuple[Worst, ...]:
+        """Return the clients whom no other exceeds in every count (one, mostly)."""
+        columns = np.concatenate([self._counts, self._sizes]).T
+        rows = np.unique(columns[columns.any(axis=1)], axis=0)[::-1]
+        kept: list[NDArray[np.int64]] = []
+        for row in rows:
+            if not any((other >= row).all() for other in kept):
+                kept.append(row)
+        kinds = len(self.kinds)
+        return tuple(
+            tuple((int(row[i]), int(row[kinds + i])) for i in range(kinds)) for row in kept
+        )
+
+    def _note(self, figures: dict[str, dict[str, Any]]) -> None:
+        if self._secagg.corruption > 0:
+            note = f"at most {self._secagg.corruption:g} of the roster collude and omit their noise"
+            figures["sum"]["assumptions"].append(note)
+        if self._secagg.protocol == "ideal":
+            figures["sum"]["assumptions"].append("the sum is formed by a trusted party")
+        if self._seeded:
+            for name in OBSERVERS:
+                figures[name]["assumptions"].append(
+                    "simulated: noise and cohorts follow from the seed, which must be secret"
+                )
+
+    def _check_kind(self, key: Key) -> None:
+        if key[2] not in self.kinds:
+            raise UnknownKindError(f"no privacy terms for a private sum of kind {key[2]!r}")
+
+    def _count_contributions(self, key: Key, cohort: int, clients: list[int]) -> None:
+        row = self.kinds.index(key[2])
+        self._counts[row, clients] += 1
+        self._sizes[row, clients] += cohort
+        _, known = self._contributions.setdefault(key, (cohort, set()))
+        known.update(clients)
+
+    def _header(self, sampling: SamplingSpec) -> dict[str, Any]:
+        return {
+            "type": "run",
+            "population": self._population,
+            "model": self._privacy.model,
+            "protocol": self._secagg.protocol,
+            "corruption": self._secagg.corruption,
+            "dropout": self._secagg.dropout,
+            "sampling": sampling.model_dump(),
+            "kinds": {k: asdict(t) for k, t in self.terms.items()} or list(self.kinds),
+        }
+
+    def _open(self, sampling: SamplingSpec) -> None:
+        header = self._header(sampling)
+        if self._path is None:
+            return
+        lines = _complete_lines(self._path) if self._path.exists() else []
+        if not lines:
+            self._append(header)
+            return
+        if json.loads(lines[0]) != header:
+            raise LedgerMismatchError(
+                f"{self._path} is the ledger of a run with other privacy parameters"
+            )
+        for line in lines[1:]:
+            record = json.loads(line)
+            number, attempt, kind = record["key"]
+            if record["type"] == "sum":
+                self._sums.add((number, attempt, kind))
+            else:
+                key = (number, attempt, kind)
+                self._count_contributions(key, record["cohort"], record["clients"])
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        created = not self._path.exists()
+        with self._path.open("ab") as file:
+            file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if created:
+            _sync_folder(self._path.parent)
+
+
+def sampling_terms(
+    privacy: PrivacySpec,
+    secagg: SecAggSpec,
+    sampling: SamplingSpec,
+    population: int,
+    *,
+    colluders: Callable[[int], int] | None = None,
+) -> Sampling:
+    """Return what sampling and abandonment contribute to the release figure.
+
+    Raises
+    ------
+    ValueError
+        If the cohort is missing or above the population.
+    """
+    if sampling.kind != "poisson":
+        return Sampling(sampling.kind, 1.0, 0.0)
+    if sampling.cohort is None or sampling.cohort > population:
+        raise ValueError(f"sampling.cohort = {sampling.cohort} of a population of {population}")
+    q = sampling.cohort / population
+    if not privacy.private:
+        return Sampling("poisson", q, 0.0)
+
+    def needed(cohort: int) -> int:
+        try:
+            limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=privacy)
+            if colluders is None:
+                return limits.min_survivors
+            own = min_survivors(privacy.honest_fraction, cohort, colluders(cohort))
+            return max(limits.min_survivors, own)
+        except CohortTooSmallError:
+            return cohort + 1
+
+    rule = OpeningRule(population, q, secagg.dropout, needed)
+    return Sampling("poisson", q, opened_only_because_of_one(rule))
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    """Return the whole lines; cut off a torn last one, whose release never happened."""
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
+    return content[:whole].splitlines()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

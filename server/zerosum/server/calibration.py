@@ -1,0 +1,160 @@
+"""What can I afford: the smallest noise multiplier that meets a target, for a planned run."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from scipy.stats import binom
+
+from zerosum.client.contribution import Protection
+from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
+from zerosum.server.accounting import sampling_terms
+from zerosum.server.figures import Tally, Terms, all_figures
+from zerosum.server.spec import SamplingSpec
+
+SURPRISE = 1e-3
+"""Probability that some client of a planned Poisson or fixed-size run takes part more often."""
+
+_PRECISION = 1e-3
+_LARGEST = 2.0**20
+
+
+class UnreachableEpsilonError(ValueError):
+    """No noise multiplier in reach meets the target."""
+
+
+def planned_participations(sampling: SamplingSpec, population: int, rounds: int) -> int:
+    """Return how often the most unlucky client is planned to contribute.
+
+    Exact for "everyone" and "once"; under "poisson" and "fixed" the number that, with probability
+    1 - 10^-3, no client of the population exceeds (binomial tail, union bound).
+    """
+    if sampling.kind == "everyone":
+        return rounds
+    if sampling.kind == "once":
+        return 1
+    cohort = sampling.cohort or population
+    q = min(1.0, cohort / population)
+    return min(rounds, int(binom.isf(SURPRISE / population, rounds, q)) + 1)
+
+
+def planned_figures(
+    privacy: PrivacySpec,
+    *,
+    sampling: SamplingSpec,
+    secagg: SecAggSpec,
+    encoding: EncodingSpec,
+    population: int,
+    rounds: int,
+    dimension: int,
+    colluders: Callable[[int], int] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Return the figures that a run of these parameters is going to report.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec
+        Private, with ``noise_multiplier`` given.
+    sampling, secagg, encoding
+        The other sections of the experiment.
+    population, rounds, dimension : int
+        Clients, training rounds, model parameters.
+    colluders
+        As in :class:`zerosum.server.accounting.RunLedger`.
+    """
+    cohort = population if sampling.kind == "everyone" else (sampling.cohort or population)
+    ignored_seed = bytes(32)
+    protection = Protection.build(
+        privacy, encoding, cohort=cohort, dimension=dimension, rotation_seed=ignored_seed
+    )
+    terms = Terms.of(protection)
+    if terms is None:
+        raise ValueError('privacy.model = "none" has no figures')
+    how = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
+    return _figures(terms, how, privacy, sampling, secagg, population, rounds, cohort)
+
+
+def find_noise_multiplier(
+    privacy: PrivacySpec,
+    *,
+    sampling: SamplingSpec,
+    secagg: SecAggSpec,
+    encoding: EncodingSpec,
+    population: int,
+    rounds: int,
+    dimension: int,
+    colluders: Callable[[int], int] | None = None,
+) -> float:
+    """Return the noise multiplier at which ``privacy.epsilon_for`` sees ``privacy.epsilon``.
+
+    By bisection; epsilon stays at or below the target, by at most what 0.1 % more noise buys.
+
+    Raises
+    ------
+    UnreachableEpsilonError
+        If the figure is refused, or would need a multiplier above a million.
+    ValueError
+        If ``privacy.epsilon`` is not given.
+    """
+    target, observer = privacy.epsilon, privacy.epsilon_for
+    if target is None:
+        raise ValueError("privacy.epsilon is needed to find a noise multiplier")
+
+    def epsilon(z: float) -> float:
+        spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
+        figures = planned_figures(
+            spec,
+            sampling=sampling,
+            secagg=secagg,
+            encoding=encoding,
+            population=population,
+            rounds=rounds,
+            dimension=dimension,
+            colluders=colluders,
+        )
+        value = figures[observer]["value"]
+        if value is None and figures[observer]["accountant"] is None:
+            raise UnreachableEpsilonError(f"epsilon_{observer}: {figures[observer]['reason']}")
+        return math.inf if value is None else float(value)
+
+    return _smallest(epsilon, target, observer)
+
+
+def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -> float:
+    low, high = 0.0, 1.0
+    while epsilon(high) > target:
+        low, high = high, 2 * high
+        if high > _LARGEST:
+            raise UnreachableEpsilonError(
+                f"epsilon_{observer} = {target:g} needs a noise multiplier above {_LARGEST:g}"
+            )
+    while low == 0 or high / low > 1 + _PRECISION:
+        middle = (low + high) / 2
+        if epsilon(middle) > target:
+            low = middle
+        else:
+            high = middle
+        if high < 1e-6:
+            break
+    return high
+
+
+def _figures(
+    terms: Terms,
+    how: Any,
+    privacy: PrivacySpec,
+    sampling: SamplingSpec,
+    secagg: SecAggSpec,
+    population: int,
+    rounds: int,
+    cohort: int,
+) -> dict[str, dict[str, Any]]:
+    times = planned_participations(sampling, population, rounds)
+    tally = Tally(
+        worst=(((times, times * cohort),),),
+        opened=(rounds,),
+        largest=(cohort,),
+        draws=(rounds * (cohort + 1),),
+    )
+    masked = secagg.protocol != "none"
+    return all_figures({"train": terms}, tally, how, privacy.delta, masked=masked)

@@ -1,0 +1,149 @@
+"""What must hold between sections, the population and the model, before anything starts."""
+
+import math
+
+from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.secagg import graph
+from zerosum.server.calibration import find_noise_multiplier
+from zerosum.server.config import ConfigError
+from zerosum.server.spec import Experiment
+from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
+from zerosum.server.training import evaluation_protection
+
+
+def prepare(experiment: Experiment, *, population: int, dimension: int) -> Experiment:
+    """Check an experiment against its population and model, and resolve its noise.
+
+    Parameters
+    ----------
+    population : int
+        Number of clients.
+    dimension : int
+        Trainable parameters of the model.
+
+    Returns
+    -------
+    Experiment
+        With ``noise_multiplier`` in place of a target ``epsilon``.
+
+    Raises
+    ------
+    ConfigError
+        One line that names the key, its value, what is allowed and the cure.
+    """
+    _check_sampling(experiment, population)
+    _check_delta(experiment, population)
+    _check_threshold(experiment, population)
+    if experiment.privacy.noise_draw == "summed" and experiment.secagg.protocol != "ideal":
+        raise ConfigError(
+            'privacy.noise_draw = "summed" needs secagg.protocol = "ideal": only a trusted sum can '
+            "draw the noise of all clients at once"
+        )
+    if experiment.privacy.noise_draw == "summed" and experiment.privacy.model != "distributed":
+        raise ConfigError(
+            'privacy.noise_draw = "summed" needs privacy.model = "distributed": local noise is each '
+            "client's own"
+        )
+    if experiment.privacy.epsilon is not None:
+        experiment = _resolve_noise(experiment, population, dimension)
+    _check_ring(experiment, population, dimension)
+    return experiment
+
+
+def expected_cohort(experiment: Experiment, population: int) -> int:
+    """Return the cohort of a round: exact, or expected under Poisson sampling."""
+    return experiment.sampling.cohort or population
+
+
+def _check_sampling(experiment: Experiment, population: int) -> None:
+    if population < 2:
+        raise ConfigError(
+            f"data.clients = {population}: a sum needs at least 2 clients to hide among"
+        )
+    cohort, kind = experiment.sampling.cohort, experiment.sampling.kind
+    if cohort is None:
+        return
+    if cohort > population:
+        raise ConfigError(
+            f"sampling.cohort = {cohort} exceeds the population of {population} clients: lower it, "
+            "or raise data.clients"
+        )
+    if kind != "poisson" and cohort < 2:
+        raise ConfigError(f"sampling.cohort = {cohort}: a sum needs at least 2 clients")
+    if kind == "once" and experiment.rounds * cohort > population:
+        raise ConfigError(
+            f'rounds = {experiment.rounds}: with sampling.kind = "once" and sampling.cohort = '
+            f"{cohort}, {population} clients last for {population // cohort} rounds"
+        )
+
+
+def _check_delta(experiment: Experiment, population: int) -> None:
+    privacy = experiment.privacy
+    if privacy.private and privacy.delta >= 1 / population and not privacy.allow_large_delta:
+        raise ConfigError(
+            f"privacy.delta = {privacy.delta} is not below 1/population = {1 / population:.3g}: "
+            "lower it, or set privacy.allow_large_delta = true"
+        )
+
+
+def _check_threshold(experiment: Experiment, population: int) -> None:
+    secagg, cohort = experiment.secagg, expected_cohort(experiment, population)
+    if secagg.threshold != "auto" and secagg.threshold > cohort - 1:
+        raise ConfigError(
+            f"secagg.threshold = {secagg.threshold} exceeds the {cohort - 1} neighbours of a client "
+            f'in a cohort of {cohort}: lower it or write "auto"'
+        )
+    if cohort < SMALLEST_COHORT:
+        return
+    privacy = experiment.privacy
+    try:
+        limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=privacy)
+    except CohortTooSmallError as error:
+        raise ConfigError(
+            f"secagg.dropout = {secagg.dropout}, secagg.corruption = {secagg.corruption} and "
+            f"privacy.honest_fraction = {privacy.honest_fraction} cannot be had together with a "
+            f"cohort of {cohort}: {error}"
+        ) from None
+    left = cohort - graph.dropped(cohort, secagg.dropout)
+    if limits.min_survivors > left:
+        raise ConfigError(
+            f"privacy.honest_fraction = {privacy.honest_fraction} needs {limits.min_survivors} "
+            f"survivors of a cohort of {cohort} ({limits.colluders} colluders among them), and "
+            f"secagg.dropout = {secagg.dropout} leaves {left}: lower one of the two"
+        )
+
+
+def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> Experiment:
+    try:
+        noise = find_noise_multiplier(
+            experiment.privacy,
+            sampling=experiment.sampling,
+            secagg=experiment.secagg,
+            encoding=experiment.encoding,
+            population=population,
+            rounds=experiment.rounds,
+            dimension=dimension,
+            colluders=lambda n: graph.colluders(n, population, experiment.secagg.corruption),
+        )
+    except ValueError as error:
+        raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None
+    update = {"noise_multiplier": noise, "epsilon": None}
+    return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
+
+
+def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:
+    """Build the protection of the largest plausible session: what cannot be built is refused."""
+    cohort = expected_cohort(experiment, population)
+    if experiment.sampling.kind == "poisson":
+        cohort = min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
+    dimension += experiment.training.weighting == "examples"
+    asked = [(experiment.privacy, experiment.encoding, dimension)]
+    if experiment.evaluation.federated_every:
+        asked.append((*evaluation_protection(experiment), 3))
+    for privacy, encoding, length in asked:
+        try:
+            Protection.build(
+                privacy, encoding, cohort=max(cohort, 2), dimension=length, rotation_seed=bytes(32)
+            )
+        except ValueError as error:
+            raise ConfigError(f"encoding.bits = {encoding.bits}: {error}") from None

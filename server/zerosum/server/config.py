@@ -1,0 +1,198 @@
+"""Reading an experiment: TOML, dotted overrides, and errors that a person can act on."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from zerosum.server.spec import Experiment
+
+
+class ConfigError(ValueError):
+    """The user's configuration is wrong; the message is one line: key, value, allowed, cure."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read an experiment file.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing, unreadable or not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"experiment file {path} does not exist: check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"experiment file {path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"experiment file {path} is not valid TOML: {error}") from None
+
+
+def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Return ``values`` with overrides ``a.b=c`` applied; ``c`` is TOML, or else a bare string.
+
+    Setting one of two exclusive keys (``privacy.epsilon`` and ``noise_multiplier``,
+    ``training.epochs`` and ``steps``) removes the other, so that a default need not be unset.
+
+    Raises
+    ------
+    ConfigError
+        If an override has no ``=`` or its key runs through a value.
+    """
+    result = _deep_copy(values)
+    given = [_split_override(text) for text in overrides]
+    for key, value in given:
+        *parents, last = key.split(".")
+        section = result
+        for parent in parents:
+            section = section.setdefault(parent, {})
+            if not isinstance(section, dict):
+                raise ConfigError(f"--set {key}: {parent} is a value, not a section")
+        section[last] = value
+        _drop_rival(section, key, {other for other, _ in given})
+    return result
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``over`` laid on top, section by section."""
+    result = _deep_copy(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(result.get(key), dict):
+            result[key] = merge(result[key], value)
+        else:
+            result[key] = value
+        for rivals in _RIVALS:
+            if key in rivals:
+                (other,) = rivals - {key}
+                if other not in over:
+                    result.pop(other, None)
+    return result
+
+
+def parse_experiment(values: Mapping[str, Any]) -> Experiment:
+    """Validate plain values into an experiment.
+
+    Raises
+    ------
+    ConfigError
+        For the first thing that is wrong, naming its key, its value and what is allowed.
+    """
+    try:
+        return Experiment.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, values)) from None
+
+
+def to_toml(experiment: Experiment) -> str:
+    """Write a resolved experiment as TOML that reads back to the same experiment."""
+    values = _without_none(experiment.model_dump(mode="json"))
+    if experiment.privacy.clip is None:
+        values["privacy"]["clip"] = "none"
+    if experiment.training.batch_size is None:
+        values["training"]["batch_size"] = "all"
+    return tomli_w.dumps(values)
+
+
+def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]:
+    """Return every valid dotted key."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys += all_keys(field.annotation, f"{prefix}{name}.")
+        else:
+            keys.append(prefix + name)
+    return keys
+
+
+_RIVALS = [frozenset({"epsilon", "noise_multiplier"}), frozenset({"epochs", "steps"})]
+
+
+def _drop_rival(section: dict[str, Any], key: str, also_set: set[str]) -> None:
+    parent, _, last = key.rpartition(".")
+    for rivals in _RIVALS:
+        if last in rivals:
+            (other,) = rivals - {last}
+            if f"{parent}.{other}" not in also_set:
+                section.pop(other, None)
+    if key == "privacy.model" and section[last] == "none":
+        for name in ("noise_multiplier", "epsilon"):
+            if f"privacy.{name}" not in also_set:
+                section.pop(name, None)
+
+
+def _split_override(text: str) -> tuple[str, Any]:
+    key, equals, raw = text.partition("=")
+    key = key.strip()
+    if not equals or not key or "" in key.split("."):
+        raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
+    try:
+        return key, tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, raw.strip()
+
+
+def _explain(error: ValidationError, values: Mapping[str, Any]) -> str:
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        return _unknown_key(".".join(path), first["input"])
+    key = _known_prefix(path)
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    where = key or "experiment"
+    shown = _look_up(values, key) if key else None
+    given = "" if isinstance(shown, Mapping) or shown is None else f" = {shown!r}"
+    alternatives = [
+        str(e["msg"])[:1].lower() + str(e["msg"])[1:]
+        for e in error.errors(include_url=False)
+        if _known_prefix([str(part) for part in e["loc"]]) == key
+    ]
+    if len(alternatives) > 1:
+        message = ", or ".join(dict.fromkeys(alternatives))
+    return f"{where}{given}: {message} (see docs/configuration.md)"
+
+
+def _unknown_key(key: str, value: object) -> str:
+    near = difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.4)
+    if not near:
+        last = key.rpartition(".")[2]
+        near = [k for k in all_keys() if k.rpartition(".")[2] == last][:1]
+    cure = f": did you mean {near[0]}?" if near else " (docs/configuration.md lists them all)"
+    return f"unknown key {key} = {value!r}{cure}"
+
+
+def _known_prefix(path: list[str]) -> str:
+    known = set(all_keys())
+    sections = {k.rpartition(".")[0] for k in known}
+    for length in range(len(path), 0, -1):
+        key = ".".join(path[:length])
+        if key in known or key in sections:
+            return key
+    return ""
+
+
+def _look_up(values: Mapping[str, Any], key: str) -> Any:
+    current: Any = values
+    for part in key.split("."):
+        if not isinstance(current, Mapping) or part not in current:
+            return None
+        current = current[part]
+    return current
+
+
+def _deep_copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _deep_copy(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        k: _without_none(v) if isinstance(v, Mapping) else v
+        for k, v in values.items()
+        if v is not None
+    }

@@ -1,0 +1,127 @@
+"""The Flower ServerApp: the same experiment on Flower's deployment engine.
+
+Loaded as ``zerosum.server.flower:app``. Run config keys: ``experiment`` (a TOML file in the app's
+folder), ``overrides`` (space-separated ``key=value``), ``out`` (the run folder; ``runs/RUN_ID``
+where it is empty).
+"""
+
+import logging
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
+
+from zerosum.client import wire
+from zerosum.client.entropy import SystemEntropy
+from zerosum.client.task import population, resolve_task
+from zerosum.client.training import initial_vector
+from zerosum.server.checks import prepare
+from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
+from zerosum.server.coordinator import Coordinator, Roster, poll
+from zerosum.server.runs import RunFolder
+from zerosum.server.spec import DeploymentSpec, Experiment
+from zerosum.server.training import FederatedTraining, Record
+
+log = logging.getLogger("zerosum.server")
+
+HELLO_SECONDS = 2.0
+"""Pause between two looks for nodes."""
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Wait for the nodes, run the experiment, leave a run folder."""
+    logging.getLogger("zerosum").setLevel(logging.INFO)
+    experiment = _experiment(context)
+    if experiment.secagg.protocol == "ideal":
+        raise ConfigError('secagg.protocol = "ideal" is a trusted sum: there is none in deployment')
+    task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
+    roster = wait_for_nodes(grid, experiment.deployment)
+    count = len(roster)
+    wanted = population(task, experiment.data) if experiment.data.clients else count
+    if wanted != count:
+        raise ConfigError(
+            f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
+        )
+    dimension = len(initial_vector(task, experiment.seed))
+    experiment = prepare(experiment, population=count, dimension=dimension)
+    path = str(context.run_config.get("out") or f"runs/{context.run_id}")
+    folder = RunFolder.create(Path(path), experiment)
+    entropy = SystemEntropy()
+    coordinator = Coordinator(
+        grid,
+        roster,
+        experiment.secagg,
+        run_id=context.run_id.to_bytes(8, "little"),
+        entropy=entropy,
+        timeouts=experiment.deployment,
+    )
+    training = FederatedTraining(
+        experiment, task, count, coordinator, entropy, folder, on_round=_log_round
+    )
+    result = training.run()
+    log.info("run folder: %s", result.folder.resolve())
+
+
+def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> Roster:
+    """Wait until enough nodes have said which client they are.
+
+    Raises
+    ------
+    ConfigError
+        If two nodes claim one index, or the indices have gaps.
+    """
+    found: dict[int, int] = {}
+    greeted: set[int] = set()
+    while len(found) < spec.min_nodes:
+        new = [node for node in grid.get_node_ids() if node not in greeted]
+        messages = [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in new]
+        for reply in poll(grid, messages, spec.stage_timeout) if messages else ():
+            if not reply.has_content():
+                continue
+            index, node = wire.int_field(reply.content, "index"), reply.metadata.src_node_id
+            if index in found:
+                raise ConfigError(
+                    f"node config partition-id = {index} is claimed by two nodes: give each its own"
+                )
+            found[index] = node
+            greeted.add(node)
+        if len(found) < spec.min_nodes:
+            time.sleep(HELLO_SECONDS)
+    if sorted(found) != list(range(len(found))):
+        raise ConfigError(
+            f"node config partition-id: nodes have {sorted(found)}, and the roster needs "
+            f"0 to {len(found) - 1}"
+        )
+    return Roster(dict(sorted(found.items())))
+
+
+def _experiment(context: Context) -> Experiment:
+    name = str(context.run_config.get("experiment") or "experiment.toml")
+    overrides = shlex.split(str(context.run_config.get("overrides") or ""))
+    return parse_experiment(apply_overrides(read_toml(_find(name)), overrides))
+
+
+def _find(name: str) -> Path:
+    """Find a file of the app: Flower puts the app's folder on sys.path, nowhere else."""
+    for folder in (Path(), *map(Path, sys.path)):
+        if (folder / name).is_file():
+            return folder / name
+    raise ConfigError(f"run config experiment = {name!r}: no such file in the app's folder")
+
+
+def _log_round(record: Record) -> None:
+    log.info(
+        "round %d %s: %d of %d survived, accuracy %s, epsilon %s",
+        record["round"],
+        record["status"],
+        record["survivors"],
+        record["cohort"],
+        record.get("test_accuracy", "not tested"),
+        record["epsilon"],
+    )

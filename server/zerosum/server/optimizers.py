@@ -1,0 +1,75 @@
+"""Server optimizers by their ``torch.optim`` name: FedAvg is SGD with a learning rate of one."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from zerosum.server.config import ConfigError
+from zerosum.server.spec import ServerSpec
+
+
+class ServerOptimizer:
+    """A ``torch.optim`` optimizer over the flat global model (Reddi et al. 2021, FedOpt).
+
+    The negated average update stands in for the gradient, so SGD with lr = 1 adds the average.
+
+    Parameters
+    ----------
+    spec : ServerSpec
+        Class name, learning rate and further arguments.
+    model : numpy.ndarray
+        float32, shape (d,): the initial global model; copied.
+
+    Raises
+    ------
+    ConfigError
+        If torch.optim has no such class or it refuses the arguments.
+    """
+
+    def __init__(self, spec: ServerSpec, model: np.ndarray) -> None:
+        kind = getattr(torch.optim, spec.optimizer, None)
+        names = sorted(
+            name
+            for name, value in vars(torch.optim).items()
+            if isinstance(value, type) and issubclass(value, torch.optim.Optimizer)
+        )
+        if spec.optimizer not in names or spec.optimizer in ("Optimizer", "LBFGS", "SparseAdam"):
+            raise ConfigError(
+                f"server.optimizer = {spec.optimizer!r} is not usable: torch.optim has "
+                + ", ".join(n for n in names if n not in ("Optimizer", "LBFGS", "SparseAdam"))
+            )
+        self._parameter = torch.nn.Parameter(torch.from_numpy(model.copy()))
+        try:
+            self._optimizer = kind([self._parameter], lr=spec.lr, **spec.options)  # type: ignore[misc]
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"server.options = {spec.options!r}: torch.optim.{spec.optimizer} says: {error}"
+            ) from None
+
+    @property
+    def model(self) -> np.ndarray:
+        """The flat global model, float32, shape (d,): a copy."""
+        return self._parameter.detach().numpy().copy()
+
+    def step(self, average: np.ndarray) -> None:
+        """Move the model along an average update, float64, shape (d,)."""
+        self._parameter.grad = torch.from_numpy((-average).astype(np.float32))
+        self._optimizer.step()
+        self._parameter.grad = None
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        """Return the optimizer's tensors and scalars, for a checkpoint."""
+        state: dict[str, Any] = self._optimizer.state.get(self._parameter, {})
+        tensors = {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
+        scalars = {k: v for k, v in state.items() if isinstance(v, int | float)}
+        return tensors, scalars
+
+    def restore(
+        self, model: torch.Tensor, tensors: dict[str, torch.Tensor], scalars: dict[str, float]
+    ) -> None:
+        """Continue from a model and what :meth:`state` returned."""
+        with torch.no_grad():
+            self._parameter.copy_(model)
+        if tensors or scalars:
+            self._optimizer.state[self._parameter] = {**tensors, **scalars}

@@ -1,0 +1,115 @@
+"""The run folder: what a run leaves behind, written so that a crash never leaves half of it."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from zerosum.client.store import replace_file
+from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
+from zerosum.server.spec import Experiment
+
+CONFIG = "config.toml"
+METRICS = "metrics.jsonl"
+LEDGER = "ledger.jsonl"
+SUMMARY = "summary.json"
+MODEL = "model.safetensors"
+REPORT = "report.html"
+CHECKPOINT = "checkpoint"
+CLIENT_LOG = "clients.log"
+
+_CONFIG_HEADER = "# Resolved configuration of this run. docs/configuration.md explains every key.\n"
+
+
+class RunFolder:
+    """A folder that belongs to one run.
+
+    Parameters
+    ----------
+    path : Path
+        Made by :meth:`create`, or found by :meth:`open`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment) -> "RunFolder":
+        """Make a new run folder.
+
+        Raises
+        ------
+        ConfigError
+            If the path is a file or a folder that is not empty.
+        """
+        check_unused(path)
+        path.mkdir(parents=True, exist_ok=True)
+        folder = cls(path)
+        folder.write_config(experiment)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Find an earlier run.
+
+        Raises
+        ------
+        ConfigError
+            If the path holds no run.
+        """
+        if not (path / CONFIG).is_file():
+            raise ConfigError(f"--resume {path}: no {CONFIG} there; give the folder of a run")
+        return cls(path)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment that this run was started with."""
+        return parse_experiment(read_toml(self.path / CONFIG))
+
+    def write_config(self, experiment: Experiment) -> None:
+        """Write the configuration, as first started or with more rounds."""
+        self.write(CONFIG, (_CONFIG_HEADER + to_toml(experiment)).encode())
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all."""
+        target = self.path / name
+        target.parent.mkdir(exist_ok=True)
+        replace_file(target, data)
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a JSON file whole or not at all."""
+        self.write(name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def append_line(self, name: str, value: Mapping[str, Any]) -> None:
+        """Append one JSON line, flushed to the disk."""
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(value) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_lines(self, name: str) -> list[dict[str, Any]]:
+        """Read the whole JSON lines of a file; one torn by a crash is left out."""
+        try:
+            data = (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def rewrite_lines(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the lines of a file."""
+        self.write(name, "".join(json.dumps(value) + "\n" for value in values).encode())
+
+
+def check_unused(path: Path) -> None:
+    """Raise ConfigError where a new run cannot be written to ``path``."""
+    if path.is_dir() and not any(path.iterdir()):
+        return
+    if (path / CONFIG).exists():
+        raise ConfigError(
+            f"--out {path} already holds a run: choose another folder, or continue it with "
+            f"--resume {path}"
+        )
+    if path.exists():
+        raise ConfigError(f"--out {path} exists and is not an empty folder: choose another")

@@ -1,0 +1,78 @@
+"""Which clients take part in a round."""
+
+import numpy as np
+
+from zerosum.client.entropy import Entropy
+from zerosum.secagg.randomness import SEED_BYTES, Keystream
+from zerosum.server.spec import SamplingSpec
+
+
+class CohortSampler:
+    """Draws one cohort a round, exactly as the ledger accounts for it.
+
+    Parameters
+    ----------
+    spec : SamplingSpec
+        Kind and cohort size.
+    population : int
+        Number of clients in the roster.
+    entropy : Entropy
+        Source of the sampling coins: they are noise randomness, secret from outsiders.
+    order_seed : bytes, optional
+        Seed of the order in which ``once`` spends the population, from an earlier
+        :attr:`order_seed`; drawn from ``entropy`` where absent.
+    """
+
+    def __init__(
+        self,
+        spec: SamplingSpec,
+        population: int,
+        entropy: Entropy,
+        order_seed: bytes | None = None,
+    ) -> None:
+        self._spec = spec
+        self._population = population
+        self._entropy = entropy
+        self.order_seed = order_seed or entropy.keystream("order").take(SEED_BYTES)
+
+    @property
+    def rate(self) -> float:
+        """Probability that one client takes part in a round."""
+        if self._spec.cohort is None:
+            return 1.0
+        return self._spec.cohort / self._population
+
+    @property
+    def expected_cohort(self) -> float:
+        """Expected number of clients in a round: the divisor of every noised average."""
+        return self.rate * self._population
+
+    def draw(self, round: int, purpose: str = "train") -> tuple[int, ...]:
+        """Return the cohort of a round: distinct indices in ascending order, perhaps none.
+
+        Parameters
+        ----------
+        round : int
+            Counts from 1. Under ``once``, round r takes the r-th slice of one secret order.
+        purpose : str
+            Cohorts of different purposes are independent.
+        """
+        coins = self._entropy.keystream(f"cohort {purpose}", round)
+        if self._spec.kind == "everyone" or self._spec.cohort is None:
+            return tuple(range(self._population))
+        if self._spec.kind == "poisson":
+            return tuple(np.flatnonzero(coins.uniform(self._population) < self.rate).tolist())
+        if self._spec.kind == "fixed":
+            order = _shuffled(self._population, coins)
+            return tuple(sorted(order[: self._spec.cohort].tolist()))
+        start = (round - 1) * self._spec.cohort
+        order = _shuffled(self._population, Keystream(self.order_seed))
+        return tuple(sorted(order[start : start + self._spec.cohort].tolist()))
+
+
+def _shuffled(population: int, coins: Keystream) -> np.ndarray:
+    """Return a uniform permutation: indices sorted by 64-bit keys, drawn anew on a collision."""
+    while True:
+        keys = coins.words(population)
+        if len(np.unique(keys)) == population:
+            return np.argsort(keys)

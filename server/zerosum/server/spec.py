@@ -1,0 +1,139 @@
+"""What the server decides: sampling, optimization, evaluation; and the whole experiment."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from zerosum.client.spec import (
+    DataSpec,
+    EncodingSpec,
+    Fraction,
+    ModelSpec,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    PrivacySpec,
+    SecAggSpec,
+    Spec,
+    TrainSpec,
+)
+
+
+class SamplingSpec(Spec):
+    """Which clients take part in a round."""
+
+    kind: Literal["poisson", "fixed", "everyone", "once"] = "poisson"
+    """`poisson`: each client flips its own coin (amplifies privacy). `fixed`: exactly `cohort` \
+clients. `everyone`: cross-silo. `once`: `cohort` clients who never took part before."""
+    cohort: PositiveInt | None = 100
+    """Clients a round: expected under `poisson`, exact under `fixed` and `once`, ignored under \
+`everyone`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_by_name(cls, values: object) -> object:
+        if isinstance(values, dict) and values.get("kind") == "everyone":
+            return values | {"cohort": None}
+        return values
+
+    @model_validator(mode="after")
+    def _cohort_is_given(self) -> Self:
+        if self.cohort is None and self.kind != "everyone":
+            raise ValueError(f'cohort is required under kind = "{self.kind}"')
+        return self
+
+
+class ServerSpec(Spec):
+    """What the server does with a round's average."""
+
+    optimizer: str = "SGD"
+    """Class name in `torch.optim`. FedAvg is SGD with lr = 1, FedAdam is Adam."""
+    lr: PositiveFloat = 1.0
+    """Server learning rate."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the optimizer, as `momentum = 0.9` or `betas = [0.9, 0.99]`."""
+
+
+class EvaluationSpec(Spec):
+    """When and on what the model is tested."""
+
+    every: PositiveInt = 1
+    """Rounds between tests on public test data; the last round is always tested."""
+    batch_size: PositiveInt = 1000
+    """Examples in a test batch."""
+    federated_every: Annotated[int, Field(ge=0)] = 0
+    """Rounds between evaluations on the clients' own data, each a private sum too; 0 is never."""
+    federated_noise_multiplier: NonNegativeFloat | None = None
+    """Noise of a federated evaluation, in sensitivities; required under DP."""
+    federated_max_loss: PositiveFloat = 10.0
+    """A client's mean loss is cut to this before it is summed under DP."""
+
+
+class FaultSpec(Spec):
+    """Clients that vanish on purpose: probability at each stage. Simulations only."""
+
+    advertise: Fraction = 0.0
+    """Never answers the session's first message."""
+    share: Fraction = 0.0
+    """Vanishes before sending its shares."""
+    contribute: Fraction = 0.0
+    """Vanishes before sending its masked vector."""
+    unmask: Fraction = 0.0
+    """Vanishes after its masked vector: its contribution counts."""
+
+
+class DeploymentSpec(Spec):
+    """How a deployed server waits. Deployments only."""
+
+    min_nodes: PositiveInt = 2
+    """Nodes to wait for before the first round."""
+    stage_timeout: PositiveFloat = 60.0
+    """Seconds to wait for the answers of a protocol stage."""
+    train_timeout: PositiveFloat = 600.0
+    """Seconds to wait for the answers of the stage that trains."""
+
+
+class Experiment(Spec):
+    """One whole experiment, as written in a TOML file."""
+
+    name: str = "experiment"
+    """Name shown in the report."""
+    task: str = "mnist5k"
+    """Built-in task, or `module:object` of your own."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of everything reproducible."""
+    rounds: PositiveInt = 40
+    """Rounds to run."""
+    data: DataSpec = DataSpec()
+    model: ModelSpec = ModelSpec()
+    training: TrainSpec = TrainSpec()
+    privacy: PrivacySpec = PrivacySpec()
+    encoding: EncodingSpec = EncodingSpec()
+    secagg: SecAggSpec = SecAggSpec()
+    sampling: SamplingSpec = SamplingSpec()
+    server: ServerSpec = ServerSpec()
+    evaluation: EvaluationSpec = EvaluationSpec()
+    faults: FaultSpec = FaultSpec()
+    deployment: DeploymentSpec = DeploymentSpec()
+
+    @model_validator(mode="after")
+    def _weights_are_public(self) -> Self:
+        if self.training.weighting == "examples" and self.privacy.private:
+            raise ValueError(
+                'training.weighting = "examples" needs privacy.model = "none": weights are uniform '
+                "under DP, where a count is as private as a record"
+            )
+        if self.privacy.clip is None and self.encoding.range is None:
+            raise ValueError("encoding.range is required where privacy.clip is none")
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_is_accounted(self) -> Self:
+        evaluation = self.evaluation
+        wanted = evaluation.federated_every > 0 and self.privacy.private
+        if wanted and not evaluation.federated_noise_multiplier:
+            raise ValueError(
+                "evaluation.federated_noise_multiplier is required: under privacy.model = "
+                f'"{self.privacy.model}" a federated evaluation is a private sum like any other'
+            )
+        return self

@@ -1,0 +1,389 @@
+"""The round loop: sample, sum in private, step, test, record."""
+
+import logging
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors.numpy import save as save_tensors
+
+from zerosum.client.contribution import Protection
+from zerosum.client.entropy import Entropy
+from zerosum.client.request import FEDERATED_METRICS, Question, Request
+from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.client.task import Task
+from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.vectors import to_state_dict
+from zerosum.secagg import graph
+from zerosum.server.accounting import RunLedger
+from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from zerosum.server.coordinator import Aggregate, Charge, Coordinator, RoundAbandoned, Traffic
+from zerosum.server.optimizers import ServerOptimizer
+from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
+from zerosum.server.sampling import CohortSampler
+from zerosum.server.spec import Experiment
+
+log = logging.getLogger("zerosum.server")
+
+Record = dict[str, Any]
+"""One line of metrics.jsonl."""
+
+FEDERATED_RANGE = float(1 << 20)
+"""Largest sum a client may report in an evaluation without DP."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run produced.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder.
+    summary : dict
+        What ``summary.json`` holds.
+    rounds : list of dict
+        What ``metrics.jsonl`` holds.
+    model : dict of str to numpy.ndarray
+        The final model's parameters, float32, by name.
+    """
+
+    folder: Path
+    summary: Mapping[str, Any]
+    rounds: list[Record]
+    model: Mapping[str, np.ndarray]
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Final metrics, as ``test_accuracy``."""
+        return dict(self.summary["metrics"])
+
+
+class FederatedTraining:
+    """One run of an experiment, new or continued.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked, with its noise multiplier resolved.
+    task : Task
+        What is trained.
+    population : int
+        Number of clients in the roster.
+    coordinator : Coordinator
+        Runs the private sums.
+    entropy : Entropy
+        The server's noise and its sampling coins.
+    folder : RunFolder
+        Where everything is written.
+    on_round : callable, optional
+        Called with each round's record.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        task: Task,
+        population: int,
+        coordinator: Coordinator,
+        entropy: Entropy,
+        folder: RunFolder,
+        on_round: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self._experiment = experiment
+        self._task = task
+        self._population = population
+        self._coordinator = coordinator
+        self._entropy = entropy
+        self._folder = folder
+        self._on_round = on_round
+        self._trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+        self._test_data = task.test_data()
+        self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
+        checkpoint = load_checkpoint(folder)
+        self._done = 0
+        if checkpoint is not None:
+            self._done = checkpoint.round
+            self._optimizer.restore(
+                checkpoint.model, checkpoint.optimizer_tensors, checkpoint.optimizer_scalars
+            )
+        self._sampler = CohortSampler(
+            experiment.sampling,
+            population,
+            entropy,
+            checkpoint.order_seed if checkpoint is not None else None,
+        )
+        self._ledger = open_ledger(
+            experiment,
+            population=population,
+            dimension=self._trainer.layout.length,
+            path=folder.path / LEDGER,
+            seeded=entropy.reproducible,
+        )
+        self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
+
+    def run(self) -> Result:
+        """Run the rounds that are left and write the results."""
+        self._folder.rewrite_lines(METRICS, self._records)
+        for number in range(self._done + 1, self._experiment.rounds + 1):
+            record = self._round(number)
+            self._folder.append_line(METRICS, record)
+            self._records.append(record)
+            self._save(number)
+            self._on_round(record)
+        return self._finish()
+
+    def _round(self, number: int) -> Record:
+        started = time.perf_counter()
+        cohort = self._sampler.draw(number)
+        request = self._request(number)
+        record: Record = {"round": number, "cohort": len(cohort)}
+        try:
+            aggregate = self._coordinator.private_sum(
+                request, cohort, round=2 * number, charge=self._charge(number, "train", cohort)
+            )
+        except RoundAbandoned as abandoned:
+            log.warning("round %d is abandoned: %s", number, abandoned)
+            record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
+            record |= _traffic(abandoned.traffic)
+        else:
+            average = self._average(aggregate)
+            self._optimizer.step(average)
+            record |= {"status": "completed", "survivors": len(aggregate.survivors)}
+            record |= {"average_norm": float(np.linalg.norm(average))}
+            record |= {"noise_norm": self._noise_norm(aggregate)}
+            record |= _traffic(aggregate.traffic)
+        record |= self._test(number)
+        record |= self._federated(number)
+        figures = self._ledger.figures()
+        record["epsilon"] = {observer: figure["value"] for observer, figure in figures.items()}
+        record["seconds"] = time.perf_counter() - started
+        return record
+
+    def _request(self, number: int, kind: Literal["train", "evaluate"] = "train") -> Request:
+        experiment = self._experiment
+        privacy, encoding = experiment.privacy, experiment.encoding
+        if kind == "evaluate":
+            privacy, encoding = self._evaluation_protection()
+        return Request(
+            Question(
+                kind=kind,
+                round=number,
+                seed=experiment.seed,
+                population=self._population,
+                task=experiment.task,
+                data=experiment.data,
+                model=experiment.model,
+                training=experiment.training,
+                privacy=privacy,
+                encoding=encoding,
+                noise_draw=noise_draw(experiment),
+                max_loss=experiment.evaluation.federated_max_loss,
+            ),
+            self._optimizer.model,
+        )
+
+    def _evaluation_protection(self) -> tuple[PrivacySpec, EncodingSpec]:
+        return evaluation_protection(self._experiment)
+
+    def _average(self, aggregate: Aggregate) -> np.ndarray:
+        """Divide by the fixed expected cohort under DP, by what is there without."""
+        if self._experiment.privacy.private:
+            return aggregate.total / self._sampler.expected_cohort
+        if self._experiment.training.weighting == "examples":
+            weight = aggregate.total[-1]
+            return aggregate.total[:-1] / weight if weight > 0 else 0 * aggregate.total[:-1]
+        return aggregate.total / len(aggregate.survivors)
+
+    def _noise_norm(self, aggregate: Aggregate) -> float:
+        """Return the expected L2 norm of the noise in the average."""
+        dimension = len(aggregate.total)
+        std = aggregate.protection.std_sum
+        return float(std * np.sqrt(dimension) / self._sampler.expected_cohort)
+
+    def _test(self, number: int) -> Record:
+        evaluation = self._experiment.evaluation
+        last = number == self._experiment.rounds
+        if self._test_data is None or (number % evaluation.every and not last):
+            return {}
+        sums = self._trainer.evaluate(self._optimizer.model, self._test_data, evaluation.batch_size)
+        count = sums.pop("count")
+        return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
+
+    def _federated(self, number: int) -> Record:
+        """Evaluate on the clients' own data: one more private sum, of an independent cohort."""
+        every = self._experiment.evaluation.federated_every
+        if not every or number % every:
+            return {}
+        cohort = self._sampler.draw(number, "evaluate")
+        try:
+            aggregate = self._coordinator.private_sum(
+                self._request(number, "evaluate"),
+                cohort,
+                round=2 * number + 1,
+                charge=self._charge(number, "evaluate", cohort),
+            )
+        except RoundAbandoned as abandoned:
+            return {"federated_status": "abandoned", "federated_reason": str(abandoned)}
+        return self._read_metrics(aggregate)
+
+    def _read_metrics(self, aggregate: Aggregate) -> Record:
+        loss, correct, count = aggregate.total.tolist()
+        if self._experiment.privacy.private:
+            # Divided by the noised number of those who answered: a ratio of two released figures.
+            loss *= self._experiment.evaluation.federated_max_loss
+        if count <= 0:
+            return {"federated_status": "drowned in noise"}
+        return {
+            "federated_status": "completed",
+            "federated_loss": loss / count,
+            "federated_accuracy": correct / count,
+        }
+
+    def _charge(self, number: int, kind: str, cohort: tuple[int, ...]) -> Charge:
+        key = (number, 0, kind)
+
+        def charge(what: Literal["contributions", "sum"], clients: tuple[int, ...]) -> None:
+            if what == "contributions":
+                self._ledger.charge_contributions(key, clients, cohort=len(cohort))
+            else:
+                self._ledger.charge_sum(key)
+
+        return charge
+
+    def _save(self, number: int) -> None:
+        tensors, scalars = self._optimizer.state()
+        save_checkpoint(
+            self._folder,
+            Checkpoint(
+                round=number,
+                model=torch.from_numpy(self._optimizer.model),
+                optimizer_tensors=tensors,
+                optimizer_scalars=scalars,
+                order_seed=self._sampler.order_seed,
+            ),
+        )
+
+    def _finish(self) -> Result:
+        model = to_state_dict(self._optimizer.model, self._trainer.layout)
+        summary = self._summary()
+        self._folder.write(MODEL, save_tensors(model))
+        self._folder.write_json(SUMMARY, summary)
+        return Result(self._folder.path, summary, self._records, model)
+
+    def _summary(self) -> Record:
+        experiment, records = self._experiment, self._records
+        completed = [r for r in records if r["status"] == "completed"]
+        stages = {name for r in records for name in r.get("dropouts", {})}
+        return {
+            "name": experiment.name,
+            "metrics": _final_metrics(records),
+            "rounds": len(records),
+            "rounds_abandoned": len(records) - len(completed),
+            "epsilon": self._ledger.figures(),
+            "dropouts": {s: sum(r["dropouts"].get(s, 0) for r in records) for s in sorted(stages)},
+            "bytes_up_per_client": _mean(r["bytes_up_per_client"] for r in completed),
+            "bytes_down_per_client": _mean(r["bytes_down_per_client"] for r in completed),
+            "seconds": sum(r["seconds"] for r in records),
+            "peak_memory_mb": peak_memory_mb(),
+            "population": self._population,
+            "dimension": self._trainer.layout.length,
+            "noise_multiplier": experiment.privacy.noise_multiplier,
+            "noise_from_seed": self._entropy.reproducible,
+            "noise_draw": noise_draw(experiment),
+            "protocol": experiment.secagg.protocol,
+            "server": experiment.secagg.server,
+            "seed": experiment.seed,
+            "versions": versions(),
+        }
+
+
+def open_ledger(
+    experiment: Experiment, *, population: int, dimension: int, path: Path | None, seeded: bool
+) -> RunLedger:
+    """Open the ledger of a run with the terms of every private sum that it will ask for."""
+    cohort = max(2, experiment.sampling.cohort or population)
+    asked = {"train": (experiment.privacy, experiment.encoding, dimension)}
+    if experiment.evaluation.federated_every:
+        asked["evaluate"] = (*evaluation_protection(experiment), len(FEDERATED_METRICS))
+    protections = {
+        kind: Protection.build(
+            privacy, encoding, cohort=cohort, dimension=length, rotation_seed=bytes(32)
+        )
+        for kind, (privacy, encoding, length) in asked.items()
+    }
+    return RunLedger(
+        path,
+        privacy=experiment.privacy,
+        secagg=experiment.secagg,
+        sampling=experiment.sampling,
+        population=population,
+        protections=protections,
+        colluders=lambda n: graph.colluders(n, population, experiment.secagg.corruption),
+        seeded=seeded,
+    )
+
+
+def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
+    """Return how a federated evaluation is protected: three coordinates of norm at most 1."""
+    privacy = experiment.privacy
+    if not privacy.private:
+        return (
+            privacy.model_copy(update={"clip": None}),
+            EncodingSpec(bits=32, range=FEDERATED_RANGE),
+        )
+    noise = experiment.evaluation.federated_noise_multiplier
+    update = {"clip": 1.0, "noise_multiplier": noise, "epsilon": None}
+    return privacy.model_copy(update=update), EncodingSpec(bits=16)
+
+
+def noise_draw(experiment: Experiment) -> Literal["per_client", "summed"]:
+    """Return who draws the noise; only a trusted sum can have it drawn once."""
+    privacy = experiment.privacy
+    summable = experiment.secagg.protocol == "ideal" and privacy.model == "distributed"
+    if privacy.noise_draw == "auto":
+        return "summed" if summable else "per_client"
+    return privacy.noise_draw
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a run's numbers depend on."""
+    packages = ("zerosum", "torch", "numpy", "flwr", "cryptography", "dp-accounting")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def peak_memory_mb() -> float:
+    """Return the largest resident size of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def _final_metrics(records: list[Record]) -> dict[str, float]:
+    final: dict[str, float] = {}
+    for record in records:
+        for name, value in record.items():
+            if name.startswith(("test_", "federated_")) and isinstance(value, float):
+                final[name] = value
+    return final
+
+
+def _traffic(traffic: Traffic) -> Record:
+    return {
+        "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
+        "bytes_up_per_client": _mean(traffic.up.values()),
+        "bytes_down_per_client": _mean(traffic.down.values()),
+        "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+    }
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0

@@ -1,0 +1,29 @@
+"""Everything that needs both sides in one place: simulation, the command line, reports.
+
+``run`` and ``resume`` simulate an experiment; ``load_experiment`` reads one.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zerosum.server.training import Result
+    from zerosum.simulations.api import resume, run
+    from zerosum.simulations.config import load_experiment
+
+__all__ = ["Result", "load_experiment", "resume", "run"]
+
+_HOME = {
+    "Result": "zerosum.server.training",
+    "load_experiment": "zerosum.simulations.config",
+    "resume": "zerosum.simulations.api",
+    "run": "zerosum.simulations.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: the command line must answer --help without loading torch."""
+    import importlib
+
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,243 @@
+"""The Python call behind ``zerosum run``."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.flower import build_app
+from zerosum.client.task import Task, TaskError, population, resolve_task
+from zerosum.client.training import initial_vector
+from zerosum.secagg import SharedCache
+from zerosum.server.checks import prepare
+from zerosum.server.config import ConfigError
+from zerosum.server.coordinator import Coordinator, Roster
+from zerosum.server.runs import CLIENT_LOG, RunFolder, check_unused
+from zerosum.server.spec import Experiment
+from zerosum.server.training import FederatedTraining, Record, Result
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+from zerosum.simulations.environment import SimulatedEnvironment
+from zerosum.simulations.faults import FaultPlan
+from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.report import write_report
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment that was checked and can be run.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With its noise resolved.
+    task : Task
+        Resolved.
+    population, dimension : int
+        Number of clients; trainable parameters.
+    """
+
+    experiment: Experiment
+    task: Task
+    population: int
+    dimension: int
+
+
+def plan(experiment: Experiment) -> Plan:
+    """Resolve the task and check everything that can be checked before a run.
+
+    Raises
+    ------
+    ConfigError, TaskError
+        One line that names the key, its value, what is allowed and the cure.
+    """
+    task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
+    count = population(task, experiment.data)
+    dimension = len(initial_vector(task, experiment.seed))
+    experiment = prepare(experiment, population=count, dimension=dimension)
+    return Plan(experiment, task, count, dimension)
+
+
+def run(
+    config: str | Path | Mapping[str, Any] | Experiment = DEFAULT_EXPERIMENT,
+    *,
+    overrides: Iterable[str] = (),
+    out: str | Path | None = None,
+    on_round: Callable[[Record], None] = lambda record: None,
+) -> Result:
+    """Simulate an experiment and write its run folder.
+
+    Parameters
+    ----------
+    config : str, Path, mapping or Experiment
+        A shipped experiment's name, a TOML file, plain values or a spec.
+    overrides : iterable of str
+        As ``--set`` takes them: ``"privacy.clip=1.0"``.
+    out : str or Path, optional
+        The run folder, new or empty. Default: a new one under ``runs/``.
+    on_round : callable, optional
+        Called after each round with its record.
+
+    Returns
+    -------
+    Result
+        Summary, rounds, model and the folder.
+
+    Raises
+    ------
+    ConfigError, TaskError
+        Before anything is written.
+    """
+    planned = plan(load_experiment(config, overrides))
+    path = Path(out) if out is not None else new_folder(planned.experiment.name)
+    folder = RunFolder.create(path, planned.experiment)
+    return simulate(planned, folder, on_round)
+
+
+def resume(
+    path: str | Path,
+    *,
+    overrides: Iterable[str] = (),
+    config: str | Path | Mapping[str, Any] | Experiment | None = None,
+    on_round: Callable[[Record], None] = lambda record: None,
+) -> Result:
+    """Continue a run from its last checkpoint, to the result it would have had.
+
+    Parameters
+    ----------
+    path : str or Path
+        The run folder.
+    overrides : iterable of str
+        Only ``rounds`` may grow, and ``data.path`` change.
+    config : optional
+        The experiment, to check that it is the one in the folder.
+
+    Raises
+    ------
+    ConfigError, TaskError
+        If the folder holds no run, or another configuration's.
+    """
+    folder = RunFolder.open(Path(path))
+    before = folder.experiment
+    wanted = load_experiment(before if config is None else config, overrides)
+    planned = plan(wanted)
+    _check_same(before, planned.experiment, folder.path)
+    if planned.experiment != before:
+        folder.write_config(planned.experiment)
+    return simulate(planned, folder, on_round)
+
+
+def simulate(planned: Plan, folder: RunFolder, on_round: Callable[[Record], None]) -> Result:
+    """Run a plan in this process and write the report."""
+    experiment = planned.experiment
+    entropy = SeededEntropy(experiment.seed)
+    cache = SharedCache()
+    environment = SimulatedEnvironment(planned.task, entropy, cache=cache)
+    grid = InProcessGrid(
+        build_app(lambda context: environment),
+        planned.population,
+        faults=FaultPlan(experiment.faults, experiment.seed),
+    )
+    coordinator = Coordinator(
+        grid,
+        Roster(nodes(planned.population)),
+        experiment.secagg,
+        run_id=_run_id(experiment),
+        entropy=entropy,
+        cache=cache,
+    )
+    with _one_thread(), _client_log(folder.path / CLIENT_LOG):
+        training = FederatedTraining(
+            experiment, planned.task, planned.population, coordinator, entropy, folder, on_round
+        )
+        result = training.run()
+    write_report(folder)
+    return result
+
+
+def new_folder(name: str) -> Path:
+    """Return an unused folder under ``runs/``, named after the experiment and the time."""
+    stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+        path = RUNS / (stem + suffix)
+        if not path.exists():
+            return path
+    raise ConfigError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
+
+
+def _run_id(experiment: Experiment) -> bytes:
+    """Derive the run id from the configuration: equal runs open equal sessions."""
+    same = experiment.model_copy(update={"rounds": 1})
+    return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]
+
+
+def _check_same(before: Experiment, after: Experiment, path: Path) -> None:
+    if after.rounds < before.rounds:
+        raise ConfigError(
+            f"rounds = {after.rounds}: the run in {path} was started with {before.rounds}; "
+            "on --resume they may only grow"
+        )
+    free = {"rounds": before.rounds, "data": after.data.model_copy(update={"path": None})}
+    left = before.model_copy(update={"data": before.data.model_copy(update={"path": None})})
+    right = after.model_copy(update=free)
+    for name in Experiment.model_fields:
+        old, new = getattr(left, name), getattr(right, name)
+        if old == new:
+            continue
+        fields = getattr(type(old), "model_fields", None)
+        key = name
+        if fields:
+            inner = next(f for f in fields if getattr(old, f) != getattr(new, f))
+            key, old, new = f"{name}.{inner}", getattr(old, inner), getattr(new, inner)
+        raise ConfigError(
+            f"{key} = {new!r}: the run in {path} has {old!r}; resume it unchanged, or start a new "
+            "run with --out"
+        )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for torch: what makes a run repeatable on a CPU, and fastest at this size."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _client_log(path: Path) -> Iterator[None]:
+    """Collect what the simulated clients log; no file where they log nothing."""
+    logger = logging.getLogger("zerosum.client")
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    propagate = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        handler.close()
+
+
+__all__ = [
+    "ConfigError",
+    "Plan",
+    "TaskError",
+    "check_unused",
+    "new_folder",
+    "plan",
+    "resume",
+    "run",
+]

@@ -1,0 +1,48 @@
+"""What there is to choose from: the rows of ``zerosum list``."""
+
+import importlib
+import tomllib
+from typing import get_args
+
+from zerosum.client.spec import ModelSpec, PrivacySpec, SecAggSpec
+from zerosum.client.task import BUILTIN_TASKS
+from zerosum.server.spec import SamplingSpec
+from zerosum.simulations.config import experiment_names, experiment_text
+
+Rows = list[tuple[str, str]]
+
+
+def catalog() -> dict[str, Rows]:
+    """Return names with meanings: experiments, tasks, models, mechanisms, protocols, sampling."""
+    return {
+        "Experiments": [
+            (name, _first_comment(experiment_text(name))) for name in experiment_names()
+        ],
+        "Tasks": [(name, _summary_of(target)) for name, target in BUILTIN_TASKS.items()]
+        + [("module:object", "a Task of your own")],
+        "Models": [(name, "") for name in get_args(ModelSpec.model_fields["name"].annotation)],
+        "Privacy mechanisms": _choices(PrivacySpec, "model"),
+        "Secure aggregation": _choices(SecAggSpec, "protocol"),
+        "Sampling": _choices(SamplingSpec, "kind"),
+    }
+
+
+def _first_comment(text: str) -> str:
+    first = text.splitlines()[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else tomllib.loads(text)["name"]
+
+
+def _summary_of(target: str) -> str:
+    module, _, name = target.partition(":")
+    return (getattr(importlib.import_module(module), name).__doc__ or "").strip().splitlines()[0]
+
+
+def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec], key: str) -> Rows:
+    """Read each choice's meaning from the key's description: `name`: meaning."""
+    field = spec.model_fields[key]
+    text = field.description or ""
+    rows = []
+    for name in get_args(field.annotation):
+        _, _, rest = text.partition(f"`{name}`: ")
+        rows.append((name, rest.partition(". `")[0].split(" `")[0].rstrip(".")))
+    return rows

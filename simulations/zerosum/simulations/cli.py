@@ -1,0 +1,170 @@
+"""The ``zerosum`` command."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from zerosum.client.task import TaskError
+from zerosum.server.config import ConfigError
+
+if TYPE_CHECKING:
+    from zerosum.server.training import Result
+
+# torch and dp_accounting take seconds to import: each command imports what it needs.
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Federated learning with secure aggregation and local differential privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    rich_markup_mode="rich",
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Federated learning with secure aggregation and local differential privacy."""
+
+
+@app.command()
+def run(
+    experiment: Annotated[
+        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The experiment's seed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder: new or empty.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the configuration, stop.")
+    ] = False,
+) -> None:
+    """Simulate an experiment; without arguments, private training on 5,000 real digits."""
+    settings = list(overrides or [])
+    if seed is not None:
+        settings.append(f"seed={seed}")
+    with _user_errors():
+        if resume is not None and out is not None:
+            raise ConfigError(f"--out {out} and --resume {resume}: give one of them")
+        if dry_run:
+            _dry_run(experiment, settings, resume, out)
+            return
+        _run(experiment, settings, out, resume)
+
+
+@app.command("list")
+def list_() -> None:
+    """Name the experiments, tasks, models and mechanisms that there are."""
+    from rich.table import Table
+
+    from zerosum.simulations.catalog import catalog
+
+    console = Console()
+    for title, rows in catalog().items():
+        table = Table(
+            title=title, title_justify="left", show_header=False, box=None, padding=(0, 2)
+        )
+        for name, meaning in rows:
+            table.add_row(f"[bold]{name}[/bold]", meaning)
+        console.print(table)
+        console.print()
+
+
+def main() -> None:
+    """Run the command line; the console script."""
+    app()
+
+
+def _dry_run(
+    experiment: str | None, settings: list[str], resume: Path | None, out: Path | None
+) -> None:
+    from zerosum.server.config import to_toml
+    from zerosum.server.runs import RunFolder, check_unused
+    from zerosum.simulations.api import plan
+    from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+
+    source: Any = experiment or DEFAULT_EXPERIMENT
+    if resume is not None:
+        source = experiment or RunFolder.open(resume).experiment
+    if out is not None:
+        check_unused(out)
+    planned = plan(load_experiment(source, settings))
+    sys.stdout.write(to_toml(planned.experiment))
+    Console(stderr=True).print(
+        f"{planned.population} clients, {planned.dimension:,} parameters: nothing is wrong with it."
+    )
+
+
+def _run(
+    experiment: str | None, settings: list[str], out: Path | None, resume: Path | None
+) -> None:
+    from zerosum.simulations import api
+    from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+    from zerosum.simulations.progress import progress
+
+    if resume is not None:
+        rounds = _rounds(resume, settings)
+        with progress(rounds) as on_round:
+            result = _interruptible(
+                lambda: api.resume(
+                    resume, overrides=settings, config=experiment, on_round=on_round
+                ),
+                resume,
+            )
+    else:
+        wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
+        folder = out if out is not None else api.new_folder(wanted.name)
+        with progress(wanted.rounds) as on_round:
+            result = _interruptible(lambda: api.run(wanted, out=folder, on_round=on_round), folder)
+    _print_result(result)
+
+
+def _rounds(folder: Path, settings: list[str]) -> int:
+    from zerosum.server.runs import RunFolder
+    from zerosum.simulations.config import load_experiment
+
+    return load_experiment(RunFolder.open(folder).experiment, settings).rounds
+
+
+def _interruptible(call: "Callable[[], Result]", folder: Path) -> "Result":
+    try:
+        return call()
+    except KeyboardInterrupt:
+        Console(stderr=True).print(f"\nInterrupted. Continue with: zerosum run --resume {folder}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _print_result(result: "Result") -> None:
+    from zerosum.simulations.summary import summary_table
+
+    console = Console()
+    console.print(summary_table(result.summary))
+    console.print(f"Run folder  {result.folder}", soft_wrap=True)
+    console.print(f"Report      {result.folder / 'report.html'}", soft_wrap=True)
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Print a user's mistake as one line and exit with 2."""
+    try:
+        yield
+    except (ConfigError, TaskError) as error:
+        Console(stderr=True).print(
+            f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        raise typer.Exit(USER_ERROR) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What simulated clients stand in: one process, one cache, parties kept as live objects."""
+
+import numpy as np
+from flwr.app import Context, RecordDict
+
+from zerosum.client import wire
+from zerosum.client.answer import Answerer
+from zerosum.client.entropy import Entropy
+from zerosum.client.request import Request
+from zerosum.client.spec import ClientPolicy
+from zerosum.client.stages import Declined
+from zerosum.client.store import DecisionStore, MemoryStore
+from zerosum.client.task import ClientInfo, Task
+from zerosum.secagg import (
+    Client,
+    ClientParty,
+    IdealClientParty,
+    Session,
+    SharedCache,
+)
+
+OPEN_POLICY = ClientPolicy(
+    models=["distributed", "local", "none"], protocols=["pairwise", "ideal", "none"]
+)
+"""Simulated clients take part in anything: what they would insist on is an experiment's matter."""
+
+
+class SimulatedEnvironment:
+    """Environment of every client of a simulation at once.
+
+    Parameters
+    ----------
+    task : Task
+        The task of the run, resolved before it began.
+    entropy : Entropy
+        Noise and rounding.
+    cache : SharedCache, optional
+        Shared by the parties of this process.
+    policy : ClientPolicy
+        The same for all clients.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        entropy: Entropy,
+        *,
+        cache: SharedCache | None = None,
+        policy: ClientPolicy = OPEN_POLICY,
+    ) -> None:
+        self.entropy = entropy
+        self.policy = policy
+        self._task = task
+        self._answerer = Answerer(task)
+        self._cache = cache
+        self._parties: dict[int, Client] = {}
+        self._stores: dict[int, DecisionStore] = {}
+        self._session = b""
+        self._last_request: tuple[object, Request] | None = None
+
+    def index(self, context: Context) -> int:
+        """Return the client's index in the roster."""
+        return int(context.node_config["partition-id"])
+
+    def store(self, context: Context) -> DecisionStore:
+        """Return the client's decisions, made on its first session."""
+        return self._stores.setdefault(self.index(context), MemoryStore())
+
+    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
+        """Make a party of the protocol that the session runs; a new session ends the old one."""
+        if session.digest != self._session:
+            self._session = session.digest
+            self._parties.clear()
+            if self._cache is not None:
+                self._cache.clear()
+        if protocol == "pairwise":
+            return ClientParty(session, self.index(context), cache=self._cache)
+        return IdealClientParty(session, self.index(context))
+
+    def party(self, context: Context) -> Client:
+        """Return the live party of this client."""
+        try:
+            return self._parties[self.index(context)]
+        except KeyError:
+            raise Declined("no session is open here") from None
+
+    def keep(self, context: Context, party: Client | None) -> None:
+        """Keep the live party, or forget it."""
+        if party is None:
+            self._parties.pop(self.index(context), None)
+        else:
+            self._parties[self.index(context)] = party
+
+    def request(self, content: RecordDict) -> Request:
+        """Read the request once for the whole cohort: all messages carry the same model record."""
+        record = content.array_records[wire.MODEL]
+        if self._last_request is None or self._last_request[0] is not record:
+            header = wire.bytes_field(content, "request")
+            self._last_request = (record, Request.from_bytes(header, wire.model_bytes(content)))
+        return self._last_request[1]
+
+    def task(self, request: Request, context: Context) -> Task:
+        """Return the task of the run."""
+        return self._task
+
+    def client_info(self, request: Request, context: Context) -> ClientInfo:
+        """Describe the client to the task."""
+        question = request.question
+        return ClientInfo(
+            index=self.index(context),
+            count=question.population,
+            seed=question.seed,
+            node_config=context.node_config,
+        )
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Train or evaluate with the one trainer of this process."""
+        return self._answerer.update(request, client)

@@ -1,0 +1,158 @@
+"""An in-process Flower Grid: the same apps and messages, without a network in between."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from zerosum.simulations.faults import FaultPlan
+
+FIRST_NODE = 1_000
+"""Node id of client 0: node ids are not roster indices, in a simulation neither."""
+
+CLIENT_APP_RAISED = 2
+"""Flower's error code for a ClientApp that raised."""
+
+HandleMany = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
+
+
+def nodes(population: int) -> dict[int, int]:
+    """Return the node id of every client index."""
+    return {index: FIRST_NODE + index for index in range(population)}
+
+
+class InProcessGrid(Grid):
+    """Delivers messages to a ClientApp in this process, and loses those the faults say.
+
+    Parameters
+    ----------
+    app : flwr.clientapp.ClientApp
+        What every client runs. If it has ``handle_many(messages, contexts)``, a whole cohort is
+        handed to it at once.
+    population : int
+        Number of clients.
+    faults : FaultPlan, optional
+        Who vanishes when.
+    run_id : int
+        Enters contexts and messages.
+    run_config : dict, optional
+        Copied into every context.
+    """
+
+    def __init__(
+        self,
+        app: ClientApp,
+        population: int,
+        *,
+        faults: FaultPlan | None = None,
+        run_id: int = 1,
+        run_config: dict[str, bool | float | int | str] | None = None,
+    ) -> None:
+        self._app = app
+        self._population = population
+        self._faults = faults
+        self._run = Run.create_empty(run_id)
+        self._run_config = run_config or {}
+        self._states: dict[int, RecordDict] = {}
+        self._replies: dict[str, Message] = {}
+        self._numbers = itertools.count(1)
+        self._adopt_identity()
+
+    def _adopt_identity(self) -> None:
+        """Tell Flower which run and node this process speaks for; Message() reads it."""
+        TaskIdentity.task_id = 1
+        TaskIdentity.run_id = self._run.run_id
+        TaskIdentity.node_id = SUPERLINK_NODE_ID
+
+    def set_run(self, run: Run) -> None:
+        """Set the run that messages belong to."""
+        self._run = run
+        self._adopt_identity()
+
+    @property
+    def run(self) -> Run:
+        """The run that messages belong to."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Create a message, as Flower's own (deprecated) method does."""
+        return Message(
+            content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
+        )
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return every client's node id."""
+        return range(FIRST_NODE, FIRST_NODE + self._population)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Deliver messages now; their replies wait to be pulled."""
+        sent = list(messages)
+        for message in sent:
+            message.metadata.__dict__["_message_id"] = f"m{next(self._numbers)}"
+        for reply in self._deliver(sent):
+            self._replies[reply.metadata.reply_to_message_id] = reply
+        return [message.metadata.message_id for message in sent]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to these messages, each once."""
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Deliver messages and return all replies; a vanished client's is missing."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _deliver(self, messages: list[Message]) -> list[Message]:
+        reached = [m for m in messages if not self._vanishes(m)]
+        contexts = [self._context(m.metadata.dst_node_id) for m in reached]
+        handle_many: HandleMany = getattr(self._app, "handle_many", self._one_by_one)
+        replies = handle_many(reached, contexts)
+        for message, context in zip(reached, contexts, strict=True):
+            if len(context.state):
+                self._states[message.metadata.dst_node_id] = context.state
+            else:
+                self._states.pop(message.metadata.dst_node_id, None)
+        return replies
+
+    def _one_by_one(
+        self, messages: Sequence[Message], contexts: Sequence[Context]
+    ) -> list[Message]:
+        replies = []
+        for message, context in zip(messages, contexts, strict=True):
+            try:
+                replies.append(self._app(message, context))
+            except Exception as error:
+                replies.append(Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message))
+        return replies
+
+    def _vanishes(self, message: Message) -> bool:
+        if self._faults is None or not message.metadata.group_id.isdecimal():
+            return False
+        return self._faults.vanishes(
+            int(message.metadata.group_id),
+            message.metadata.dst_node_id - FIRST_NODE,
+            message.metadata.message_type,
+        )
+
+    def _context(self, node_id: int) -> Context:
+        index = node_id - FIRST_NODE
+        return Context(
+            run_id=self._run.run_id,
+            node_id=node_id,
+            node_config={"partition-id": index, "num-partitions": self._population},
+            state=self._states.get(node_id, RecordDict()),
+            run_config=dict(self._run_config),
+        )

@@ -1,0 +1,66 @@
+"""One line of progress: a bar on a terminal, a line now and then elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+LINES = 10
+"""Lines printed in all where there is no terminal."""
+
+
+@contextmanager
+def progress(
+    rounds: int, console: Console | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show the rounds of a run as they end.
+
+    Yields
+    ------
+    callable
+        To be called with each round's record.
+    """
+    console = console or Console()
+    if not console.is_terminal:
+        yield lambda record: _print_some(console, record, rounds)
+        return
+    columns = (BarColumn(24), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("starting", total=rounds)
+
+        def update(record: dict[str, Any]) -> None:
+            bar.update(task, completed=record["round"], description=describe(record, rounds))
+
+        yield update
+
+
+def describe(record: dict[str, Any], rounds: int) -> str:
+    """Return a round in one line: accuracy, epsilon so far, dropouts."""
+    parts = [f"round {record['round']}/{rounds}"]
+    for key in ("test_accuracy", "test_loss", "federated_accuracy"):
+        if key in record:
+            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {record[key]:.3f}")
+            break
+    release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
+    if release is not None or total is not None:
+        parts.append(f"epsilon {_number(release)} (release) {_number(total)} (sum)")
+    if record["status"] == "abandoned":
+        parts.append("abandoned")
+    parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
+    return "  ".join(parts)
+
+
+def _print_some(console: Console, record: dict[str, Any], rounds: int) -> None:
+    number = record["round"]
+    if number == 1 or number == rounds or number % max(1, rounds // LINES) == 0:
+        console.print(
+            f"{describe(record, rounds)}  {record['seconds']:.2f} s",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3g}"

@@ -1,0 +1,185 @@
+"""Axes, colours and SVG: matplotlib without its global state, in colours that the page decides."""
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from zerosum.simulations.report.html import Html, tag
+
+COLOURS = (
+    *("ink", "muted", "line", "accent", "sum", "local", "release"),
+    *("kept", "late", "lost1", "lost2", "lost3", "abandoned"),
+    *("part1", "part2", "part3", "part4", "rest"),
+)
+"""Custom properties of page.css: light, dark and paper each give them values."""
+
+_SIZE = (4.7, 2.75)
+_TEXT = 8.5
+_MARKED = 60
+
+
+def colour(name: str) -> str:
+    """Return a stand-in that :func:`to_svg` turns into the page's colour of that name."""
+    return f"#fe01{COLOURS.index(name):02x}"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing with its words."""
+
+    title: str
+    svg: Html
+    caption: str
+
+
+def new_axes(x: str, y: str) -> Axes:
+    """Return the axes of a new figure that belongs to nothing global."""
+    figure = Figure(figsize=_SIZE, layout="constrained", facecolor="none")
+    axes = figure.add_subplot(facecolor="none")
+    axes.set_xlabel(x, color=colour("muted"), fontsize=_TEXT)
+    axes.set_ylabel(y, color=colour("muted"), fontsize=_TEXT)
+    axes.tick_params(
+        which="both", colors=colour("muted"), labelsize=_TEXT, length=3, color=colour("line")
+    )
+    axes.grid(True, axis="y", color=colour("line"), linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(colour("line"))
+    return axes
+
+
+def plain_ticks(axis: Any, formatter: Any = None) -> None:
+    """Write ticks as people do, without offsets and powers."""
+    axis.set_major_formatter(FuncFormatter(formatter or (lambda v, _: f"{v:,.6g}")))
+
+
+def log_scale(axes: Axes, which: str, values: NDArray[np.float64]) -> None:
+    """Make an axis logarithmic, with plain numbers and enough of them over a short span."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,)))
+    axis.set_minor_locator(NullLocator())
+    (axes.set_xlim if which == "x" else axes.set_ylim)(low / 1.6, high * 1.6)
+    plain_ticks(axis)
+
+
+def round_axis(axes: Axes, rounds: Sequence[int]) -> None:
+    """Let the horizontal axis run over the rounds, in whole numbers."""
+    axes.set_xlim(min(rounds) - 0.5, max(rounds) + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    plain_ticks(axes.xaxis)
+
+
+def line(
+    axes: Axes, x: Any, y: Any, name: str, label: str, *, marker: str = "o", dashed: bool = False
+) -> None:
+    """Draw a line, with a marker at each point as long as they can be told apart."""
+    axes.plot(
+        x,
+        y,
+        color=colour(name),
+        label=label,
+        linewidth=1.6,
+        linestyle="--" if dashed else "-",
+        marker=marker if len(x) <= _MARKED else "",
+        markersize=3.2,
+        markeredgewidth=0,
+    )
+
+
+def shade(axes: Axes, rounds: Sequence[int], flags: NDArray[np.bool_], label: str) -> None:
+    """Shade the whole height of some rounds, in one path however many they are."""
+    if flags.any():
+        axes.stairs(
+            flags.astype(float),
+            edges(rounds),
+            fill=True,
+            transform=axes.get_xaxis_transform(),
+            color=colour("abandoned"),
+            alpha=0.3,
+            linewidth=0,
+            label=label,
+            zorder=0.5,
+        )
+
+
+def stack(
+    axes: Axes, rounds: Sequence[int], layers: Sequence[tuple[str, str, NDArray[np.float64]]]
+) -> None:
+    """Stack layers (colour, label, values) over the rounds, one path a layer."""
+    base = np.zeros(len(rounds))
+    for name, label, values in layers:
+        top = base + np.nan_to_num(values)
+        axes.stairs(
+            top, edges(rounds), baseline=base, fill=True, color=colour(name), label=label, lw=0
+        )
+        base = top
+    axes.set_ylim(0, max(float(base.max()) * 1.05, 1e-9))
+
+
+def edges(rounds: Sequence[int]) -> NDArray[np.float64]:
+    """Return the borders between rounds, one more than there are rounds."""
+    return np.append(np.asarray(rounds) - 0.5, rounds[-1] + 0.5)
+
+
+def legend(axes: Axes, columns: int = 3) -> None:
+    """Put the legend above the axes, where it covers no data."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1.0),
+        ncols=columns,
+        frameon=False,
+        fontsize=_TEXT,
+        labelcolor=colour("ink"),
+        handlelength=1.3,
+        columnspacing=1.0,
+        borderaxespad=0.2,
+    )
+
+
+def to_svg(axes: Axes, name: str, alt: str) -> Html:
+    """Return the axes' figure as one SVG element that stands by itself in a page.
+
+    Parameters
+    ----------
+    axes : Axes
+        From :func:`new_axes`.
+    name : str
+        Prefix of the identifiers, unique in the page.
+    alt : str
+        What the picture shows, for those who do not see it.
+    """
+    file = io.StringIO()
+    figure = axes.get_figure(root=True)
+    if figure is None:
+        raise ValueError("the axes belong to no figure")
+    figure.savefig(file, format="svg", facecolor="none", metadata={"Date": None})
+    text = file.getvalue()
+    box = re.search(r'viewBox="([^"]+)"', text)
+    inner = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
+    inner = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", inner, flags=re.S)
+    inner = _rename(inner.replace("xlink:href", "href"), name)
+    for index, known in enumerate(COLOURS):
+        inner = inner.replace(f"#fe01{index:02x}", f"var(--{known})")
+    inner = re.sub(r"\n\s*", "\n", inner)
+    return tag("svg", Html(inner), viewBox=box[1] if box else None, role="img", aria_label=alt)
+
+
+def _rename(svg: str, name: str) -> str:
+    """Give the identifiers in use names of this picture's own; drop the others."""
+    used = dict.fromkeys(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    names = {old: f"{name}-{index}" for index, old in enumerate(used)}
+    svg = re.sub(
+        r' ?\bid="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg
+    )
+    return re.sub(r'(href="#|url\(#)([^")]+)', lambda m: m[1] + names[m[2]], svg)

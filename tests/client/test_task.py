@@ -1,0 +1,119 @@
+"""A name becomes a task, or one line that says what to change."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zerosum.client.spec import DataSpec, ModelSpec
+from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
+
+METHODS = """
+    def model(self): return "a model"
+    def data(self, client): return client.index
+    def test_data(self): return None
+    def loss(self, outputs, targets): return outputs
+"""
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def resolve(name: str) -> Task:
+    return resolve_task(name, DataSpec(), ModelSpec(), 0)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, module: str, text: str) -> None:
+    (folder / f"{module}.py").write_text(text)
+
+
+def test_importing_the_module_imports_no_torch() -> None:
+    code = "import sys, zerosum.client.task; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_object_in_the_current_directory_is_the_task(here: Path) -> None:
+    write(here, "task_object", f"class Mine:{METHODS}\ntask = Mine()")
+    path = list(sys.path)
+    task = resolve("task_object:task")
+    assert task.data(ClientInfo(3, 9)) == 3  # type: ignore[comparison-overlap]
+    assert sys.path == path
+
+
+def test_a_class_or_a_function_without_arguments_is_called(here: Path) -> None:
+    write(here, "task_class", f"class Mine:{METHODS}\ndef make(): return Mine()")
+    assert resolve("task_class:Mine").model() == "a model"  # type: ignore[comparison-overlap]
+    assert resolve("task_class:make").model() == "a model"  # type: ignore[comparison-overlap]
+
+
+def test_from_specs_gets_the_sections_and_the_seed(here: Path) -> None:
+    write(
+        here,
+        "task_specs",
+        f"class Mine:{METHODS}\n    @classmethod\n    def from_specs(cls, data, model, seed):\n"
+        "        made = cls(); made.got = (data.clients, model.name, seed); return made",
+    )
+    task = resolve_task("task_specs:Mine", DataSpec(clients=7), ModelSpec(name="cnn"), 5)
+    assert task.got == (7, "cnn", 5)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mnist5", ['task = "mnist5"', "digits", "module:object", 'nearest is "mnist5k"']),
+        ("a_modul:task", ['"a_modul:task"', "no module a_modul", 'nearest is "a_module"']),
+        ("a_module:tsk", ["a_module has no tsk", 'nearest is "task"']),
+        ("a_module:partial", ["lacks data, test_data, loss"]),
+        ("a_module:Needy", ["Needy needs arguments"]),
+        ("a_module:", ["module:object"]),
+        ("needs_more:task", ["imports nowhere_to_be_found", "install it"]),
+        ("broken:task", ["importing broken fails"]),
+        (".relative:task", ["without leading dots"]),
+    ],
+)
+def test_a_wrong_name_is_one_line_with_a_cure(here: Path, name: str, words: list[str]) -> None:
+    write(
+        here,
+        "a_module",
+        f"class Whole:{METHODS}\n    pass\ntask = Whole()\n"
+        "class Partial:\n    def model(self): ...\npartial = Partial()\n"
+        f"class Needy:{METHODS}\n    def __init__(self, x): ...\n",
+    )
+    write(here, "needs_more", "import nowhere_to_be_found")
+    write(here, "broken", "def (")
+    path = list(sys.path)
+    with pytest.raises(TaskError) as caught:
+        resolve(name)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    assert sys.path == path
+
+
+def test_the_error_of_a_factory_is_not_hidden(here: Path) -> None:
+    write(here, "task_raises", "def make(): raise ZeroDivisionError")
+    with pytest.raises(ZeroDivisionError):
+        resolve("task_raises:make")
+
+
+def test_the_population_is_configured_or_suggested(here: Path) -> None:
+    write(here, "task_count", f"class Mine:{METHODS}\n    def num_clients(self): return 12")
+    write(here, "task_silent", f"class Mine:{METHODS}")
+    assert population(resolve("task_count:Mine"), DataSpec()) == 12
+    assert population(resolve("task_count:Mine"), DataSpec(clients=5)) == 5
+    with pytest.raises(TaskError, match=r"data\.clients is absent"):
+        population(resolve("task_silent:Mine"), DataSpec())
+
+
+def test_the_example_is_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    task = resolve("my_task:task")
+    assert population(task, DataSpec()) == 100
+    parts = [task.data(ClientInfo(i, 100)) for i in range(100)]
+    assert sum(len(part[1]) for part in parts) == 1500

@@ -1,0 +1,140 @@
+"""Configuration: what is refused, and whether a person can act on the refusal."""
+
+import tomllib
+
+import pytest
+
+from zerosum.server.config import (
+    ConfigError,
+    all_keys,
+    apply_overrides,
+    merge,
+    parse_experiment,
+    read_toml,
+    to_toml,
+)
+from zerosum.server.spec import Experiment
+
+
+def read(*overrides, **values):
+    return parse_experiment(apply_overrides(values, overrides))
+
+
+def test_every_default_is_valid_and_survives_toml():
+    experiment = Experiment()
+    assert parse_experiment(tomllib.loads(to_toml(experiment))) == experiment
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["privacy.model=none", "privacy.clip=none", "encoding.range=1.0"],
+        ["training.batch_size=all", "training.steps=3"],
+        ["sampling.kind=everyone"],
+        ["server.optimizer=Adam", "server.options={betas=[0.9, 0.99]}"],
+        ["secagg.threshold=7", "privacy.epsilon=2.0"],
+    ],
+)
+def test_unusual_settings_survive_toml(overrides):
+    experiment = read(*overrides)
+    assert parse_experiment(tomllib.loads(to_toml(experiment))) == experiment
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "cure"),
+    [
+        ("privacy.clp=1.0", "privacy.clp", "privacy.clip"),
+        ("round=3", "round", "rounds"),
+        ("cohort=5", "cohort", "sampling.cohort"),
+        ("rounds=many", "rounds = 'many'", "integer"),
+        ("rounds=true", "rounds = True", "integer"),
+        ("rounds='3'", "rounds = '3'", "integer"),
+        ("rounds=0", "rounds = 0", "greater than 0"),
+        ("privacy.clip=0", "privacy.clip = 0", "greater than 0"),
+        ("privacy.clip=-1.5", "privacy.clip = -1.5", "greater than 0"),
+        ("privacy.clip=nan", "privacy.clip = nan", "finite"),
+        ("privacy.epsilon=0", "privacy.epsilon = 0", "greater than 0"),
+        ("privacy.epsilon=-1", "privacy.epsilon = -1", "greater than 0"),
+        ("privacy.model=strong", "privacy.model = 'strong'", "'distributed'"),
+        ("privacy=3", "privacy", "dictionary"),
+        ("model.hidden=[0]", "model.hidden", "greater than 0"),
+        ("seed=-1", "seed = -1", "greater than or equal to 0"),
+        ("secagg.threshold=few", "secagg.threshold = 'few'", "auto"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_key_value_and_cure(override, key, cure):
+    with pytest.raises(ConfigError) as caught:
+        read(override)
+    message = str(caught.value)
+    assert key in message
+    assert cure in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        (["privacy.noise_multiplier=0"], 'model = "none"'),
+        (["privacy.noise_multiplier=1.0", "privacy.epsilon=1.0"], "exactly one"),
+        (["privacy.model=none", "privacy.epsilon=1.0"], "adds no noise"),
+        (["training.epochs=1", "training.steps=1"], "exactly one"),
+        (["privacy.model=none", "privacy.clip=none"], "encoding.range is required"),
+        (["privacy.clip=none"], "clip is required"),
+        (["training.weighting=examples"], "weights are uniform"),
+        (["evaluation.federated_every=1"], "federated_noise_multiplier"),
+        (["sampling.kind=fixed", "sampling.cohort=0"], "greater than 0"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(overrides, why):
+    with pytest.raises(ConfigError, match=why):
+        read(*overrides)
+
+
+def test_setting_one_of_two_exclusive_keys_drops_the_other():
+    base = {"privacy": {"noise_multiplier": 2.0}, "training": {"epochs": 3}}
+    experiment = parse_experiment(
+        apply_overrides(base, ["privacy.epsilon=1.0", "training.steps=9"])
+    )
+    assert experiment.privacy.noise_multiplier is None
+    assert experiment.training.epochs is None
+    off = parse_experiment(apply_overrides(base, ["privacy.model=none"]))
+    assert off.privacy.noise_multiplier is None
+
+
+def test_overrides_leave_their_input_alone():
+    base = {"privacy": {"clip": 1.0}}
+    apply_overrides(base, ["privacy.clip=2.0"])
+    assert base == {"privacy": {"clip": 1.0}}
+
+
+def test_merging_replaces_rivals_and_keeps_the_rest():
+    base = {"privacy": {"noise_multiplier": 2.0, "clip": 0.5}, "rounds": 3}
+    merged = merge(base, {"privacy": {"epsilon": 1.0}})
+    assert merged == {"privacy": {"epsilon": 1.0, "clip": 0.5}, "rounds": 3}
+
+
+@pytest.mark.parametrize("text", ["rounds", "=3", "a..b=1", ".=1"])
+def test_a_malformed_override_says_how_one_looks(text):
+    with pytest.raises(ConfigError, match="key=value"):
+        apply_overrides({}, [text])
+
+
+def test_an_override_through_a_value_is_refused():
+    with pytest.raises(ConfigError, match="not a section"):
+        apply_overrides({"rounds": 3}, ["rounds.x=1"])
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_toml(tmp_path / "absent.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("a = = 1")
+    with pytest.raises(ConfigError, match=r"broken\.toml is not valid TOML"):
+        read_toml(broken)
+
+
+def test_every_key_can_be_set_by_its_dotted_name():
+    keys = all_keys()
+    assert "privacy.clip" in keys
+    assert "seed" in keys
+    assert len(keys) == len(set(keys))
