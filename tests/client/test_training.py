@@ -196,6 +196,9 @@ def test_buffers_do_not_carry_over_and_dropout_repeats() -> None:
     assert np.array_equal(local.train(start, data, SEED), delta)
     assert not np.array_equal(local.train(start, data, b"t" * 32), delta)
     assert local.model.seen == 0
+    with pytest.raises(IndexError):
+        local.train(start, (data[0], data[1] + 5), SEED)
+    assert np.array_equal(local.train(start, data, SEED), delta)
 
 
 def test_no_global_generator_moves_or_matters() -> None:

@@ -64,7 +64,7 @@ def splits(n, victim, colluders):
     others = [position for position in range(n) if position != victim]
     crooked, honest = others[:colluders], others[colluders:]
     for told_alive in range(len(honest) + 1):
-        views = {position: ("self", "mask") for position in crooked}
+        views = dict.fromkeys(crooked, ("self", "mask"))
         for place, position in enumerate(honest):
             views[position] = ("self",) if place < told_alive else ("mask",)
         yield views

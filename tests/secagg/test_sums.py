@@ -1,12 +1,12 @@
 """The sum equals the plain sum, whoever drops out and whenever."""
 
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zerosum.secagg import SecAggError, TooFewSurvivors
+from zerosum.secagg.randomness import Keystream
 
 STAGES = ("advertise", "share", "contribute", "unmask")
 
@@ -71,7 +71,9 @@ def test_one_dropout_at_each_stage_is_survived(lab, stage):
 
 def test_dropouts_at_every_stage_of_one_session_are_survived(lab):
     session = lab.session(12, threshold=7)
-    gone = {session.cohort[place]: stage for place, stage in zip((0, 4, 7, 11), STAGES, strict=True)}
+    gone = {
+        session.cohort[place]: stage for place, stage in zip((0, 4, 7, 11), STAGES, strict=True)
+    }
     play = lab.Play(session, as_bytes=True)
     result = play.finish(gone)
     survivors = [index for index in session.cohort if gone.get(index) in (None, "unmask")]
@@ -126,7 +128,9 @@ def test_the_callers_vector_is_left_alone(lab):
 def test_too_few_survivors_name_stage_and_counts(lab):
     play = lab.Play(lab.session(5, threshold=2, min_survivors=4))
     a, b = play.session.cohort[:2]
-    with pytest.raises(TooFewSurvivors, match="after contribute, 3 clients are left and 4") as error:
+    with pytest.raises(
+        TooFewSurvivors, match="after contribute, 3 clients are left and 4"
+    ) as error:
         play.finish({a: "contribute", b: "contribute"})
     assert (error.value.stage, error.value.survivors, error.value.needed) == ("contribute", 3, 4)
     assert play.server.stage == "failed"
@@ -137,15 +141,11 @@ def test_too_few_survivors_name_stage_and_counts(lab):
 
 
 def test_the_cache_changes_no_bit_of_any_message(lab, monkeypatch):
-    from zerosum.secagg.randomness import Keystream
-
     session = lab.session(6)
     heard = []
     for cached in (False, True):
-        monkeypatch.setattr(
-            "zerosum.secagg.client.SystemRandomness", lambda: Keystream(next(seeds))
-        )
-        seeds = iter([bytes([i]) * 32 for i in range(6)])
+        sources = (Keystream(bytes([i]) * 32) for i in range(6))
+        monkeypatch.setattr("zerosum.secagg.client.SystemRandomness", sources.__next__)
         play = lab.Play(session, cached=cached)
         play.finish({session.cohort[3]: "contribute"})
         said = {(s, i): m.to_bytes() for s, by in play.sent.items() for i, m in by.items()}

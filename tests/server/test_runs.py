@@ -19,7 +19,7 @@ def test_a_new_folder_holds_its_configuration(tmp_path):
 
 def test_a_folder_with_another_run_is_refused_with_the_way_to_resume(tmp_path):
     RunFolder.create(tmp_path / "run", Experiment())
-    with pytest.raises(ConfigError, match="already holds a run.*--resume"):
+    with pytest.raises(ConfigError, match=r"already holds a run.*--resume"):
         RunFolder.create(tmp_path / "run", Experiment())
 
 
@@ -36,7 +36,7 @@ def test_an_empty_folder_is_used(tmp_path):
 
 
 def test_resuming_where_there_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="--resume"):
+    with pytest.raises(ConfigError, match="holds no run"):
         RunFolder.open(tmp_path)
 
 

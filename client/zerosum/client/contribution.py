@@ -233,10 +233,8 @@ class Protection:
         """
         try:
             clip = self.encoding.clip
-            clipped = np.asarray(update, dtype=np.float64) if clip is None else None
-            encoded = self.encoding.encode(
-                clip_to_norm(update, clip) if clip is not None else clipped, rounding
-            )
+            clipped = update if clip is None else clip_to_norm(update, clip)
+            encoded = self.encoding.encode(clipped, rounding)
         except (NotFiniteError, ValueError, TypeError) as error:
             if self.mechanism is None:
                 raise UnusableUpdateError(str(error)) from error

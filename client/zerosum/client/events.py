@@ -104,8 +104,16 @@ def rdp(event: DpEvent) -> NDArray[np.float64]:
     """
     if not is_own(event):
         raise UnsupportedEventError(f"no Renyi bound of ours for {event}")
-    result: NDArray[np.float64] = _rdp(event)
+    result: NDArray[np.float64] = _rdp(hashable(event))
     return result
+
+
+def hashable(event: DpEvent) -> DpEvent:
+    """Return an equal event whose compositions are tuples, so that it can be a key."""
+    if isinstance(event, ComposedDpEvent):
+        return ComposedDpEvent(tuple(hashable(part) for part in event.events))
+    inner = getattr(event, "event", None)
+    return attr.evolve(event, event=hashable(inner)) if isinstance(inner, DpEvent) else event
 
 
 @lru_cache(maxsize=512)

@@ -75,7 +75,7 @@ class TableSampler:
             tops = law.weights([j << self.shift for j in range(half + 1)], WEIGHT_BITS)
             weights, values = _block_entries(tops, self.shift)
             ends = (self.reach, self.reach + 1)
-        self._tails = tuple(_Tail(law, end) for end in ends)
+        self._tails = tuple(_Tail(law, end, self.shift) for end in ends)
         weights += [tail.weight for tail in self._tails]
         values += [_TAIL, -_TAIL]
         self._install(weights, values)
@@ -173,32 +173,32 @@ class TableSampler:
 
 
 class _Tail:
-    """The mass at and beyond an end, under a geometric envelope that log-concavity provides."""
+    """The mass at and beyond an end, under a geometric envelope that log-concavity provides.
 
-    def __init__(self, law: NoiseLaw, end: int) -> None:
-        self._law = law
-        self._end = end
-        bits = 2 * WEIGHT_BITS
-        first, second = law.weights([end, end + 1], bits)
-        # At least p(end + 1) / p(end), whatever the rounding of the two.
-        self._ratio = min(
-            (1 << WEIGHT_BITS) - 1, (second + 2) * (1 << WEIGHT_BITS) // max(first, 1)
-        )
-        room = (1 << WEIGHT_BITS) - self._ratio
-        self.weight = ((first << WEIGHT_BITS) // room) >> WEIGHT_BITS
+    Blocks of 2^shift integers; block j has at most p(end) ratio^j at each.
+    """
+
+    def __init__(self, law: NoiseLaw, end: int, shift: int) -> None:
+        self._law, self._end, self._shift = law, end, shift
+        first, next_block = law.weights([end, end + (1 << shift)], 2 * WEIGHT_BITS)
+        # Rounded up: never below the true ratio.
+        ratio = ((next_block + 2) << WEIGHT_BITS) // max(first, 1) + 1
+        self._ratio = min((1 << WEIGHT_BITS) - 1, ratio)
+        self.weight = (first << shift) // ((1 << WEIGHT_BITS) - self._ratio)
 
     def draw(self, rng: Keystream) -> int | None:
         """Return a magnitude from the tail, or None for a rejection (draw everything anew)."""
-        steps = 0
+        blocks = 0
         while _integer(rng, WEIGHT_BITS) < self._ratio:
-            steps += 1
-        at = self._end + steps
-        spread = at * at / self._law.variance
-        bits = 2 * WEIGHT_BITS + math.ceil(1.5 * spread) + 8 * steps
-        here, first = self._law.weights([at, self._end], bits)
+            blocks += 1
+        offset = _integer(rng, 64) & ((1 << self._shift) - 1)
+        at = self._end + (blocks << self._shift) + offset
+        # Enough bits for the smallness of p(at), in steps that keep tables of the exponential few.
+        wanted = 2 * WEIGHT_BITS + math.ceil(2 * at * at / self._law.variance)
+        here, first = self._law.weights([at, self._end], -(-wanted // 256) * 256)
+        envelope = first * self._ratio**blocks
         coin = _integer(rng, WEIGHT_BITS)
-        envelope = first * self._ratio**steps
-        return at if coin * envelope < here << (WEIGHT_BITS * (steps + 1)) else None
+        return at if coin * envelope < here << (WEIGHT_BITS * (blocks + 1)) else None
 
 
 def alias_table(weights: Sequence[int]) -> tuple[list[int], list[int]]:

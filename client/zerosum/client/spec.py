@@ -187,7 +187,7 @@ class DataSpec(Spec):
     pool: PositiveInt = 1
     """Average pooling of images before training: 2 turns 28x28 into 14x14."""
     limit: PositiveInt | None = None
-    """Use only this many records, drawn by the seed."""
+    """Use only this many training records, drawn by the seed."""
 
 
 class ModelSpec(Spec):

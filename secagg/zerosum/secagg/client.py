@@ -195,7 +195,7 @@ class ClientParty:
         self._require_phase("contribute", last="unmask")
         request = self._check_contribute(message)
         decision = self._decisions.decide("contribute", request.digest)
-        masked = ring_vector(self._session, vector)
+        masked = self._session.ring.contain(vector, self._session.vector_length)
         self._mask(masked, request)
         send = Contribution(
             self._session.digest, self._index, request.request, masked, self._session.ring_bits
@@ -417,24 +417,3 @@ class ClientParty:
         bitmap = to_bitmap(dealers, self._session.size)
         shares = table[np.array(sound, bool)].tobytes()
         return UnmaskShares(self._session.digest, self._index, bitmap, shares)
-
-
-def ring_vector(session: Session, vector: NDArray[Any]) -> NDArray[Any]:
-    """Return a fresh reduced copy, in the ring's container, of a client's vector.
-
-    Raises
-    ------
-    LocalProtocolError
-        If the vector is not int64 or the container, or not of the session's length.
-    """
-    ring = session.ring
-    if vector.shape != (session.vector_length,):
-        raise LocalProtocolError(
-            f"the session's vectors have {session.vector_length} coordinates, "
-            f"not the shape {vector.shape}"
-        )
-    if vector.dtype == np.int64:
-        return ring.encode(vector)
-    if vector.dtype != ring.dtype:
-        raise LocalProtocolError(f"a vector is int64 or {ring.dtype}, not {vector.dtype}")
-    return ring.reduce(np.array(vector))

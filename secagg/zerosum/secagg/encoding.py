@@ -73,7 +73,7 @@ def walsh_hadamard(vector: NDArray[np.float64]) -> NDArray[np.float64]:
         np.subtract(pairs[:, 0], pairs[:, 1], out=pairs[:, 1])
         pairs[:, 0] = total
         half *= 2
-    result *= 1 / math.sqrt(length)
+    np.multiply(result, 1 / math.sqrt(length), out=result)
     return result
 
 
@@ -201,17 +201,16 @@ class Encoding:
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the real vector of a centred integer sum, shape (length,) to (dimension,)."""
-        real = np.multiply(total, self.step, dtype=np.float64)
+        real: NDArray[np.float64] = np.multiply(total, self.step, dtype=np.float64)
         if self.rotation_seed is not None:
             real = self._signs * walsh_hadamard(real)
-        result: NDArray[np.float64] = real[: self.dimension]
-        return result
+        return real[: self.dimension]
 
     @cached_property
     def _signs(self) -> NDArray[np.float64]:
         seed = self.rotation_seed or bytes(32)
         packed = np.frombuffer(Keystream(seed).take(-(-self.length // 8)), dtype=np.uint8)
-        return 1.0 - 2.0 * np.unpackbits(packed, count=self.length)
+        return np.where(np.unpackbits(packed, count=self.length), -1.0, 1.0)
 
     def _rounded(self, scaled: NDArray[np.float64], rounding: Keystream) -> NDArray[np.int64]:
         floor = np.floor(scaled)
@@ -323,6 +322,6 @@ def check_message_fits(ring_bits: int, cohort: int, bound: int) -> None:
         needed = (cohort * bound).bit_length() + 1
         raise MessageCanWrapError(
             f"ring_bits = {ring_bits}: {cohort} clients of at most {bound} a coordinate sum to "
-            f"{cohort * bound}, but the ring holds up to {(1 << (ring_bits - 1)) - 1}; use at least "
-            f"{needed} bits, fewer encoding bits or a smaller cohort"
+            f"{cohort * bound}, but the ring holds up to {(1 << (ring_bits - 1)) - 1}; use at "
+            f"least {needed} bits, fewer encoding bits or a smaller cohort"
         )

@@ -11,6 +11,9 @@ from zerosum.secagg.session import Session
 
 SECURITY = 2.0**-40
 
+# A float is at most this far from the short fraction that it stands for.
+_FINEST = 10**9
+
 
 def share_neighbours(session: Session, position: int) -> tuple[int, ...]:
     """Return the positions that the client at ``position`` gives shares to, ascending."""
@@ -31,10 +34,10 @@ def quorum(session: Session) -> int:
 
 
 def _floor_share(fraction: float, count: int, name: str) -> int:
-    """Return floor(fraction x count) of the decimal that was written, not of its binary."""
+    """Return floor(fraction x count) of the fraction that was meant, such as 1/3 or 0.29."""
     if not 0 <= fraction <= 1:
         raise LocalProtocolError(f"{name} = {fraction} is not in 0 .. 1")
-    return math.floor(Fraction(repr(float(fraction))) * count)
+    return math.floor(Fraction(fraction).limit_denominator(_FINEST) * count)
 
 
 def dropped(n: int, dropout: float) -> int:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.cache import SharedCache
-from zerosum.secagg.client import ring_vector
 from zerosum.secagg.decisions import STAGES, Decisions
 from zerosum.secagg.errors import (
     BadSurvivorSet,
@@ -180,7 +179,7 @@ class IdealClientParty:
         question = self._check_question(message)
         decision = self._decisions.decide("contribute", question.digest)
         session = self._session
-        plain = ring_vector(session, vector)
+        plain = session.ring.contain(vector, session.vector_length)
         send = Contribution(session.digest, self._index, question.request, plain, session.ring_bits)
         self._phase = max(self._phase, _PHASES.index("unmask"))
         return Step(self._decisions.commit(decision), send)
@@ -304,7 +303,8 @@ class IdealServerParty(StagedServer):
         free = set(self._live[-1]) - self._answered
         if len(positions) != len(clients) or not positions <= free:
             raise LocalProtocolError("a client in the sum is not live, or is counted twice")
-        self._session.ring.add_into(self._total, ring_vector(self._session, ring_sum))
+        ring, length = self._session.ring, self._session.vector_length
+        ring.add_into(self._total, ring.contain(ring_sum, length))
         self._answered |= positions
 
     def _take(self, position: int, message: Incoming) -> None:

@@ -1,8 +1,9 @@
 """The frozen messages of a session, and their canonical bytes.
 
 Every message starts with a magic, the protocol version, its type and the session's digest, and
-ends with a checksum, which finds accidents and stops nobody. A reader knows from the session how long each field must be, refuses everything else, and never
-allocates more than the message holds. Parties accept bytes or the objects themselves.
+ends with a checksum, which finds accidents and stops nobody. A reader knows from the session how
+long each field must be, refuses everything else, and never allocates more than the message
+holds. Parties accept bytes or the objects themselves.
 """
 
 import hashlib

@@ -55,6 +55,24 @@ class Ring:
         """Return integers of any sign modulo 2^b, as a new array in the container."""
         return self.reduce(values.astype(self.dtype))
 
+    def contain(self, vector: NDArray[Any], length: int) -> NDArray[Any]:
+        """Return a fresh reduced copy, in the container, of a caller's vector.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the vector is neither int64 nor in the container, or has not ``length`` coordinates.
+        """
+        if vector.shape != (length,):
+            raise LocalProtocolError(
+                f"a vector of {length} coordinates is needed, not one of shape {vector.shape}"
+            )
+        if vector.dtype == np.int64:
+            return self.encode(vector)
+        if vector.dtype != self.dtype:
+            raise LocalProtocolError(f"a vector is int64 or {self.dtype}, not {vector.dtype}")
+        return self.reduce(np.array(vector))
+
     def centre(self, vector: NDArray[Any]) -> NDArray[np.int64]:
         """Return the representatives in [-2^(b-1), 2^(b-1)) of a container vector, as int64."""
         spare = 64 - self.bits

@@ -5,6 +5,7 @@ a round was opened, a client's presence is a little likelier than the sampling p
 probability p the round opened only because of it, and then it is there for certain.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,6 +67,7 @@ def opened_only_because_of_one(rule: OpeningRule) -> float:
 
 
 def _likely_counts(trials: int, q: float) -> NDArray[np.int64]:
-    low = int(binom.ppf(_TAIL / 2, trials, q)) if trials else 0
-    high = int(binom.isf(_TAIL / 2, trials, q)) if trials else 0
-    return np.arange(max(0, low), min(trials, high) + 1)
+    """Return the counts outside of which Bin(trials, q) has mass at most 1e-30, by Bernstein."""
+    mean, exponent = trials * q, math.log(2 / _TAIL)
+    reach = exponent / 3 + math.sqrt(exponent**2 / 9 + 2 * exponent * mean)
+    return np.arange(max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach)) + 1)

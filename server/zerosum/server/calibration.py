@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from scipy.stats import binom
@@ -9,7 +10,7 @@ from scipy.stats import binom
 from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.accounting import sampling_terms
-from zerosum.server.figures import Tally, Terms, all_figures
+from zerosum.server.figures import Sampling, Tally, Terms, all_figures
 from zerosum.server.spec import SamplingSpec
 
 SURPRISE = 1e-3
@@ -62,16 +63,9 @@ def planned_figures(
     colluders
         As in :class:`zerosum.server.accounting.RunLedger`.
     """
-    cohort = population if sampling.kind == "everyone" else (sampling.cohort or population)
-    ignored_seed = bytes(32)
-    protection = Protection.build(
-        privacy, encoding, cohort=cohort, dimension=dimension, rotation_seed=ignored_seed
-    )
-    terms = Terms.of(protection)
-    if terms is None:
-        raise ValueError('privacy.model = "none" has no figures')
     how = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
-    return _figures(terms, how, privacy, sampling, secagg, population, rounds, cohort)
+    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how)
+    return plan.figures(privacy)
 
 
 def find_noise_multiplier(
@@ -100,22 +94,15 @@ def find_noise_multiplier(
     if target is None:
         raise ValueError("privacy.epsilon is needed to find a noise multiplier")
 
+    how = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
+    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how)
+
     def epsilon(z: float) -> float:
         spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
-        figures = planned_figures(
-            spec,
-            sampling=sampling,
-            secagg=secagg,
-            encoding=encoding,
-            population=population,
-            rounds=rounds,
-            dimension=dimension,
-            colluders=colluders,
-        )
-        value = figures[observer]["value"]
-        if value is None and figures[observer]["accountant"] is None:
-            raise UnreachableEpsilonError(f"epsilon_{observer}: {figures[observer]['reason']}")
-        return math.inf if value is None else float(value)
+        figure = plan.figures(spec)[observer]
+        if figure["value"] is None and figure["accountant"] is None:
+            raise UnreachableEpsilonError(f"epsilon_{observer}: {figure['reason']}")
+        return math.inf if figure["value"] is None else float(figure["value"])
 
     return _smallest(epsilon, target, observer)
 
@@ -139,22 +126,38 @@ def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -
     return high
 
 
-def _figures(
-    terms: Terms,
-    how: Any,
-    privacy: PrivacySpec,
-    sampling: SamplingSpec,
-    secagg: SecAggSpec,
-    population: int,
-    rounds: int,
-    cohort: int,
-) -> dict[str, dict[str, Any]]:
-    times = planned_participations(sampling, population, rounds)
-    tally = Tally(
-        worst=(((times, times * cohort),),),
-        opened=(rounds,),
-        largest=(cohort,),
-        draws=(rounds * (cohort + 1),),
-    )
-    masked = secagg.protocol != "none"
-    return all_figures({"train": terms}, tally, how, privacy.delta, masked=masked)
+@dataclass(frozen=True)
+class _Plan:
+    """Everything about a planned run but its noise."""
+
+    sampling: SamplingSpec
+    secagg: SecAggSpec
+    encoding: EncodingSpec
+    population: int
+    rounds: int
+    dimension: int
+    how: Sampling
+
+    def figures(self, privacy: PrivacySpec) -> dict[str, dict[str, Any]]:
+        everyone = self.sampling.kind == "everyone" or self.sampling.cohort is None
+        cohort = self.population if everyone else int(self.sampling.cohort or 0)
+        # The seed of a rotation changes no figure.
+        protection = Protection.build(
+            privacy,
+            self.encoding,
+            cohort=cohort,
+            dimension=self.dimension,
+            rotation_seed=bytes(32),
+        )
+        terms = Terms.of(protection)
+        if terms is None:
+            raise ValueError('privacy.model = "none" has no figures')
+        times = planned_participations(self.sampling, self.population, self.rounds)
+        tally = Tally(
+            worst=(((times, times * cohort),),),
+            opened=(self.rounds,),
+            largest=(cohort,),
+            draws=(self.rounds * (cohort + 1),),
+        )
+        masked = self.secagg.protocol != "none"
+        return all_figures({"train": terms}, tally, self.how, privacy.delta, masked=masked)

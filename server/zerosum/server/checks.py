@@ -2,10 +2,13 @@
 
 import math
 
+import numpy as np
+
 from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.secagg import graph
 from zerosum.server.calibration import find_noise_multiplier
 from zerosum.server.config import ConfigError
+from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
 from zerosum.server.training import evaluation_protection
@@ -41,12 +44,13 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
         )
     if experiment.privacy.noise_draw == "summed" and experiment.privacy.model != "distributed":
         raise ConfigError(
-            'privacy.noise_draw = "summed" needs privacy.model = "distributed": local noise is each '
-            "client's own"
+            'privacy.noise_draw = "summed" needs privacy.model = "distributed": local noise is '
+            "each client's own"
         )
     if experiment.privacy.epsilon is not None:
         experiment = _resolve_noise(experiment, population, dimension)
     _check_ring(experiment, population, dimension)
+    ServerOptimizer(experiment.server, np.zeros(1, dtype=np.float32))
     return experiment
 
 
@@ -90,8 +94,8 @@ def _check_threshold(experiment: Experiment, population: int) -> None:
     secagg, cohort = experiment.secagg, expected_cohort(experiment, population)
     if secagg.threshold != "auto" and secagg.threshold > cohort - 1:
         raise ConfigError(
-            f"secagg.threshold = {secagg.threshold} exceeds the {cohort - 1} neighbours of a client "
-            f'in a cohort of {cohort}: lower it or write "auto"'
+            f"secagg.threshold = {secagg.threshold} exceeds the {cohort - 1} neighbours of a "
+            f'client in a cohort of {cohort}: lower it or write "auto"'
         )
     if cohort < SMALLEST_COHORT:
         return

@@ -89,14 +89,20 @@ def parse_experiment(values: Mapping[str, Any]) -> Experiment:
         raise ConfigError(_explain(error, values)) from None
 
 
-def to_toml(experiment: Experiment) -> str:
-    """Write a resolved experiment as TOML that reads back to the same experiment."""
+def to_values(experiment: Experiment) -> dict[str, Any]:
+    """Return plain values that :func:`parse_experiment` reads back to the same experiment."""
     values = _without_none(experiment.model_dump(mode="json"))
+    # What TOML cannot say by absence, where the default is another value, is said by name.
     if experiment.privacy.clip is None:
         values["privacy"]["clip"] = "none"
     if experiment.training.batch_size is None:
         values["training"]["batch_size"] = "all"
-    return tomli_w.dumps(values)
+    return values
+
+
+def to_toml(experiment: Experiment) -> str:
+    """Write a resolved experiment as TOML that reads back to the same experiment."""
+    return tomli_w.dumps(to_values(experiment))
 
 
 def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]:

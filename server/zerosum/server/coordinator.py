@@ -25,6 +25,7 @@ from zerosum.secagg import (
     SharedCache,
     TooFewSurvivors,
 )
+from zerosum.secagg.messages import Contribution, decode
 from zerosum.secagg.messages import Message as SecAggMessage
 from zerosum.secagg.party import Server
 from zerosum.secagg.randomness import derive_seed
@@ -50,12 +51,16 @@ class RoundAbandoned(Exception):
 
 @dataclass
 class Traffic:
-    """What a session cost: bytes to and from each client, seconds and losses by stage."""
+    """What a session cost: bytes to and from each client, seconds and losses by stage.
+
+    ``sample`` is the first contribution, as the bytes that came.
+    """
 
     up: dict[int, int] = field(default_factory=dict)
     down: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     dropouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    sample: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Aggregate:
         What each vector went through.
     traffic : Traffic
         What the session cost.
+    sample : numpy.ndarray
+        One contribution as the server received it, in the ring's container: for the report.
     contributions : dict, optional
         Under protocol ``none`` alone: each survivor's noised vector, float64, shape (d,).
     """
@@ -80,6 +87,7 @@ class Aggregate:
     survivors: tuple[int, ...]
     protection: Protection
     traffic: Traffic
+    sample: np.ndarray
     contributions: Mapping[int, np.ndarray] | None = None
 
 
@@ -183,6 +191,7 @@ class Coordinator:
             survivors=result.survivors,
             protection=protection,
             traffic=traffic,
+            sample=decode(traffic.sample, Contribution, session).vector,
             contributions=_contributions(party, protection, ring, self._spec.protocol == "none"),
         )
 
@@ -256,10 +265,13 @@ class Coordinator:
         answered = set()
         for index, reply in self._ask(stage, contents, round):
             try:
-                party.receive(index, wire.bytes_field(reply, "message"))
+                message = wire.bytes_field(reply, "message")
+                party.receive(index, message)
             except (RemoteProtocolError, ValueError) as error:
                 log.warning("client %d is dropped at %s: %s", index, stage, error)
                 continue
+            if stage == "contribute" and not answered:
+                traffic.sample = message
             answered.add(index)
             traffic.up[index] = traffic.up.get(index, 0) + wire.size(reply)
         traffic.dropouts[stage] = tuple(index for index in contents if index not in answered)

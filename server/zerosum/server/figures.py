@@ -184,6 +184,7 @@ def release_bound(
     if not all(t.distributed for t in terms):
         return _with_notes(local, "released sums are post-processing of epsilon_local")
     totals = [t.guaranteed / t.fraction for t in terms]
+    notes: tuple[str, ...]
     notes = ("every contributing client adds its share; the server tops up to V/f",)
     if sampling.kind != "poisson":
         rows = [_skellam(t.l2, t.l1, v) for t, v in zip(terms, totals, strict=True)]

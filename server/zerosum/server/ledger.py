@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import dp_accounting
 import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 from numpy.typing import NDArray
 
 from zerosum.client import events
@@ -78,7 +79,7 @@ class Ledger:
         """
         if count < 0:
             raise ValueError(f"an event is composed 0 times or more, not {count}")
-        leaves = list(_leaves(event, count))
+        leaves = list(_leaves(events.hashable(event), count))
         pld_possible = self._pld_possible and all(self._has_pld(leaf) for leaf, _ in leaves)
         missing = [leaf for leaf, _ in leaves if not self._has_rdp(leaf)]
         rdp_possible = self._rdp_possible and not missing
@@ -115,7 +116,7 @@ class Ledger:
         if self.accountant == "pld":
             return float(self._pld().get_delta(epsilon))
         orders, divergences = self._rdp()
-        return float(dp_accounting.rdp.compute_delta(orders, divergences, epsilon)[0])
+        return float(compute_delta(orders, divergences, epsilon)[0])
 
     def _has_pld(self, leaf: DpEvent) -> bool:
         if events.is_own(leaf):
@@ -142,8 +143,11 @@ class Ledger:
             return dp_accounting.SampledWithoutReplacementDpEvent(
                 event.source_dataset_size, event.sample_size, inner
             )
-        stated = dp_accounting.NoOpDpEvent, dp_accounting.NonPrivateDpEvent
-        stated += (dp_accounting.RandomizedResponseDpEvent,)
+        stated = (
+            dp_accounting.NoOpDpEvent,
+            dp_accounting.NonPrivateDpEvent,
+            dp_accounting.RandomizedResponseDpEvent,
+        )
         return event if isinstance(event, stated) else None
 
     def _all_gaussian(self) -> bool:

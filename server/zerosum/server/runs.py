@@ -18,6 +18,7 @@ MODEL = "model.safetensors"
 REPORT = "report.html"
 CHECKPOINT = "checkpoint"
 CLIENT_LOG = "clients.log"
+SERVER_LOG = "server.log"
 
 _CONFIG_HEADER = "# Resolved configuration of this run. docs/configuration.md explains every key.\n"
 
@@ -59,7 +60,7 @@ class RunFolder:
             If the path holds no run.
         """
         if not (path / CONFIG).is_file():
-            raise ConfigError(f"--resume {path}: no {CONFIG} there; give the folder of a run")
+            raise ConfigError(f"{path} holds no run (no {CONFIG}): give the folder of one")
         return cls(path)
 
     @property

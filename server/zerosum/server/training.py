@@ -21,7 +21,7 @@ from zerosum.client.request import FEDERATED_METRICS, Question, Request
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
-from zerosum.client.vectors import to_state_dict
+from zerosum.client.vectors import load_vector, to_state_dict
 from zerosum.secagg import graph
 from zerosum.server.accounting import RunLedger
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -65,6 +65,15 @@ class Result:
     def metrics(self) -> Mapping[str, float]:
         """Final metrics, as ``test_accuracy``."""
         return dict(self.summary["metrics"])
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the server saw of a round: one contribution as received, and the opened average."""
+
+    contribution: np.ndarray
+    ring_bits: int
+    average: np.ndarray
 
 
 class FederatedTraining:
@@ -128,6 +137,7 @@ class FederatedTraining:
             path=folder.path / LEDGER,
             seeded=entropy.reproducible,
         )
+        self.last_opened: Opened | None = None
         self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
 
     def run(self) -> Result:
@@ -140,6 +150,14 @@ class FederatedTraining:
             self._save(number)
             self._on_round(record)
         return self._finish()
+
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the current model's outputs, without gradients."""
+        load_vector(self._trainer.model, self._optimizer.model)
+        self._trainer.model.eval()
+        with torch.no_grad():
+            outputs: torch.Tensor = self._trainer.model(inputs)
+        return outputs
 
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
@@ -157,6 +175,7 @@ class FederatedTraining:
         else:
             average = self._average(aggregate)
             self._optimizer.step(average)
+            self.last_opened = Opened(aggregate.sample, aggregate.protection.ring_bits, average)
             record |= {"status": "completed", "survivors": len(aggregate.survivors)}
             record |= {"average_norm": float(np.linalg.norm(average))}
             record |= {"noise_norm": self._noise_norm(aggregate)}

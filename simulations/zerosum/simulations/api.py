@@ -13,13 +13,13 @@ import torch
 
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.flower import build_app
-from zerosum.client.task import Task, TaskError, population, resolve_task
+from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import SharedCache
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Coordinator, Roster
-from zerosum.server.runs import CLIENT_LOG, RunFolder, check_unused
+from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining, Record, Result
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
@@ -27,6 +27,7 @@ from zerosum.simulations.environment import SimulatedEnvironment
 from zerosum.simulations.faults import FaultPlan
 from zerosum.simulations.grid import InProcessGrid, nodes
 from zerosum.simulations.report import write_report
+from zerosum.simulations.sight import write_sight
 
 RUNS = Path("runs")
 
@@ -72,6 +73,7 @@ def run(
     overrides: Iterable[str] = (),
     out: str | Path | None = None,
     on_round: Callable[[Record], None] = lambda record: None,
+    report: bool = True,
 ) -> Result:
     """Simulate an experiment and write its run folder.
 
@@ -85,6 +87,8 @@ def run(
         The run folder, new or empty. Default: a new one under ``runs/``.
     on_round : callable, optional
         Called after each round with its record.
+    report : bool
+        Whether to draw ``report.html`` at the end.
 
     Returns
     -------
@@ -99,7 +103,7 @@ def run(
     planned = plan(load_experiment(config, overrides))
     path = Path(out) if out is not None else new_folder(planned.experiment.name)
     folder = RunFolder.create(path, planned.experiment)
-    return simulate(planned, folder, on_round)
+    return simulate(planned, folder, on_round, report=report)
 
 
 def resume(
@@ -108,6 +112,7 @@ def resume(
     overrides: Iterable[str] = (),
     config: str | Path | Mapping[str, Any] | Experiment | None = None,
     on_round: Callable[[Record], None] = lambda record: None,
+    report: bool = True,
 ) -> Result:
     """Continue a run from its last checkpoint, to the result it would have had.
 
@@ -119,6 +124,8 @@ def resume(
         Only ``rounds`` may grow, and ``data.path`` change.
     config : optional
         The experiment, to check that it is the one in the folder.
+    on_round, report
+        As for :func:`run`.
 
     Raises
     ------
@@ -132,11 +139,17 @@ def resume(
     _check_same(before, planned.experiment, folder.path)
     if planned.experiment != before:
         folder.write_config(planned.experiment)
-    return simulate(planned, folder, on_round)
+    return simulate(planned, folder, on_round, report=report)
 
 
-def simulate(planned: Plan, folder: RunFolder, on_round: Callable[[Record], None]) -> Result:
-    """Run a plan in this process and write the report."""
+def simulate(
+    planned: Plan,
+    folder: RunFolder,
+    on_round: Callable[[Record], None] = lambda record: None,
+    *,
+    report: bool = True,
+) -> Result:
+    """Run a plan in this process and draw the report."""
     experiment = planned.experiment
     entropy = SeededEntropy(experiment.seed)
     cache = SharedCache()
@@ -154,12 +167,18 @@ def simulate(planned: Plan, folder: RunFolder, on_round: Callable[[Record], None
         entropy=entropy,
         cache=cache,
     )
-    with _one_thread(), _client_log(folder.path / CLIENT_LOG):
+    with (
+        _one_thread(),
+        _logged("zerosum.client", folder.path / CLIENT_LOG),
+        _logged("zerosum.server", folder.path / SERVER_LOG),
+    ):
         training = FederatedTraining(
             experiment, planned.task, planned.population, coordinator, entropy, folder, on_round
         )
         result = training.run()
-    write_report(folder)
+        if report:
+            write_sight(folder, training, planned.task)
+            write_report(folder)
     return result
 
 
@@ -215,9 +234,9 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _client_log(path: Path) -> Iterator[None]:
-    """Collect what the simulated clients log; no file where they log nothing."""
-    logger = logging.getLogger("zerosum.client")
+def _logged(name: str, path: Path) -> Iterator[None]:
+    """Collect a logger's warnings in a file of the run; no file where there are none."""
+    logger = logging.getLogger(name)
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     propagate = logger.propagate
@@ -229,15 +248,3 @@ def _client_log(path: Path) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.propagate = propagate
         handler.close()
-
-
-__all__ = [
-    "ConfigError",
-    "Plan",
-    "TaskError",
-    "check_unused",
-    "new_folder",
-    "plan",
-    "resume",
-    "run",
-]

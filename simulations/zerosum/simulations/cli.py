@@ -63,6 +63,17 @@ def run(
         _run(experiment, settings, out, resume)
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
+) -> None:
+    """Draw a run's report anew from the files in its folder."""
+    from zerosum.simulations.report import write_report
+
+    with _user_errors():
+        Console().print(f"Report  {write_report(folder)}", soft_wrap=True)
+
+
 @app.command("list")
 def list_() -> None:
     """Name the experiments, tasks, models and mechanisms that there are."""

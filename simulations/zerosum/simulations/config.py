@@ -6,7 +6,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from zerosum.server.config import ConfigError, apply_overrides, merge, parse_experiment, read_toml
+from zerosum.server.config import (
+    ConfigError,
+    apply_overrides,
+    merge,
+    parse_experiment,
+    read_toml,
+    to_values,
+)
 from zerosum.server.spec import Experiment
 
 DEFAULT_EXPERIMENT = "mnist5k"
@@ -26,7 +33,7 @@ def load_experiment(
         For the first thing that is wrong.
     """
     if isinstance(source, Experiment):
-        values: dict[str, Any] = source.model_dump(exclude_none=True)
+        values = to_values(source)
     elif isinstance(source, Mapping):
         values = _extended(source)
     else:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.datasets import load_digits
 
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import TaskError
@@ -178,6 +177,8 @@ def _mnist5k() -> Records:
 
 @cache
 def _digits() -> Records:
+    from sklearn.datasets import load_digits  # a second to import, and only needed here
+
     found = load_digits()
     images = (found.images / 16).astype(np.float32)[:, None]
     return Records(images, found.target.astype(np.int64))

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
@@ -42,6 +43,8 @@ class InProcessGrid(Grid):
         Enters contexts and messages.
     run_config : dict, optional
         Copied into every context.
+    node_config : callable, optional
+        Returns the further node config of a client index.
     """
 
     def __init__(
@@ -51,13 +54,15 @@ class InProcessGrid(Grid):
         *,
         faults: FaultPlan | None = None,
         run_id: int = 1,
-        run_config: dict[str, bool | float | int | str] | None = None,
+        run_config: UserConfig | None = None,
+        node_config: Callable[[int], UserConfig] = lambda index: {},
     ) -> None:
         self._app = app
         self._population = population
         self._faults = faults
         self._run = Run.create_empty(run_id)
         self._run_config = run_config or {}
+        self._node_config = node_config
         self._states: dict[int, RecordDict] = {}
         self._replies: dict[str, Message] = {}
         self._numbers = itertools.count(1)
@@ -152,7 +157,11 @@ class InProcessGrid(Grid):
         return Context(
             run_id=self._run.run_id,
             node_id=node_id,
-            node_config={"partition-id": index, "num-partitions": self._population},
+            node_config={
+                "partition-id": index,
+                "num-partitions": self._population,
+                **self._node_config(index),
+            },
             state=self._states.get(node_id, RecordDict()),
             run_config=dict(self._run_config),
         )

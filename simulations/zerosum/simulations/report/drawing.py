@@ -24,6 +24,7 @@ COLOURS = (
 _SIZE = (4.7, 2.75)
 _TEXT = 8.5
 _MARKED = 60
+_DRAWN = 300
 
 
 def colour(name: str) -> str:
@@ -42,7 +43,8 @@ class Picture:
 
 def new_axes(x: str, y: str) -> Axes:
     """Return the axes of a new figure that belongs to nothing global."""
-    figure = Figure(figsize=_SIZE, layout="constrained", facecolor="none")
+    figure = Figure(figsize=_SIZE, facecolor="none")
+    figure.subplots_adjust(left=0.15, right=0.975, bottom=0.17, top=0.965)
     axes = figure.add_subplot(facecolor="none")
     axes.set_xlabel(x, color=colour("muted"), fontsize=_TEXT)
     axes.set_ylabel(y, color=colour("muted"), fontsize=_TEXT)
@@ -83,10 +85,14 @@ def round_axis(axes: Axes, rounds: Sequence[int]) -> None:
 def line(
     axes: Axes, x: Any, y: Any, name: str, label: str, *, marker: str = "o", dashed: bool = False
 ) -> None:
-    """Draw a line, with a marker at each point as long as they can be told apart."""
+    """Draw a line, with a marker at each point as long as they can be told apart.
+
+    Of very many points a regular sample is drawn, the last one always.
+    """
+    step = -(-len(x) // _DRAWN)
     axes.plot(
-        x,
-        y,
+        x[::-1][::step],
+        y[::-1][::step],
         color=colour(name),
         label=label,
         linewidth=1.6,
@@ -98,11 +104,12 @@ def line(
 
 
 def shade(axes: Axes, rounds: Sequence[int], flags: NDArray[np.bool_], label: str) -> None:
-    """Shade the whole height of some rounds, in one path however many they are."""
+    """Shade some rounds; where rounds are grouped, to the height of their share in the group."""
     if flags.any():
+        borders, (share,) = grouped(rounds, flags.astype(np.float64))
         axes.stairs(
-            flags.astype(float),
-            edges(rounds),
+            share,
+            borders,
             fill=True,
             transform=axes.get_xaxis_transform(),
             color=colour("abandoned"),
@@ -116,24 +123,38 @@ def shade(axes: Axes, rounds: Sequence[int], flags: NDArray[np.bool_], label: st
 def stack(
     axes: Axes, rounds: Sequence[int], layers: Sequence[tuple[str, str, NDArray[np.float64]]]
 ) -> None:
-    """Stack layers (colour, label, values) over the rounds, one path a layer."""
-    base = np.zeros(len(rounds))
-    for name, label, values in layers:
-        top = base + np.nan_to_num(values)
-        axes.stairs(
-            top, edges(rounds), baseline=base, fill=True, color=colour(name), label=label, lw=0
-        )
+    """Stack layers (colour, label, values) over the rounds, or over the means of groups of them."""
+    borders, heights = grouped(rounds, *(values for _, _, values in layers))
+    base = np.zeros(len(borders) - 1)
+    for (name, label, _), height in zip(layers, heights, strict=True):
+        top = base + height
+        axes.stairs(top, borders, baseline=base, fill=True, color=colour(name), label=label, lw=0)
         base = top
-    axes.set_ylim(0, max(float(base.max()) * 1.05, 1e-9))
+    axes.set_ylim(0, float(base.max()) * 1.05)
 
 
-def edges(rounds: Sequence[int]) -> NDArray[np.float64]:
-    """Return the borders between rounds, one more than there are rounds."""
-    return np.append(np.asarray(rounds) - 0.5, rounds[-1] + 0.5)
+def grouped(
+    rounds: Sequence[int], *values: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    """Return the borders between rounds and the values, as means of groups of very many rounds.
+
+    Returns
+    -------
+    borders : numpy.ndarray
+        Half-way between rounds, shape (groups + 1,).
+    means : list of numpy.ndarray
+        Each of shape (groups,).
+    """
+    starts = np.arange(0, len(rounds), -(-len(rounds) // _DRAWN))
+    sizes = np.diff(starts, append=len(rounds))
+    borders = np.append(np.asarray(rounds)[starts] - 0.5, rounds[-1] + 0.5)
+    return borders, [np.add.reduceat(each, starts) / sizes for each in values]
 
 
 def legend(axes: Axes, columns: int = 3) -> None:
-    """Put the legend above the axes, where it covers no data."""
+    """Put the legend above the axes, where it covers no data, and make room for its rows."""
+    rows = -(-len(axes.get_legend_handles_labels()[0]) // columns)
+    axes.figure.subplots_adjust(top=0.965 - 0.078 * rows)
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),

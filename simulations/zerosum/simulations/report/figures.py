@@ -98,7 +98,8 @@ def _metric(
         plain_ticks(axes.yaxis)
     legend(axes)
     alt = f"{words.title(what)} against rounds; {'; '.join(described)}."
-    return Picture(words.title(what), to_svg(axes, name, alt), "; ".join(described) + ".")
+    caption = "; ".join(described) + "."
+    return Picture(words.title(what), to_svg(axes, name, alt), caption[0].upper() + caption[1:])
 
 
 def _epsilon_series(run: RunRecord) -> Iterator[tuple[str, NDArray[np.float64]]]:
@@ -175,6 +176,8 @@ def _cohorts(run: RunRecord) -> Picture | None:
         ("lost1", "lost at advertise", lost["advertise"]),
         ("abandoned", "asked, round abandoned", np.where(abandoned, kept, 0)),
     ]
+    if not cohort.any():
+        return None
     axes = new_axes("round", "clients")
     stack(axes, _numbers(run), [layer for layer in layers if layer[2].any()])
     round_axis(axes, _numbers(run))
@@ -216,7 +219,7 @@ def _noise(run: RunRecord) -> Picture | None:
 def _traffic(run: RunRecord) -> Picture | None:
     done = ~_abandoned(run)
     up, down = run.series("bytes_up_per_client")[done], run.series("bytes_down_per_client")[done]
-    if not np.isfinite(up).any() and not np.isfinite(down).any():
+    if not (np.isfinite(up).any() and np.isfinite(down).any()):
         return None
     at = np.array(_numbers(run))[done]
     axes = new_axes("round", "bytes a client")
@@ -235,7 +238,7 @@ def _traffic(run: RunRecord) -> Picture | None:
 
 def _seconds(run: RunRecord) -> Picture | None:
     total = run.series("seconds")
-    if not np.isfinite(total).any():
+    if not np.nan_to_num(total).any():
         return None
     stages = {stage: np.nan_to_num(run.nested("stage_seconds", stage)) for stage in STAGES}
     rest = np.maximum(np.nan_to_num(total) - sum(stages.values()), 0)

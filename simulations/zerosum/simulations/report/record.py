@@ -233,7 +233,7 @@ def _bound(figure: Mapping[str, Any]) -> Bound:
 
 def _read_sight(folder: RunFolder) -> Sight:
     try:
-        with np.load(folder.path / SIGHT, allow_pickle=False) as arrays:
+        with (folder.path / SIGHT).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return _sight({name: arrays[name] for name in arrays.files})
     except FileNotFoundError:
         return Sight()

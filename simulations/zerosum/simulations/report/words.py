@@ -24,9 +24,12 @@ def epsilon(value: float | None) -> str:
     """Write an epsilon, rounded up so that what is printed stays true; None is infinite."""
     if value is None or not math.isfinite(value):
         return "∞"
-    step = Decimal("0.01") if value < 100 else Decimal(1)
-    rounded = Decimal(repr(value)).quantize(step, rounding=ROUND_CEILING)
-    return f"{rounded:,}" if rounded < 1_000_000 else f"{rounded:.1e}".replace("e+", "e")
+    exact = Decimal(f"{value:.12g}")  # float noise (6.300000000000001) is not spent privacy
+    if value < 1_000_000:
+        step = Decimal("0.01") if value < 100 else Decimal(1)
+        return f"{exact.quantize(step, rounding=ROUND_CEILING):,}"
+    tens = exact.adjusted()
+    return f"{exact.scaleb(-tens).quantize(Decimal('0.1'), rounding=ROUND_CEILING)}e{tens}"
 
 
 def delta(value: float | None) -> str:

@@ -1,0 +1,57 @@
+"""Keeps a glimpse of what the server saw, for the report: one masked vector, one opened sum."""
+
+import io
+
+import numpy as np
+import torch
+
+from zerosum.client.examples import as_examples
+from zerosum.client.task import Task
+from zerosum.server.runs import RunFolder
+from zerosum.server.training import FederatedTraining
+from zerosum.simulations.report.record import SIGHT
+
+
+WORDS = 4096
+"""Words kept of one masked vector."""
+IMAGES = 24
+"""Test images kept, with the model's predictions."""
+
+
+def write_sight(folder: RunFolder, training: FederatedTraining, task: Task) -> None:
+    """Write ``sight.npz`` into the run folder: what the report's last pictures are drawn from."""
+    arrays: dict[str, np.ndarray] = {}
+    opened = training.last_opened
+    if opened is not None:
+        arrays["masked"] = opened.contribution[:WORDS]
+        arrays["ring_bits"] = np.array(opened.ring_bits)
+        arrays["sum"] = opened.average[:WORDS]
+    arrays |= _predictions(training, task)
+    if arrays:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the stub forbids **
+        folder.write(SIGHT, buffer.getvalue())
+
+
+def _predictions(training: FederatedTraining, task: Task) -> dict[str, np.ndarray]:
+    """Return some test images with labels and predictions; nothing for other kinds of data."""
+    dataset = task.test_data()
+    if dataset is None:
+        return {}
+    examples = as_examples(dataset, torch.float32, torch.device("cpu"))
+    chosen = torch.linspace(0, len(examples) - 1, min(IMAGES, len(examples))).long()
+    inputs, targets = examples.take(chosen)
+    if not isinstance(inputs, torch.Tensor) or targets.dim() != 1 or targets.is_floating_point():
+        return {}
+    if inputs.dim() != 4 or inputs.shape[1] != 1:
+        return {}
+    outputs = training.predict(inputs)
+    if outputs.dim() != 2:
+        return {}
+    low, high = inputs.min(), inputs.max()
+    grey = ((inputs[:, 0] - low) / (high - low).clamp(min=1e-12) * 255).round().to(torch.uint8)
+    return {
+        "images": grey.numpy(),
+        "labels": targets.numpy(),
+        "predictions": outputs.argmax(1).numpy(),
+    }

@@ -1,0 +1,161 @@
+"""The command line: what a person sees, and what a mistake costs them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from zerosum.server.runs import METRICS, MODEL
+from zerosum.simulations.cli import app
+
+TINY = ["digits", "--set", "rounds=2", "--set", "data.clients=30", "--set", "privacy.delta=1e-2"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def zerosum(tmp_path, monkeypatch):
+    """Return a function that runs the command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_a_run_shows_progress_a_table_and_where_the_report_is(zerosum, tmp_path):
+    result = zerosum("run", *TINY, "--out", "mine")
+    assert result.exit_code == 0, result.output
+    assert "round 2/2" in result.output
+    assert "epsilon against the server" in result.output
+    assert str(Path("mine") / "report.html") in result.output
+    assert (tmp_path / "mine" / "report.html").stat().st_size > 10_000
+
+
+def test_without_out_the_folder_is_named_after_the_experiment(zerosum, tmp_path):
+    assert zerosum("run", *TINY).exit_code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("digits-")
+
+
+def test_list_names_what_there_is(zerosum):
+    output = zerosum("list").output
+    for name in ("mnist5k", "cross-silo", "digits", "mlp", "pairwise", "poisson", "distributed"):
+        assert name in output
+
+
+def test_a_dry_run_prints_the_configuration_and_writes_nothing(zerosum, tmp_path):
+    result = zerosum("run", *TINY, "--dry-run", "--out", "mine")
+    assert result.exit_code == 0
+    assert "noise_multiplier" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "privacy.clp=1"], ["privacy.clp", "privacy.clip"]),
+        (["--set", "rounds=many"], ["rounds", "many", "integer"]),
+        (["--set", "privacy.clip=0"], ["privacy.clip", "greater than 0"]),
+        (["--set", "privacy.epsilon=0"], ["privacy.epsilon", "greater than 0"]),
+        (["--set", "sampling.cohort=31"], ["sampling.cohort", "31", "30"]),
+        (["--set", "secagg.threshold=25"], ["secagg.threshold", "25", "24"]),
+        (["--set", "encoding.ring_bits=17"], ["encoding", "ring", "17"]),
+        (["--set", "privacy.delta=0.05"], ["privacy.delta", "allow_large_delta"]),
+        (["--set", "task=mnist", "--set", "data.path=absent.npz"], ["data.path", "absent.npz"]),
+        (["--set", "task=mnst"], ["task", "mnst", "mnist"]),
+        (["--set", "task=absent_module:task"], ["absent_module"]),
+        (["--set", "data.partition=natural"], ["data.partition", "natural"]),
+        (["--set", "data.clients=100000"], ["data.clients", "100000"]),
+        (["--set", "data.clients=1"], ["data.clients", "2"]),
+        (["--set", "server.optimizer=Sdg"], ["server.optimizer", "SGD"]),
+        (["--set", "server.options={momentun=0.9}"], ["server.options", "momentun"]),
+        (["--set", "secagg.dropout=0.9"], ["secagg.dropout", "0.9"]),
+        (["--set", "sampling.kind=once", "--set", "rounds=3"], ["rounds", "once"]),
+        (["--set", "privacy.noise_draw=summed"], ["privacy.noise_draw", "ideal"]),
+        (["--set", "nonsense"], ["nonsense", "key=value"]),
+        (["--seed", "-1"], ["seed", "-1"]),
+    ],
+)
+def test_a_mistake_is_one_line_exit_two_and_nothing_written(zerosum, tmp_path, arguments, words):
+    result = zerosum("run", *TINY, *arguments)
+    assert result.exit_code == 2, result.output
+    line = result.output.strip()
+    assert line.count("\n") == 0, line
+    assert line.startswith("error: ")
+    for word in words:
+        assert word in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_experiment_is_named_with_the_nearest(zerosum):
+    result = zerosum("run", "digit")
+    assert result.exit_code == 2
+    assert "did you mean digits" in result.output
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(zerosum):
+    assert zerosum("run", *TINY, "--out", "mine").exit_code == 0
+    before = Path("mine", MODEL).read_bytes()
+    result = zerosum("run", *TINY, "--out", "mine", "--seed", "9")
+    assert result.exit_code == 2
+    assert "--resume mine" in result.output
+    assert Path("mine", MODEL).read_bytes() == before
+
+
+def test_resuming_another_configuration_is_refused_and_nothing_changes(zerosum):
+    assert zerosum("run", *TINY, "--out", "mine").exit_code == 0
+    config = Path("mine", "config.toml").read_text()
+    for change, key in [("privacy.clip=9.0", "privacy.clip"), ("rounds=1", "rounds")]:
+        result = zerosum("run", "--resume", "mine", "--set", change)
+        assert result.exit_code == 2
+        assert key in result.output
+    assert zerosum("run", "--resume", "mine", "--seed", "5").exit_code == 2
+    assert zerosum("run", "--resume", "absent").exit_code == 2
+    assert zerosum("run", "--resume", "mine", "--out", "other").exit_code == 2
+    assert Path("mine", "config.toml").read_text() == config
+
+
+def test_a_finished_run_can_go_on_for_more_rounds(zerosum):
+    assert zerosum("run", *TINY, "--out", "mine").exit_code == 0
+    assert zerosum("run", "--resume", "mine", "--set", "rounds=3").exit_code == 0
+    assert len(Path("mine", METRICS).read_text().splitlines()) == 3
+
+
+def test_a_task_of_ones_own_runs_by_its_name(zerosum, tmp_path):
+    (tmp_path / "my_task.py").write_text((EXAMPLES / "my_task.py").read_text())
+    result = zerosum("run", *TINY, "--set", "task=my_task:task")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_and_resumed_is_the_run_it_would_have_been(tmp_path):
+    command = [sys.executable, "-m", "zerosum.simulations.cli", "run"]
+    tiny = [*TINY[:-4], "--set", "data.clients=60", "--set", "privacy.delta=1e-2"]
+    settings = [*tiny, "--set", "rounds=12", "--set", "sampling.cohort=30"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run([*command, *settings, "--out", whole], check=True, capture_output=True)
+    kills = 0
+    for rounds_seen in (0, 2, 3, 5, 8):
+        start = ["--resume", killed] if (killed / "config.toml").exists() else [*settings, "--out", killed]
+        process = subprocess.Popen([*command, *start], stdout=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 120
+            while process.poll() is None and time.monotonic() < deadline:
+                lines = killed / METRICS
+                if lines.exists() and len(lines.read_text().splitlines()) > rounds_seen:
+                    time.sleep(0.013 * rounds_seen)
+                    process.send_signal(signal.SIGKILL)
+                    kills += 1
+                    break
+                time.sleep(0.002)
+        finally:
+            process.kill()
+            process.wait()
+    assert kills == 5
+    subprocess.run([*command, "--resume", killed], check=True, capture_output=True, env=os.environ)
+    assert (killed / MODEL).read_bytes() == (whole / MODEL).read_bytes()
+    assert (killed / "ledger.jsonl").read_bytes() == (whole / "ledger.jsonl").read_bytes()

@@ -1,0 +1,227 @@
+"""Nothing holds in simulation only: deployed clients, and a real SuperLink with two SuperNodes."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from zerosum.client.entropy import SystemEntropy
+from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.server.coordinator import Coordinator, Roster
+from zerosum.server.runs import MODEL, SUMMARY, RunFolder
+from zerosum.server.spec import FaultSpec
+from zerosum.server.training import FederatedTraining
+from zerosum.simulations import api, load_experiment
+from zerosum.simulations.faults import FaultPlan
+from zerosum.simulations.grid import InProcessGrid, nodes
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"
+BIN = Path(sys.executable).parent
+
+
+def deployed(experiment, folder, state, faults=None, policy=EXAMPLE / "policy.toml"):
+    """Run an experiment with deployed clients: state in contexts, decisions in files."""
+    planned = api.plan(experiment)
+    grid = InProcessGrid(
+        build_app(DeployedEnvironment),
+        planned.population,
+        faults=faults,
+        node_config=lambda index: {
+            "state-dir": str(state / str(index)),
+            "policy": str(policy),
+        },
+    )
+    entropy = SystemEntropy()
+    roster = Roster(nodes(planned.population))
+    coordinator = Coordinator(
+        grid, roster, planned.experiment.secagg, run_id=b"deployed", entropy=entropy
+    )
+    folder = RunFolder.create(folder, planned.experiment)
+    return FederatedTraining(
+        planned.experiment, planned.task, planned.population, coordinator, entropy, folder
+    ).run()
+
+
+def test_deployed_clients_give_the_simulated_model_within_rounding(tmp_path, one_thread):
+    experiment = load_experiment(EXAMPLE / "experiment.toml", ["data.clients=4", "rounds=2"])
+    real = deployed(experiment, tmp_path / "real", tmp_path / "state")
+    simulated = api.run(experiment, out=tmp_path / "simulated", report=False)
+    for name, value in simulated.model.items():
+        # A step is 4 / (2^23 - 1), rounded up or down by each client in each round.
+        np.testing.assert_allclose(real.model[name], value, atol=4e-6, rtol=0)
+    assert real.metrics["test_accuracy"] > 0.5
+
+
+def test_deployed_clients_add_fresh_noise_each_time(tmp_path, one_thread):
+    settings = ["privacy.model=distributed", "privacy.clip=1.0", "privacy.delta=0.1"]
+    settings += ["rounds=1", "data.clients=4", "privacy.honest_fraction=1.0"]
+    experiment = load_experiment(EXAMPLE / "experiment.toml", settings)
+    first = deployed(experiment, tmp_path / "a", tmp_path / "state-a")
+    second = deployed(experiment, tmp_path / "b", tmp_path / "state-b")
+    name = next(iter(first.model))
+    assert not np.array_equal(first.model[name], second.model[name])
+    assert first.summary["noise_from_seed"] is False
+    assert first.summary["epsilon"]["sum"]["value"] > 0
+
+
+def test_deployed_clients_survive_each_others_dropouts(tmp_path, one_thread):
+    settings = ["data.clients=8", "rounds=2", "secagg.dropout=0.5"]
+    experiment = load_experiment(EXAMPLE / "experiment.toml", settings)
+    faults = FaultPlan(FaultSpec(share=0.1, contribute=0.15, unmask=0.1), seed=2)
+    result = deployed(experiment, tmp_path / "run", tmp_path / "state", faults)
+    assert result.summary["rounds_abandoned"] == 0
+    assert sum(result.summary["dropouts"].values()) > 0
+    assert result.metrics["test_accuracy"] > 0.5
+
+
+def test_a_policy_that_forbids_a_request_keeps_the_client_out(tmp_path, one_thread):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('models = ["distributed"]\nmin_noise_multiplier = 3.0\n')
+    experiment = load_experiment(EXAMPLE / "experiment.toml", ["data.clients=3", "rounds=1"])
+    result = deployed(experiment, tmp_path / "run", tmp_path / "state", policy=policy)
+    assert result.summary["rounds_abandoned"] == 1
+    assert result.rounds[0]["dropouts"]["contribute"] == 3
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for_port(port, process, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    pytest.fail(f"nothing listens on port {port}")
+
+
+class Federation:
+    """A SuperLink and SuperNodes on loopback, each in a process group that is ended by its id."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+        self.processes = []
+        self.env = os.environ | {
+            "FLWR_HOME": str(folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
+        (folder / "flwr").mkdir()
+        (folder / "flwr" / "config.toml").write_text(
+            '[superlink]\ndefault = "test"\n\n[superlink.test]\n'
+            f'address = "127.0.0.1:{self.port}"\ninsecure = true\n'
+        )
+
+    def start(self, name, *arguments):
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [BIN / arguments[0], *arguments[1:]],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def stop(self):
+        for ending in (signal.SIGTERM, signal.SIGKILL):
+            for process in reversed(self.processes):
+                try:
+                    os.killpg(process.pid, ending)
+                except ProcessLookupError:
+                    continue
+            deadline = time.monotonic() + 10
+            for process in self.processes:
+                try:
+                    process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    continue
+
+    def flwr(self, *arguments):
+        return subprocess.run(
+            [BIN / "flwr", *arguments],
+            env=self.env,
+            cwd=self.folder / "app",
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+
+    def wait_for_run(self, seconds):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            (run,) = json.loads(self.flwr("list", "test", "--format", "json"))["runs"]
+            if run["status"].startswith("finished"):
+                return run["status"]
+            time.sleep(3)
+        return "unfinished"
+
+
+@pytest.fixture
+def federation(tmp_path):
+    built = Federation(tmp_path)
+    yield built
+    built.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(900)
+def test_the_example_runs_on_a_real_superlink_with_two_supernodes(federation, tmp_path):
+    shutil.copytree(EXAMPLE, tmp_path / "app")
+    superlink = federation.start(
+        "superlink",
+        "flower-superlink",
+        "--insecure",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(federation.port),
+        "--disable-runtime-dependency-installation",
+    )
+    wait_for_port(federation.port, superlink)
+    for index in (0, 1):
+        federation.start(
+            f"supernode{index}",
+            "flower-supernode",
+            "--insecure",
+            "--superlink",
+            f"127.0.0.1:{federation.port}",
+            "--port",
+            str(free_port()),
+            "--node-config",
+            f'partition-id={index} num-partitions=2 state-dir="{tmp_path}/state{index}" '
+            f'policy="{tmp_path}/app/policy.toml"',
+        )
+    federation.flwr("run", ".", "test", "--run-config", f'out="{tmp_path}/run"')
+    status = federation.wait_for_run(seconds=600)
+    assert status == "finished:completed", (tmp_path / "superlink.log").read_text()[-3000:]
+    summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
+    assert summary["rounds"] == 2
+    assert summary["rounds_abandoned"] == 0
+    simulated = api.run(
+        load_experiment(EXAMPLE / "experiment.toml", ["data.clients=2"]),
+        out=tmp_path / "simulated",
+        report=False,
+    )
+    deployed_model = load_file(tmp_path / "run" / MODEL)
+    for name, value in simulated.model.items():
+        np.testing.assert_allclose(deployed_model[name], value, atol=4e-6, rtol=0)

@@ -1,0 +1,52 @@
+"""Many sessions in one process leave nothing behind."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from zerosum.secagg import SharedCache
+
+
+def run_sessions(lab, count, start, cache):
+    for round_ in range(start, start + count):
+        play = lab.Play(lab.session(6, round=round_, vector_length=500), cached=False)
+        for party in (*play.clients.values(), play.server):
+            party._cache = cache.of(play.session.digest)
+        gone = {play.session.cohort[round_ % 6]: ("share", "contribute", "unmask")[round_ % 3]}
+        result = play.finish(gone)
+        expected = lab.plain_sum(play.session, play.vectors, result.survivors)
+        np.testing.assert_array_equal(result.total, expected)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_sessions_in_a_row_do_not_grow_memory(lab, count):
+    cache = SharedCache()
+    run_sessions(lab, 20, 0, cache)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run_sessions(lab, count // 2, 1000, cache)
+        gc.collect()
+        halfway = tracemalloc.get_traced_memory()[0]
+        run_sessions(lab, count // 2, 5000, cache)
+        gc.collect()
+        end = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert end - halfway < 100_000
+
+
+def test_a_cache_keeps_the_latest_sessions_only_and_clears():
+    cache = SharedCache(sessions=2)
+    parts = {name: cache.of(name) for name in (b"a", b"b")}
+    assert cache.of(b"a") is parts[b"a"]
+    cache.of(b"c")
+    assert cache.of(b"a") is parts[b"a"]
+    assert cache.of(b"b") is not parts[b"b"]
+    last = cache.of(b"b")
+    cache.clear(b"b")
+    assert cache.of(b"b") is not last
+    cache.clear()
+    assert cache.of(b"a") is not parts[b"a"]

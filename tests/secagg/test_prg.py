@@ -1,0 +1,85 @@
+"""Mask streams: pinned, independent of how they are cut, and from the whole seed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from zerosum.secagg import Ring
+from zerosum.secagg.prg import Stream, accumulate, expand
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def reference_words(seed, length, bits):
+    """The stream by single AES blocks of a big-endian counter."""
+    block = Cipher(algorithms.AES(seed[:16]), modes.ECB()).encryptor()
+    start, size = int.from_bytes(seed[16:], "big"), Ring(bits).dtype.itemsize
+    counters = ((start + i) % (1 << 128) for i in range(length * size // 16 + 1))
+    stream = b"".join(block.update(counter.to_bytes(16, "big")) for counter in counters)
+    words = (stream[i * size : (i + 1) * size] for i in range(length))
+    return [int.from_bytes(word, "little") % (1 << bits) for word in words]
+
+
+@pytest.mark.parametrize("case", json.loads((VECTORS / "prg.json").read_text()))
+def test_masks_are_those_of_the_vectors_and_of_the_reference(case):
+    seed, bits = bytes.fromhex(case["seed"]), case["bits"]
+    mask = expand(seed, len(case["words"]), Ring(bits)).tolist()
+    assert mask == case["words"]
+    assert mask == reference_words(seed, len(case["words"]), bits)
+
+
+@pytest.mark.parametrize("bits", [16, 20, 64])
+def test_a_sum_of_streams_does_not_depend_on_the_size_of_chunks(bits):
+    ring = Ring(bits)
+    plus, minus = [bytes([i]) * 32 for i in range(5)], [bytes([i]) * 32 for i in (7, 8)]
+    sums = []
+    for chunk_bytes in (1, 8, 24, 1000, 1 << 18):
+        total = ring.zeros(1003)
+        accumulate(total, map(Stream, plus), map(Stream, minus), chunk_bytes=chunk_bytes)
+        sums.append(ring.reduce(total).tolist())
+    assert all(each == sums[0] for each in sums)
+    expected = sum(expand(seed, 1003, ring).astype(object) for seed in plus)
+    expected -= sum(expand(seed, 1003, ring).astype(object) for seed in minus)
+    assert sums[0] == [value % ring.modulus for value in expected]
+
+
+def test_more_streams_than_are_opened_at_once_are_all_added():
+    total, ring = Ring(32).zeros(3), Ring(32)
+    seeds = [i.to_bytes(32, "big") for i in range(600)]
+    accumulate(total, map(Stream, seeds))
+    expected = sum(expand(seed, 3, ring).astype(object) for seed in seeds) % (1 << 32)
+    assert total.tolist() == expected.tolist()
+
+
+def test_a_rewound_stream_starts_again():
+    ring, stream = Ring(32), Stream(b"x" * 32)
+    first, second = ring.zeros(100), ring.zeros(100)
+    accumulate(first, [stream])
+    stream.rewind()
+    accumulate(second, [stream])
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("byte", range(32))
+def test_every_byte_of_a_seed_changes_the_mask(byte):
+    """A seed folded to 32 bits would give equal masks for seeds that differ elsewhere."""
+    seed = bytearray(b"\x55" * 32)
+    before = expand(bytes(seed), 50, Ring(32))
+    seed[byte] ^= 0x10
+    assert np.mean(before == expand(bytes(seed), 50, Ring(32))) < 0.1
+
+
+def test_seeds_with_equal_ends_give_different_masks():
+    seeds = [i.to_bytes(4, "big").join((bytes(12), bytes(16))) for i in range(200)]
+    masks = {expand(seed, 4, Ring(64)).tobytes() for seed in seeds}
+    assert len(masks) == 200
+
+
+@pytest.mark.parametrize("bits", [1, 4, 8, 12])
+def test_the_largest_and_the_smallest_ring_values_occur(bits):
+    mask = expand(b"m" * 32, 1 << (bits + 6), Ring(bits))
+    assert int(mask.max()) == (1 << bits) - 1
+    assert int(mask.min()) == 0

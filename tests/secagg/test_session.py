@@ -1,0 +1,108 @@
+"""Sessions and requests: canonical, and refused when they make no sense."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zerosum.secagg import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    Session,
+    UnknownVersion,
+    WrongParty,
+    request_digest,
+)
+
+
+def test_a_session_survives_its_bytes(lab):
+    session = lab.session(cohort=(0, 5, (1 << 64) - 1), bounds=b"\0\1", run_id=b"r" * 300)
+    again = Session.from_bytes(session.to_bytes())
+    assert again == session
+    assert again.digest == session.digest
+
+
+def test_the_digest_tells_every_field_apart(lab):
+    base = {"n": 4, "threshold": 2}
+    changes = [
+        {},
+        {"run_id": b"another"},
+        {"round": 2},
+        {"attempt": 1},
+        {"roster_version": 8},
+        {"cohort": (10, 13, 16, 20)},
+        {"threshold": 3},
+        {"min_survivors": 2},
+        {"ring_bits": 21},
+        {"vector_length": 12},
+        {"bounds": b"boundsx"},
+        {"run_id": b"a runb", "bounds": b"ounds"},
+    ]
+    digests = {lab.session(**{**base, **change}).digest for change in changes}
+    assert len(digests) == len(changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_id": b""},
+        {"round": -1},
+        {"attempt": 1 << 64},
+        {"cohort": (3,)},
+        {"cohort": (3, 3)},
+        {"cohort": (4, 3)},
+        {"cohort": (-1, 3)},
+        {"cohort": (3, 1 << 64)},
+        {"threshold": 0},
+        {"threshold": 5},
+        {"min_survivors": 0},
+        {"min_survivors": 6},
+        {"ring_bits": 0},
+        {"ring_bits": 65},
+        {"vector_length": 0},
+        {"degree": 2},
+        {"version": 2},
+    ],
+)
+def test_senseless_sessions_are_refused(lab, change):
+    with pytest.raises(LocalProtocolError):
+        lab.session(5, **{"threshold": 1, **change})
+
+
+@given(st.data())
+def test_damaged_session_bytes_are_a_peers_error(lab, data):
+    good = lab.session(4).to_bytes()
+    kind = data.draw(st.sampled_from(["cut", "random", "extend", "overwrite"]))
+    if kind == "cut":
+        bad = good[: data.draw(st.integers(0, len(good) - 1))]
+    elif kind == "random":
+        bad = data.draw(st.binary(max_size=300))
+    elif kind == "extend":
+        bad = good + data.draw(st.binary(min_size=1, max_size=9))
+    else:
+        place = data.draw(st.integers(0, len(good) - 8))
+        bad = good[:place] + data.draw(st.binary(min_size=8, max_size=8)) + good[place + 8 :]
+    try:
+        session = Session.from_bytes(bad)
+    except RemoteProtocolError:
+        return
+    assert session.to_bytes() == bad
+
+
+def test_another_version_is_named(lab):
+    data = bytearray(lab.session(3).to_bytes())
+    data[23] = 9
+    with pytest.raises(UnknownVersion, match="version 9"):
+        Session.from_bytes(bytes(data))
+
+
+def test_positions_follow_the_cohort(lab):
+    session = lab.session(cohort=(2, 30, 400))
+    assert [session.position(index) for index in session.cohort] == [0, 1, 2]
+    with pytest.raises(WrongParty):
+        session.position(3)
+
+
+def test_the_borders_of_a_requests_parts_count():
+    requests = [(), (b"",), (b"ab",), (b"a", b"b"), (b"", b"ab"), (b"ab", b"")]
+    assert len({request_digest(*parts) for parts in requests}) == len(requests)
+    assert len(request_digest()) == 32

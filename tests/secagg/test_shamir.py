@@ -1,0 +1,129 @@
+"""Shamir sharing: any t shares recover, t - 1 reveal nothing."""
+
+import json
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zerosum.secagg import shamir
+from zerosum.secagg.randomness import Keystream
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+P = (1 << 31) - 1
+
+
+def reference_shares(seed, secrets, threshold, points):
+    """The shares by Python integers: coefficient i of all polynomials, then i + 1."""
+    stream = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:])).encryptor()
+    limbs = [
+        int.from_bytes(s, "little") >> 30 * i & (1 << 30) - 1 for s in secrets for i in range(9)
+    ]
+    rows = [limbs]
+    while len(rows) < threshold:
+        words = [int.from_bytes(stream.update(bytes(4)), "little") & P for _ in limbs]
+        assert P not in words
+        rows.append(words)
+    return [
+        [sum(row[j] * x**i for i, row in enumerate(rows)) % P for j in range(len(limbs))]
+        for x in points
+    ]
+
+
+@pytest.mark.parametrize("case", json.loads((VECTORS / "shamir.json").read_text()))
+def test_shares_are_those_of_the_vectors_and_of_the_reference(case):
+    seed, points = bytes.fromhex(case["seed"]), case["points"]
+    secrets = [bytes.fromhex(secret) for secret in case["secrets"]]
+    shares = shamir.split(secrets, case["threshold"], points, Keystream(seed))
+    flat = shares.reshape(len(points), -1).tolist()
+    assert flat == case["shares"]
+    assert flat == reference_shares(seed, secrets, case["threshold"], points)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.integers(0, 8), st.binary(min_size=32, max_size=32), st.randoms())
+def test_any_threshold_shares_recover_the_secret(threshold, spare, secret, random):
+    points = random.sample(range(1, 100), threshold + spare)
+    shares = shamir.split([secret, bytes(32)], threshold, points, Keystream(bytes(32)))
+    chosen = random.sample(range(len(points)), threshold)
+    assert shamir.combine([points[i] for i in chosen], shares[chosen, 0]) == secret
+    assert shamir.combine([points[i] for i in chosen], shares[chosen, 1]) == bytes(32)
+
+
+@pytest.mark.parametrize("secret", [b"\xff" * 32, bytes(32), b"\0" * 31 + b"\x80"])
+def test_extreme_secrets_come_back(secret):
+    shares = shamir.split([secret], 3, range(1, 6), Keystream(b"s" * 32))
+    assert shamir.combine([2, 4, 5], shares[[1, 3, 4], 0]) == secret
+
+
+def test_products_are_exact_at_the_largest_values_and_past_a_block_of_terms():
+    left = np.full((2, 5000), P - 1, np.float64)
+    right = np.full((5000, 3), P - 1, np.uint64)
+    assert shamir._product(left, right).tolist() == [[5000 % P] * 3] * 2
+
+
+def test_a_share_does_not_depend_on_the_other_points():
+    many = shamir.split([b"x" * 32], 4, range(1, 20), Keystream(b"s" * 32))
+    few = shamir.split([b"x" * 32], 4, [3, 17], Keystream(b"s" * 32))
+    np.testing.assert_array_equal(few, many[[2, 16]])
+
+
+def test_leaving_one_point_out_gives_that_sets_weights():
+    points = (1, 2, 5, 9, 14)
+    table = shamir.leave_one_out_weights(points)
+    for place in range(len(points)):
+        rest = points[:place] + points[place + 1 :]
+        weights = np.delete(table[place], place)
+        np.testing.assert_array_equal(weights, shamir.lagrange_weights(rest))
+        assert table[place, place] == 0
+
+
+@pytest.mark.parametrize("limb", [0, 7, 8])
+def test_a_recovered_limb_out_of_range_is_no_secret(limb):
+    limbs = [0] * 9
+    limbs[limb] = 1 << (16 if limb == 8 else 30)
+    assert shamir.from_limbs(limbs) is None
+    limbs[limb] -= 1
+    assert shamir.to_limbs(shamir.from_limbs(limbs)) == limbs
+
+
+def test_coefficients_are_uniform_elements_without_the_modulus():
+    class Stream:
+        """Words of which every third is the modulus, with the top bit set."""
+
+        drawn = 0
+
+        def words(self, count, dtype):
+            words = [(0xFFFFFFFF, 5, 0x80000007)[(self.drawn + i) % 3] for i in range(count)]
+            self.drawn += count
+            return np.array(words, dtype)
+
+    drawn = shamir.uniform_elements(Stream(), 50)
+    assert len(drawn) == 50
+    assert set(drawn.tolist()) == {5, 7}
+
+
+def test_fewer_shares_than_the_threshold_reveal_nothing(monkeypatch):
+    """In the field of 7 elements, every secret is equally consistent with t - 1 shares."""
+    small = 7
+    monkeypatch.setattr(shamir, "PRIME", small)
+    monkeypatch.setattr(shamir, "_P", np.uint64(small))
+    monkeypatch.setattr(shamir, "LIMBS", 1)
+    shamir._powers.cache_clear()
+    points, threshold = (1, 2, 3, 4, 5), 3
+    seen = {}
+    for secret, *coefficients in product(range(small), repeat=threshold):
+        monkeypatch.setattr(shamir, "to_limbs", lambda _, secret=secret: [secret])
+        drawn = np.array(coefficients, np.uint64)
+        monkeypatch.setattr(shamir, "uniform_elements", lambda *_, drawn=drawn: drawn)
+        shares = shamir.split([b""], threshold, points, None)[:, 0, 0].tolist()
+        for held in combinations(range(len(points)), threshold - 1):
+            view = (held, tuple(shares[i] for i in held))
+            seen.setdefault(view, []).append(secret)
+    shamir._powers.cache_clear()
+    assert len(seen) == 10 * small ** (threshold - 1)
+    assert all(sorted(secrets) == list(range(small)) for secrets in seen.values())

@@ -1,0 +1,56 @@
+"""Experiments by name, file, values and spec are the same experiments."""
+
+import pytest
+
+from zerosum.server.config import ConfigError, to_toml
+from zerosum.server.spec import Experiment
+from zerosum.simulations.config import experiment_names, load_experiment
+from zerosum.simulations.keys_page import keys_page
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_a_shipped_experiment_is_valid_and_loads_the_same_every_way(name, tmp_path):
+    experiment = load_experiment(name)
+    assert load_experiment(experiment) == experiment
+    path = tmp_path / "copy.toml"
+    path.write_text(to_toml(experiment))
+    assert load_experiment(path) == experiment
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["privacy.model=none", "privacy.clip=none", "encoding.range=1.0"],
+        ["training.batch_size=all"],
+        ["training.steps=3"],
+        ["sampling.kind=everyone"],
+        ["privacy.epsilon=1.0"],
+    ],
+)
+def test_a_spec_loads_back_to_itself_even_where_a_default_would_differ(settings):
+    experiment = load_experiment("mnist5k", settings)
+    assert load_experiment(experiment) == experiment
+    assert load_experiment(experiment, ["rounds=3"]).privacy == experiment.privacy
+
+
+def test_extending_starts_from_the_preset_and_keeps_what_is_written():
+    experiment = load_experiment({"extends": "cross-silo", "rounds": 2})
+    assert experiment.rounds == 2
+    assert experiment.sampling.kind == "everyone"
+    with pytest.raises(ConfigError, match="extends = 'cross-galaxy'"):
+        load_experiment({"extends": "cross-galaxy"})
+
+
+def test_an_unknown_experiment_is_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match="did you mean mnist5k"):
+        load_experiment("mnist5")
+
+
+def test_the_page_of_keys_names_every_key_with_a_meaning():
+    page = keys_page()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) > 60
+    for row in rows:
+        assert row.split(" | ")[-1].strip(" |"), f"no meaning: {row}"
+    assert all(f"`[{name}]`" in page for name in ("privacy", "secagg", "training"))
+    assert Experiment().name in page
