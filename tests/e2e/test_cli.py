@@ -140,7 +140,11 @@ def test_a_run_killed_at_random_moments_and_resumed_is_the_run_it_would_have_bee
     subprocess.run([*command, *settings, "--out", whole], check=True, capture_output=True)
     kills = 0
     for rounds_seen in (0, 2, 3, 5, 8):
-        start = ["--resume", killed] if (killed / "config.toml").exists() else [*settings, "--out", killed]
+        start = (
+            ["--resume", killed]
+            if (killed / "config.toml").exists()
+            else [*settings, "--out", killed]
+        )
         process = subprocess.Popen([*command, *start], stdout=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 120

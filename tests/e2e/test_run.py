@@ -32,6 +32,7 @@ SMALL = [
 ]
 PER_CLIENT = [*SMALL, "privacy.noise_draw=per_client"]
 
+
 def run(*arguments, **options):
     return api.run(*arguments, report=False, **options)
 
@@ -104,7 +105,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(pairwise, tmp_p
 
 @pytest.mark.parametrize("protocol", ["ideal", "none"])
 def test_masks_leave_no_trace_in_the_model(pairwise, tmp_path, protocol):
-    other = run("digits", overrides=[*PER_CLIENT, f"secagg.protocol={protocol}"], out=tmp_path / "x")
+    other = run(
+        "digits", overrides=[*PER_CLIENT, f"secagg.protocol={protocol}"], out=tmp_path / "x"
+    )
     assert model_bytes(other.folder) == model_bytes(pairwise.folder)
     assert [r["survivors"] for r in other.rounds] == [r["survivors"] for r in pairwise.rounds]
     assert [r["dropouts"] for r in other.rounds] == [r["dropouts"] for r in pairwise.rounds]
@@ -130,7 +133,6 @@ def test_noise_drawn_once_is_another_draw_of_the_same_size(tmp_path):
     assert once.summary["epsilon"]["release"]["value"] == pytest.approx(
         each.summary["epsilon"]["release"]["value"], rel=1e-6
     )
-
 
 
 def test_every_round_costs_epsilon_and_none_is_given_back(pairwise):
@@ -189,9 +191,7 @@ def test_too_few_survivors_abandon_the_round_and_leave_the_model_alone(tmp_path)
     assert result.summary["rounds_abandoned"] == 2
     assert {r["status"] for r in result.rounds} == {"abandoned"}
     assert "needed" in result.rounds[0]["reason"]
-    untouched = run(
-        "digits", overrides=[*settings, "rounds=1"], out=tmp_path / "untouched"
-    )
+    untouched = run("digits", overrides=[*settings, "rounds=1"], out=tmp_path / "untouched")
     for name, value in result.model.items():
         np.testing.assert_array_equal(value, untouched.model[name])
     assert result.summary["epsilon"]["release"]["value"] == 0
@@ -278,7 +278,9 @@ def test_masked_fedavg_is_a_ten_line_loop_within_the_encoding_step(tmp_path, wei
         "rounds=2",
         *(f"faults.{stage}=0" for stage in ("advertise", "share", "contribute", "unmask")),
     ]
-    result = run("digits", overrides=[*settings, f"training.weighting={weighting}"], out=tmp_path / "a")
+    result = run(
+        "digits", overrides=[*settings, f"training.weighting={weighting}"], out=tmp_path / "a"
+    )
     planned = api.plan(result_experiment(result))
     experiment, task = planned.experiment, planned.task
     trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)

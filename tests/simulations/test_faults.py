@@ -12,7 +12,12 @@ def vanished(plan, stage, sessions=50, clients=40):
 
 def test_each_stage_loses_its_own_share_of_clients():
     plan = FaultPlan(FaultSpec(advertise=0.1, share=0.2, contribute=0.0, unmask=0.5), seed=1)
-    for stage, expected in [("advertise", 200), ("share", 400), ("contribute", 0), ("unmask", 1000)]:
+    for stage, expected in [
+        ("advertise", 200),
+        ("share", 400),
+        ("contribute", 0),
+        ("unmask", 1000),
+    ]:
         # 2,000 coins: five standard deviations are at most 112.
         assert abs(len(vanished(plan, stage)) - expected) <= 112
 

@@ -63,7 +63,8 @@ class Answerer:
         if not count:
             return np.zeros(3)
         loss = min(max(sums["loss"] / count, 0.0), question.max_loss) / question.max_loss
-        return np.array([loss, correct / count, 1.0]) / np.sqrt(3.0)
+        metrics: np.ndarray = np.array([loss, correct / count, 1.0]) / np.sqrt(3.0)
+        return metrics
 
     def _trainer(self, question: Question) -> LocalTrainer:
         spec, seed = question.training, question.seed

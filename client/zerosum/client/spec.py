@@ -208,6 +208,8 @@ class ClientPolicy(Spec):
     """Smallest noise multiplier accepted."""
     max_clip: PositiveFloat | None = None
     """Largest clip norm accepted."""
+    corruption: Fraction = 0.0
+    """Fraction of the roster that this client assumes to collude with the server."""
     min_cohort: PositiveInt = 2
     """Smallest cohort this client will be summed with."""
     protocols: list[Literal["pairwise", "ideal", "none"]] = ["pairwise"]

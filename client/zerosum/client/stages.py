@@ -12,13 +12,13 @@ import numpy as np
 from flwr.app import Context, RecordDict
 
 from zerosum.client import wire
-from zerosum.client.contribution import Protection, min_survivors
+from zerosum.client.contribution import Protection, guarantee_holds
 from zerosum.client.entropy import Entropy
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.store import DecisionStore
 from zerosum.client.task import ClientInfo, Task
-from zerosum.secagg import Client, Session
+from zerosum.secagg import Client, Session, graph
 from zerosum.secagg.randomness import derive_seed
 
 log = logging.getLogger("zerosum.client")
@@ -106,6 +106,7 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
         raise Declined("the request is not the one that the session's masks are bound to")
     _check_request(request, environment.policy)
     protection = protection_for(request, party.session)
+    _check_guarantee(request, party.session, environment.policy)
     vector = _protected(environment, request, protection, party.session, context)
     step = party.contribute(message, vector)
     store.count_contribution()
@@ -143,12 +144,6 @@ def protection_for(request: Request, session: Session) -> Protection:
         raise Declined("the request's privacy or encoding is not the session's")
     if (protection.ring_bits, protection.length) != (session.ring_bits, session.vector_length):
         raise Declined("the session's ring or length does not fit the request")
-    needed = min_survivors(question.privacy.honest_fraction, len(session.cohort), 0)
-    if question.privacy.private and session.min_survivors < needed:
-        raise Declined(
-            f"the session opens with {session.min_survivors} survivors, but only {needed} carry "
-            "the noise that is claimed"
-        )
     return protection
 
 
@@ -186,6 +181,19 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined(f"task {question.task!r} is not among this client's {policy.tasks}")
     if question.noise_draw == "summed" and "ideal" not in policy.protocols:
         raise Declined("noise drawn by the server is for simulations under the ideal protocol")
+
+
+def _check_guarantee(request: Request, session: Session, policy: ClientPolicy) -> None:
+    """Decline a session that could open with less noise than it claims."""
+    privacy, n = request.question.privacy, len(session.cohort)
+    if not privacy.private:
+        return
+    colluders = graph.colluders(n, max(n, request.question.population), policy.corruption)
+    if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):
+        raise Declined(
+            f"the session opens with {session.min_survivors} of {n} survivors, {colluders} of them "
+            f"colluders: fewer than honest_fraction = {privacy.honest_fraction} promises"
+        )
 
 
 def _protected(

@@ -26,10 +26,11 @@ Value = bytes | str | int
 
 def pack(fields: dict[str, Value], model: ArrayRecord | None = None) -> RecordDict:
     """Put the fields of a message, and perhaps a model, into a RecordDict."""
-    records: dict[str, ConfigRecord | ArrayRecord] = {RECORD: ConfigRecord(dict(fields))}
+    content = RecordDict()
+    content[RECORD] = ConfigRecord(dict(fields))
     if model is not None:
-        records[MODEL] = model
-    return RecordDict(records)
+        content[MODEL] = model
+    return content
 
 
 def bytes_field(content: RecordDict, name: str) -> bytes:
@@ -40,7 +41,7 @@ def bytes_field(content: RecordDict, name: str) -> bytes:
     ValueError
         If the peer sent no such field or another type.
     """
-    value = content.config_records[RECORD].get(name) if RECORD in content.config_records else None
+    value = _field(content, name)
     if not isinstance(value, bytes):
         raise ValueError(f"message has no field {name!r} of bytes")
     return value
@@ -48,7 +49,7 @@ def bytes_field(content: RecordDict, name: str) -> bytes:
 
 def str_field(content: RecordDict, name: str) -> str:
     """Read a field of text; raises ValueError as :func:`bytes_field` does."""
-    value = content.config_records[RECORD].get(name) if RECORD in content.config_records else None
+    value = _field(content, name)
     if not isinstance(value, str):
         raise ValueError(f"message has no field {name!r} of text")
     return value
@@ -56,20 +57,24 @@ def str_field(content: RecordDict, name: str) -> str:
 
 def int_field(content: RecordDict, name: str) -> int:
     """Read an integer field; raises ValueError as :func:`bytes_field` does."""
-    value = content.config_records[RECORD].get(name) if RECORD in content.config_records else None
+    value = _field(content, name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"message has no integer field {name!r}")
     return value
 
 
+def _field(content: RecordDict, name: str) -> object:
+    record = content.get(RECORD)
+    return record.get(name) if isinstance(record, ConfigRecord) else None
+
+
 def size(content: RecordDict) -> int:
     """Return the bytes of payload in a message: fields and arrays, without Flower's framing."""
     total = 0
-    for record in content.config_records.values():
+    for record in content.values():
         for value in record.values():
-            total += len(value) if isinstance(value, bytes) else len(str(value))
-    for arrays in content.array_records.values():
-        total += sum(len(array.data) for array in arrays.values())
+            data = value.data if isinstance(value, Array) else value
+            total += len(data) if isinstance(data, bytes) else len(str(data))
     return total
 
 
@@ -80,7 +85,7 @@ def model_record(data: bytes, length: int) -> ArrayRecord:
 
 def model_bytes(content: RecordDict) -> bytes:
     """Read the bytes of the flat model; raises ValueError when there is none."""
-    arrays = content.array_records.get(MODEL)
-    if arrays is None or "flat" not in arrays:
+    arrays = content.get(MODEL)
+    if not isinstance(arrays, ArrayRecord) or "flat" not in arrays:
         raise ValueError("message carries no model")
     return bytes(arrays["flat"].data)

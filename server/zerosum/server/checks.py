@@ -127,7 +127,6 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
             population=population,
             rounds=experiment.rounds,
             dimension=dimension,
-            colluders=lambda n: graph.colluders(n, population, experiment.secagg.corruption),
         )
     except ValueError as error:
         raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None

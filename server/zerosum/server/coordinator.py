@@ -248,7 +248,9 @@ class Coordinator:
                 charge("sum", tuple(contents))
             self._exchange(party, stage, contents, session.round, traffic)
             messages = party.close(request.digest if stage == "share" else None)
-            extra = {"request": request.header} if stage == "share" else {}
+            extra: dict[str, wire.Value] = {}
+            if stage == "share":
+                extra["request"] = request.header
             contents = _packed(messages, extra, model if stage == "share" else None)
 
     def _exchange(
@@ -262,7 +264,7 @@ class Coordinator:
         started = time.perf_counter()
         for index, content in contents.items():
             traffic.down[index] = traffic.down.get(index, 0) + wire.size(content)
-        answered = set()
+        answered: set[int] = set()
         for index, reply in self._ask(stage, contents, round):
             try:
                 message = wire.bytes_field(reply, "message")

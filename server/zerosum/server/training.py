@@ -22,7 +22,6 @@ from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.client.vectors import load_vector, to_state_dict
-from zerosum.secagg import graph
 from zerosum.server.accounting import RunLedger
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.coordinator import Aggregate, Charge, Coordinator, RoundAbandoned, Traffic
@@ -346,7 +345,6 @@ def open_ledger(
         sampling=experiment.sampling,
         population=population,
         protections=protections,
-        colluders=lambda n: graph.colluders(n, population, experiment.secagg.corruption),
         seeded=seeded,
     )
 

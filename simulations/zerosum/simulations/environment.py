@@ -93,7 +93,7 @@ class SimulatedEnvironment:
 
     def request(self, content: RecordDict) -> Request:
         """Read the request once for the whole cohort: all messages carry the same model record."""
-        record = content.array_records[wire.MODEL]
+        record = content[wire.MODEL]
         if self._last_request is None or self._last_request[0] is not record:
             header = wire.bytes_field(content, "request")
             self._last_request = (record, Request.from_bytes(header, wire.model_bytes(content)))

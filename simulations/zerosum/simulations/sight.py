@@ -11,7 +11,6 @@ from zerosum.server.runs import RunFolder
 from zerosum.server.training import FederatedTraining
 from zerosum.simulations.report.record import SIGHT
 
-
 WORDS = 4096
 """Words kept of one masked vector."""
 IMAGES = 24

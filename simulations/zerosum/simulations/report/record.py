@@ -122,7 +122,8 @@ class RunRecord:
     @property
     def population(self) -> int | None:
         """Number of clients, where recorded."""
-        return self.summary.get("population", self.experiment.data.clients)
+        recorded = self.summary.get("population")
+        return self.experiment.data.clients if recorded is None else int(recorded)
 
     @property
     def dropouts(self) -> dict[str, int]:
