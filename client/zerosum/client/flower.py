@@ -20,9 +20,9 @@ from zerosum.client.entropy import Entropy, SystemEntropy
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.stages import Declined, Environment
-from zerosum.client.store import DecisionStore, FileStore, MemoryStore
+from zerosum.client.store import DecisionStore, FileStore, MemoryStore, StaleSession
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import Client, ClientParty, Session
+from zerosum.secagg import Client, ClientParty, RemoteProtocolError, Session
 
 log = logging.getLogger("zerosum.client")
 
@@ -68,7 +68,7 @@ def answer(
         return stage(environment, content, context)
     except Exception as error:
         who = environment.index(context)
-        if isinstance(error, Declined):
+        if isinstance(error, Declined | StaleSession | RemoteProtocolError):
             log.warning("client %d declined to %s: %s", who, stage.__name__, error)
         else:
             log.exception("client %d failed to %s", who, stage.__name__)
