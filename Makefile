@@ -14,7 +14,7 @@ test: $(VENV)/.installed-test
 	$(PYTEST)
 
 slow: $(VENV)/.installed-test
-	$(PYTEST) -m "slow or statistical or network"
+	$(PYTEST) -x -m "slow or statistical or network"
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -96,10 +96,82 @@ def test_a_wrong_name_is_one_line_with_a_cure(here: Path, name: str, words: list
     assert sys.path == path
 
 
-def test_the_error_of_a_factory_is_not_hidden(here: Path) -> None:
-    write(here, "task_raises", "def make(): raise ZeroDivisionError")
-    with pytest.raises(ZeroDivisionError):
-        resolve("task_raises:make")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "divides:task",
+            ["importing divides fails with ZeroDivisionError", "(divides.py, line 1)"],
+        ),
+        ("leaves:task", ["importing leaves fails with SystemExit: 3", "(leaves.py, line 2)"]),
+        ("broken:task", ["importing broken fails with SyntaxError", "(broken.py, line 1)"]),
+        ("raises:make", ["make fails with ValueError: first", "(raises.py, line 3)"]),
+        ("raises:leave", ["leave fails with SystemExit: bye", "(raises.py, line 4)"]),
+        ("raises:Specs", ["Specs.from_specs fails with KeyError: 'x'"]),
+        ("raises:Asks.lazy", ["Asks.lazy fails with RuntimeError: not now"]),
+    ],
+)
+def test_whatever_the_users_code_raises_is_one_line_with_its_cause(
+    here: Path, name: str, words: list[str]
+) -> None:
+    write(here, "divides", "def f(): return 1 / 0\nx = f()")
+    write(here, "leaves", "import sys\nsys.exit(3)")
+    write(here, "broken", "def (")
+    write(
+        here,
+        "raises",
+        "import sys\ndef inner(): "
+        "\n    raise ValueError('first\\nsecond')\ndef leave(): sys.exit('bye')\n"
+        "def make(): inner()\nclass Specs:\n    @classmethod\n"
+        "    def from_specs(cls, *sections): raise KeyError('x')\n"
+        "class Meta(type):\n    @property\n    def lazy(cls): raise RuntimeError('not now')\n"
+        "class Asks(metaclass=Meta): pass",
+    )
+    with pytest.raises(TaskError) as caught:
+        resolve(name)
+    for word in [f'task = "{name}"', *words]:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is not None
+
+
+def test_a_task_error_of_the_users_code_passes_unchanged_and_so_does_an_interrupt(
+    here: Path,
+) -> None:
+    write(
+        here,
+        "passes",
+        "from zerosum.client.task import TaskError\ndef make(): raise TaskError('mine')\n"
+        "def stop(): raise KeyboardInterrupt",
+    )
+    with pytest.raises(TaskError, match=r"^mine$"):
+        resolve("passes:make")
+    with pytest.raises(KeyboardInterrupt):
+        resolve("passes:stop")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sys:exit", ["exit is no task", "that sys defines"]),
+        ("os:abort", ["abort is no task"]),  # it would end the process
+        ("factories:make", ["make is no task", "(elsewhere does)"]),
+        ("builtins:int.from_bytes", ["from_bytes is no task"]),
+        ("sys:maxsize.x", ["sys has no maxsize.x"]),
+        ("types:ModuleType", ["module needs arguments"]),
+        ("a_mod\nule:x", ["a_mod\\nule"]),
+    ],
+)
+def test_what_the_named_module_does_not_define_is_not_called(
+    here: Path, name: str, words: list[str]
+) -> None:
+    write(here, "elsewhere", "def make(): raise RuntimeError('called')")
+    write(here, "factories", "from elsewhere import make")
+    with pytest.raises(TaskError) as caught:
+        resolve(name)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_population_is_configured_or_suggested(here: Path) -> None:

@@ -63,12 +63,15 @@ def test_a_checkpoint_comes_back_whole(tmp_path):
         optimizer_tensors={"momentum_buffer": torch.tensor([0.1, 0.2, 0.3])},
         optimizer_scalars={"step": 7.0},
         order_seed=bytes(range(32)),
+        configuration="digest",
+        files={METRICS: (12, "hash")},
     )
     save_checkpoint(folder, saved)
     loaded = load_checkpoint(folder)
     assert loaded is not None
     assert loaded.round == 7
     assert loaded.order_seed == saved.order_seed
+    assert (loaded.configuration, loaded.files) == (saved.configuration, saved.files)
     assert loaded.optimizer_scalars == {"step": 7.0}
     assert torch.equal(loaded.model.view(torch.int32), saved.model.view(torch.int32))
     assert torch.equal(
@@ -79,7 +82,7 @@ def test_a_checkpoint_comes_back_whole(tmp_path):
 @pytest.mark.parametrize("keep", [0, 5, 40, -3])
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, keep):
     folder = RunFolder.create(tmp_path / "run", Experiment())
-    save_checkpoint(folder, Checkpoint(1, torch.zeros(9), {}, {}, bytes(32)))
+    save_checkpoint(folder, Checkpoint(1, torch.zeros(9), {}, {}, bytes(32), "", {}))
     path = folder.path / STATE
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ConfigError, match="damaged"):

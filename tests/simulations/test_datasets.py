@@ -290,9 +290,47 @@ def test_hugging_face_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
         huggingface(DataSpec(name="faces", label="lbl"))
     one_line(caught, 'data.label = "lbl"', "image, label")
     install(monkeypatch, {})
-    with pytest.raises(DataError, match=r'data\.name = "faces" cannot be loaded: no split train'):
+    with pytest.raises(
+        DataError, match=r'data\.name = "faces" cannot be loaded: ValueError: no split train'
+    ):
         huggingface(DataSpec(name="faces"))
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
     _load.cache_clear()
     with pytest.raises(DataError, match=r'extra "hf".*zerosum\[hf\]'):
         huggingface(DataSpec(name="faces"))
+
+
+def test_text_labels_of_both_splits_share_their_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def split(labels: list[str]) -> FakeSplit:
+        return FakeSplit({"x": np.arange(len(labels)) + 0.5, "label": labels})
+
+    install(monkeypatch, {"train": split(["a", "b", "c", "b"]), "test": split(["c", "b"])})
+    found = huggingface(DataSpec(name="texts"))
+    assert found.train.targets.tolist() == [0, 1, 2, 1]
+    assert found.test.targets.tolist() == [2, 1]
+    assert found.classes == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        ({"label": np.arange(20) % 3 - 1}, {}, ["data.label", "the label -1"]),
+        ({"label": np.zeros(20, int)}, {}, ["data.label", "all labels are the same"]),
+        ({"image": np.full((20, 4, 4), np.nan)}, {}, ["data.features", "missing values"]),
+        ({"image": np.zeros((20, 0, 4))}, {}, ["data.features", "(20, 0, 4)"]),
+        ({"image": np.zeros((20, 2, 2, 2, 2))}, {}, ["data.features", "(n, h, w, c)"]),
+        ({"writer": np.zeros(19, int)}, {"client_column": "writer"}, ["data.client_column", "19"]),
+        ({"image": np.full(20, 1e39)}, {"features": ["image"]}, ["beyond float32"]),
+        ({"image": np.zeros(0), "label": np.zeros(0, int)}, {}, ["split without records"]),
+    ],
+)
+def test_hugging_face_columns_that_do_not_fit_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    options: dict[str, Any],
+    words: list[str],
+) -> None:
+    install(monkeypatch, {"train": FakeSplit(faces(20).columns | changes)})
+    with pytest.raises(DataError) as caught:
+        huggingface(DataSpec(name="faces", **options))
+    one_line(caught, *words)

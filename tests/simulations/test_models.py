@@ -39,3 +39,30 @@ def test_the_seed_decides_the_start_and_the_global_generator_stays() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "words"),
+    [
+        ([1_000_000, 1_000_000], r"make 1000796000010 parameters"),
+        ([2**63 - 1], r"parameters; allowed: 268435456"),
+        ([10**400], r"parameters; allowed: 268435456"),
+        (["wide"], "TypeError"),
+        ([1.5], "TypeError"),
+        ([-1], "RuntimeError"),
+    ],
+)
+def test_an_absurd_width_is_named(hidden: list[int], words: str) -> None:
+    spec = ModelSpec.model_construct(name="mlp", hidden=hidden)
+    with pytest.raises(TaskError, match=words) as caught:
+        make_model(spec, (1, 28, 28), 10, 0)
+    assert str(caught.value).startswith("model.hidden = [")
+    assert "\n" not in str(caught.value)
+    assert "choose smaller" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["linear", "cnn"])
+def test_inputs_that_make_an_absurd_model_are_named(name: str) -> None:
+    spec = ModelSpec.model_validate({"name": name})
+    with pytest.raises(TaskError, match=rf'model\.name = "{name}".*allowed: 268435456'):
+        make_model(spec, (1, 1000, 1000), 100_000, 0)

@@ -78,6 +78,24 @@ def test_a_small_alpha_concentrates_classes_and_a_large_one_spreads_them() -> No
     assert largest_share(100.0) < 0.2
 
 
+@pytest.mark.parametrize("alpha", [1e6, 1e12, 1e300, 1e308, float("inf")])
+def test_a_huge_alpha_divides_evenly(alpha: float) -> None:
+    split = dirichlet(np.repeat(np.arange(10), 200), 20, alpha, 0)
+    assert_exact_cover(split, 2000, 20)
+    assert all(abs(len(part) - 100) <= 10 for part in parts(split))
+
+
+@pytest.mark.parametrize("alpha", [5e-324, 1e-300])
+def test_a_vanishing_alpha_is_still_an_exact_cover(alpha: float) -> None:
+    assert_exact_cover(dirichlet(np.repeat(np.arange(10), 20), 7, alpha, 0), 200, 7)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan")])
+def test_an_alpha_that_is_no_concentration_is_named(alpha: float) -> None:
+    with pytest.raises(DataError, match=r"data\.alpha = .*above 0"):
+        dirichlet(np.zeros(5, int), 2, alpha, 0)
+
+
 def test_shards_give_each_client_few_labels() -> None:
     labels = np.repeat(np.arange(10), 100)
     split = shards(labels, 50, 2, 0)

@@ -239,7 +239,7 @@ def test_writing_again_gives_the_same_page_and_changes_no_setting_of_matplotlib(
 
 
 def test_hostile_text_is_shown_and_not_run(tmp_path: Path) -> None:
-    evil = "<script>alert(1)</script> \"'&"
+    evil = "<script>alert(1)<script> \"'&"
     records = [record(1, **ABANDONED), record(2)]
     records[0]["reason"] = evil
     summary = summarize(records)

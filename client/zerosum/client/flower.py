@@ -67,11 +67,11 @@ def answer(
     try:
         return stage(environment, content, context)
     except Exception as error:
-        who = environment.index(context)
+        who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, Declined | StaleSession | RemoteProtocolError):
-            log.warning("client %d declined to %s: %s", who, stage.__name__, error)
+            log.warning("client %s declined to %s: %s", who, stage.__name__, error)
         else:
-            log.exception("client %d failed to %s", who, stage.__name__)
+            log.exception("client %s failed to %s", who, stage.__name__)
         raise Declined(
             f"no answer to {stage.__name__}: the reason is in this client's log"
         ) from None

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-PositiveInt = Annotated[int, Field(gt=0)]
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False), Field(ge=1e-30, le=1e30)]
+"""A norm or a range: bounded so that no square of it leaves float64."""
+PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 
 
 DEFAULT_NOISE_MULTIPLIER = 2.1
@@ -38,7 +40,7 @@ class TrainSpec(Spec):
     """Optimizer steps, cycling through the data. Exclusive with `epochs`."""
     batch_size: PositiveInt | None = 10
     """Examples in a step; the last batch of an epoch may be smaller. `"all"`: one full batch."""
-    lr: PositiveFloat = 0.1
+    lr: Annotated[float, Field(gt=0, le=1e6)] = 0.1
     """Learning rate of local SGD."""
     momentum: Fraction = 0.0
     """Momentum of local SGD; its buffer starts at zero in every round."""
@@ -76,9 +78,9 @@ class PrivacySpec(Spec):
     model: Literal["distributed", "local", "none"] = "distributed"
     """`distributed`: each client adds a share of Skellam noise. `local`: each adds the full \
 strength (binned Gaussian). `none`: no noise and no epsilon, written out on purpose."""
-    clip: PositiveFloat | None = 0.5
+    clip: Scale | None = 0.5
     """L2 bound C of one client's update. `"none"`: no clipping, only with model = "none"."""
-    noise_multiplier: NonNegativeFloat | None = None
+    noise_multiplier: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Noise of the guaranteed part of a sum, in sensitivities (z); under `local`, noise of each \
 contribution. Exclusive with `epsilon`; 2.1 where neither is given."""
     epsilon: PositiveFloat | None = None
@@ -136,7 +138,7 @@ class EncodingSpec(Spec):
 
     bits: Annotated[int, Field(ge=2, le=32)] = 16
     """Bits of one coordinate before masking: the range is cut into 2^bits - 2 steps."""
-    range: PositiveFloat | None = None
+    range: Scale | None = None
     """Largest magnitude of a coordinate. Absent means `privacy.clip` (6 clip / sqrt(d) when \
 rotated); required where clipping is off."""
     rotate: bool = False
@@ -178,7 +180,7 @@ class DataSpec(Spec):
     """Number of clients. Absent: what the task suggests, or the natural partition has."""
     partition: Literal["iid", "dirichlet", "shards", "natural"] = "iid"
     """How training records are split over clients."""
-    alpha: PositiveFloat = 0.5
+    alpha: Annotated[float, Field(gt=0, le=1e6)] = 0.5
     """Concentration of the Dirichlet partition; smaller is more uneven."""
     shards_per_client: PositiveInt = 2
     """Label-sorted shards given to each client by the shards partition."""
@@ -195,7 +197,7 @@ class ModelSpec(Spec):
 
     name: Literal["linear", "mlp", "cnn"] = "mlp"
     """Built-in architecture."""
-    hidden: list[PositiveInt] = [64]
+    hidden: list[Annotated[int, Field(gt=0, le=1_000_000)]] = [64]
     """Widths of the hidden layers of `mlp`."""
 
 
@@ -204,18 +206,19 @@ class ClientPolicy(Spec):
 
     models: list[Literal["distributed", "local", "none"]] = ["distributed", "local"]
     """Privacy models that this client takes part in."""
-    min_noise_multiplier: NonNegativeFloat = 0.0
-    """Smallest noise multiplier accepted."""
-    max_clip: PositiveFloat | None = None
+    min_noise_multiplier: NonNegativeFloat = 0.5
+    """Smallest noise multiplier accepted, where noise is added at all (see `models`)."""
+    max_clip: Scale | None = None
     """Largest clip norm accepted."""
     corruption: Fraction = 0.0
     """Fraction of the roster that this client assumes to collude with the server."""
     min_cohort: PositiveInt = 2
-    """Smallest cohort this client will be summed with."""
+    """Fewest clients, itself included, whose vectors are in a sum with its own."""
     protocols: list[Literal["pairwise", "ideal", "none"]] = ["pairwise"]
     """Protocols that this client takes part in: the others show its vector to the server."""
-    tasks: list[str] | None = None
-    """Tasks that this client runs. Absent: any that is installed at the node."""
+    tasks: list[str] | Literal["built-in", "any"] = "built-in"
+    """Tasks that this client runs: their code runs here. `built-in`: those that ship with \
+zerosum."""
     max_vector_length: PositiveInt = 1 << 28
     """Longest vector this client will send."""
     max_contributions: PositiveInt | None = None

@@ -17,7 +17,7 @@ from zerosum.client.entropy import Entropy
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.store import DecisionStore
-from zerosum.client.task import ClientInfo, Task
+from zerosum.client.task import BUILTIN_TASKS, ClientInfo, Task
 from zerosum.secagg import Client, Session, graph
 from zerosum.secagg.randomness import derive_seed
 
@@ -150,8 +150,11 @@ def protection_for(request: Request, session: Session) -> Protection:
 def _check_session(session: Session, protocol: str, policy: ClientPolicy) -> None:
     if protocol not in policy.protocols:
         raise Declined(f"protocol {protocol!r} is not among this client's {policy.protocols}")
-    if len(session.cohort) < policy.min_cohort:
-        raise Declined(f"cohort of {len(session.cohort)} is below the policy's {policy.min_cohort}")
+    if session.min_survivors < policy.min_cohort:
+        raise Declined(
+            f"a sum of {session.min_survivors} is below the policy's min_cohort = "
+            f"{policy.min_cohort}"
+        )
     if session.vector_length > policy.max_vector_length:
         raise Declined(
             f"vector of {session.vector_length} exceeds the policy's {policy.max_vector_length}"
@@ -170,15 +173,16 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined(
             f"privacy model {privacy.model!r} is not among this client's {policy.models}"
         )
-    if (privacy.noise_multiplier or 0.0) < policy.min_noise_multiplier:
+    if privacy.private and (privacy.noise_multiplier or 0.0) < policy.min_noise_multiplier:
         raise Declined(
             f"noise multiplier {privacy.noise_multiplier} is below the policy's "
             f"{policy.min_noise_multiplier}"
         )
     if policy.max_clip is not None and (privacy.clip is None or privacy.clip > policy.max_clip):
         raise Declined(f"clip {privacy.clip} exceeds the policy's {policy.max_clip}")
-    if policy.tasks is not None and question.task not in policy.tasks:
-        raise Declined(f"task {question.task!r} is not among this client's {policy.tasks}")
+    tasks = list(BUILTIN_TASKS) if policy.tasks == "built-in" else policy.tasks
+    if tasks != "any" and question.task not in tasks:
+        raise Declined(f"task {question.task!r} is not among this client's {tasks}")
     if question.noise_draw == "summed" and "ideal" not in policy.protocols:
         raise Declined("noise drawn by the server is for simulations under the ideal protocol")
 
@@ -186,9 +190,11 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
 def _check_guarantee(request: Request, session: Session, policy: ClientPolicy) -> None:
     """Decline a session that could open with less noise than it claims."""
     privacy, n = request.question.privacy, len(session.cohort)
+    colluders = graph.colluders(n, max(n, request.question.population), policy.corruption)
+    if session.threshold <= colluders:
+        raise Declined(f"threshold {session.threshold} lets {colluders} colluders open any secret")
     if not privacy.private:
         return
-    colluders = graph.colluders(n, max(n, request.question.population), policy.corruption)
     if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):
         raise Declined(
             f"the session opens with {session.min_survivors} of {n} survivors, {colluders} of them "

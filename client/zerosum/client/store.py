@@ -106,7 +106,7 @@ class FileStore:
             file.write(b"".join(line.hex().encode() + b"\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(self._sessions)
+        sync_folder(self._sessions)
 
     def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
         """Admit a session newer than all before, durably."""
@@ -149,10 +149,11 @@ def replace_file(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Flush a folder, so that the names in it outlive a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

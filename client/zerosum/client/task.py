@@ -8,6 +8,7 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,10 +35,23 @@ BUILTIN_TASKS: Mapping[str, str] = {
 """Short names. Strings, because a client imports nothing that stands to its right."""
 
 _REQUIRED = ("model", "data", "test_data", "loss")
+_METHODS = "model(), data(client), test_data() and loss(outputs, targets)"
 
 
 class TaskError(ValueError):
-    """A task, its data or its model cannot be used; the message is one line for the user."""
+    """A task, its data or its model cannot be used; the message is one line for the user.
+
+    Line ends and other control characters in it, as a path may bring them, are written as escapes.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
+
+
+def error_line(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -93,8 +107,9 @@ class Task(Protocol):
 def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task:
     """Return the task that a name stands for.
 
-    An object with ``from_specs(data, model, seed)`` is built by it; a class or a function
-    without arguments is called; anything else is the task itself.
+    An object with ``from_specs(data, model, seed)`` is built by it. A class is called without
+    arguments, and so is a function, if the named module defines it: a function that the module
+    merely imports, or one written in C, is refused. Anything else is the task itself.
 
     Parameters
     ----------
@@ -109,7 +124,8 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
     Raises
     ------
     TaskError
-        One line that names the key, the value, what is allowed and the cure.
+        One line that names the key, the value, what is allowed and the cure. Whatever the
+        module or the task raises while it is imported or built, an exit included, is its cause.
     """
     target = BUILTIN_TASKS.get(name, name)
     module_name, _, attribute = target.partition(":")
@@ -121,7 +137,15 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
     with _current_directory_importable():
         module = _import(module_name, name)
         found = _attribute(module, attribute, name)
-        task = _build(found, name, data, model, seed)
+        if hasattr(found, "from_specs"):
+            with _told(name, f"{attribute}.from_specs"):
+                task = found.from_specs(data, model, seed)
+        elif isinstance(found, type) or (callable(found) and _missing(found)):
+            _check_factory(found, module_name, name)
+            with _told(name, attribute):
+                task = found()
+        else:
+            task = found
     _check_methods(task, name)
     return cast(Task, task)
 
@@ -157,55 +181,88 @@ def _current_directory_importable() -> Iterator[None]:
             sys.path.remove(entry)
 
 
-def _import(module_name: str, name: str) -> ModuleType:
+@contextmanager
+def _told(name: str, what: str) -> Iterator[None]:
+    """Turn whatever code of the user's raises into one line that says where it happened."""
     try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if module_name == missing or module_name.startswith(missing + "."):
-            near = _nearest(module_name, [path.stem for path in Path.cwd().glob("*.py")])
-            raise TaskError(
-                f'task = "{name}": no module {module_name} here or among the installed packages'
-                f"{near}; run where {module_name.partition('.')[0]}.py lies, or install it"
-            ) from error
-        raise TaskError(
-            f'task = "{name}": {module_name} imports {missing}, which is not installed: install it'
-        ) from error
-    except (ImportError, SyntaxError) as error:
-        raise TaskError(f'task = "{name}": importing {module_name} fails: {error}') from error
-    except (TypeError, ValueError) as error:
-        if module_name.startswith("."):
-            raise TaskError(f'task = "{name}": write the module without leading dots') from error
+        yield
+    except (KeyboardInterrupt, TaskError):
         raise
+    except BaseException as error:  # SystemExit too: an exit here would end the run in silence
+        raise TaskError(
+            f'task = "{name}": {what} fails with {error_line(error)}{_place(error)}'
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    """Name the innermost line of the first file that is neither this one nor the importer's."""
+    known = (__file__, importlib.__file__)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in known and not frame.filename.startswith("<")
+    ]
+    if not frames or isinstance(error, SyntaxError):  # the latter says where
+        return ""
+    line = [frame.lineno for frame in frames if frame.filename == frames[0].filename][-1]
+    return f" ({Path(frames[0].filename).name}, line {line}); correct it there"
+
+
+def _import(module_name: str, name: str) -> ModuleType:
+    if module_name.startswith("."):
+        raise TaskError(f'task = "{name}": write the module without leading dots')
+    with _told(name, f"importing {module_name}"):
+        try:
+            return importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if not error.name:
+                raise
+            raise _not_found(module_name, error.name, name) from error
+
+
+def _not_found(module_name: str, missing: str, name: str) -> TaskError:
+    if module_name == missing or module_name.startswith(missing + "."):
+        near = _nearest(module_name, [path.stem for path in Path.cwd().glob("*.py")])
+        return TaskError(
+            f'task = "{name}": no module {module_name} here or among the installed packages'
+            f"{near}; run where {module_name.partition('.')[0]}.py lies, or install it"
+        )
+    return TaskError(
+        f'task = "{name}": {module_name} imports {missing}, which is not installed: install it'
+    )
 
 
 def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
     found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            public = [key for key in vars(found) if not key.startswith("_")]
-            raise TaskError(
-                f'task = "{name}": {module.__name__} has no {attribute}'
-                f"{_nearest(attribute, public)}; define it there, as `{part} = MyTask()`"
-            )
-        found = getattr(found, part)
+    with _told(name, attribute):
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                public = [key for key in dir(found) if not key.startswith("_")]
+                raise TaskError(
+                    f'task = "{name}": {module.__name__} has no {attribute}'
+                    f"{_nearest(attribute, public)}; define it there, as `{part} = MyTask()`"
+                )
+            found = getattr(found, part)
     return found
 
 
-def _build(found: Any, name: str, data: DataSpec, model: ModelSpec, seed: int) -> Any:
-    if hasattr(found, "from_specs"):
-        return found.from_specs(data, model, seed)
-    if not callable(found) or (not isinstance(found, type) and not _missing(found)):
-        return found
+def _check_factory(found: Any, module_name: str, name: str) -> None:
+    """Raise unless calling it without arguments is what the user can have meant."""
+    home = getattr(found, "__module__", None)
+    if not isinstance(found, type) and (inspect.isbuiltin(found) or home != module_name):
+        raise TaskError(
+            f'task = "{name}": {getattr(found, "__name__", found)} is no task, and no function '
+            f"that {module_name} defines ({home} does); name an object with {_METHODS}, or the "
+            "class or function that makes one, in the module that defines it"
+        )
     try:
         inspect.signature(found).bind()
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: written in C, and says nothing
         raise TaskError(
             f'task = "{name}": {getattr(found, "__name__", found)} needs arguments; name an '
             "object, a class or function without arguments, or give it from_specs(data, model, "
             "seed)"
         ) from error
-    return found()
 
 
 def _missing(task: Any) -> list[str]:
@@ -217,7 +274,7 @@ def _check_methods(task: Any, name: str) -> None:
     if missing:
         raise TaskError(
             f'task = "{name}": {type(task).__name__} lacks {", ".join(missing)}; '
-            "a task has model(), data(client), test_data() and loss(outputs, targets)"
+            f"a task has {_METHODS}"
         )
 
 

@@ -115,6 +115,18 @@ class LocalTrainer:
         self._load(vector)
         return evaluate(self.model, dataset, self.task, batch_size)
 
+    def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
+        """Compute loss and metrics of the first few records, and raise what goes wrong."""
+        self._load(vector)
+        examples = as_examples(dataset, self.dtype, self.device)
+        if len(examples):
+            inputs, targets = examples.take(torch.arange(min(records, len(examples))))
+            self.model.eval()
+            with torch.no_grad(), seeded(0):
+                outputs = self.model(inputs)
+                per_example_losses(self.task, outputs, targets)
+                per_example_metrics(self.task, outputs, targets)
+
     def _load(self, start: np.ndarray) -> torch.Tensor:
         if start.shape != (self.layout.length,):
             raise ValueError(

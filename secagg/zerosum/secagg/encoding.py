@@ -195,6 +195,8 @@ class Encoding:
             raise ValueError("a vector with NaN or infinite entries cannot be encoded")
         if self.rotation_seed is not None:
             real = walsh_hadamard(self._signs * _padded_copy(real, self.length))
+            if not np.isfinite(real).all():
+                raise ValueError("a vector too large to be rotated cannot be encoded")
         scaled = np.clip(real, -self.limit, self.limit) * (self.bound / self.limit)
         np.clip(scaled, -self.bound, self.bound, out=scaled)
         return self._rounded(scaled, rounding)

@@ -1,1 +1,47 @@
-"""The coordinator: sampling, private sums, optimization, accounting."""
+"""The coordinator: sampling, private sums, optimization, accounting.
+
+What needs torch or dp_accounting is imported on first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from zerosum.server.config import ConfigError, parse_experiment
+from zerosum.server.spec import Experiment
+
+if TYPE_CHECKING:
+    from zerosum.server.coordinator import Aggregate, Coordinator, Roster, RoundAbandoned
+    from zerosum.server.ledger import Ledger
+    from zerosum.server.runs import RunFolder
+    from zerosum.server.training import FederatedTraining, Result
+
+__all__ = [
+    "Aggregate",
+    "ConfigError",
+    "Coordinator",
+    "Experiment",
+    "FederatedTraining",
+    "Ledger",
+    "Result",
+    "Roster",
+    "RoundAbandoned",
+    "RunFolder",
+    "parse_experiment",
+]
+
+_HOME = {
+    "Aggregate": "coordinator",
+    "Coordinator": "coordinator",
+    "FederatedTraining": "training",
+    "Ledger": "ledger",
+    "Result": "training",
+    "Roster": "coordinator",
+    "RoundAbandoned": "coordinator",
+    "RunFolder": "runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"zerosum.server.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from zerosum.client.contribution import CohortTooSmallError, Protection, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
+from zerosum.client.store import sync_folder
 from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
+from zerosum.server.config import ConfigError
 from zerosum.server.figures import (
     OBSERVERS,
     Sampling,
@@ -39,7 +41,7 @@ class DeltaTooLargeError(ValueError):
     """At this delta, exposing one client whole would count as private."""
 
 
-class LedgerMismatchError(ValueError):
+class LedgerMismatchError(ConfigError):
     """A ledger on disk belongs to a run of other parameters."""
 
 
@@ -257,18 +259,32 @@ class RunLedger:
         if not lines:
             self._append(header)
             return
-        if json.loads(lines[0]) != header:
+        try:
+            records = [json.loads(line) for line in lines]
+            if records[0] != header:
+                raise LedgerMismatchError(
+                    f"{self._path} is the ledger of a run with other privacy parameters"
+                )
+            for record in records[1:]:
+                self._recall(record)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            if isinstance(error, LedgerMismatchError):
+                raise
             raise LedgerMismatchError(
-                f"{self._path} is the ledger of a run with other privacy parameters"
-            )
-        for line in lines[1:]:
-            record = json.loads(line)
-            number, attempt, kind = record["key"]
-            if record["type"] == "sum":
-                self._sums.add((number, attempt, kind))
-            else:
-                key = (number, attempt, kind)
-                self._count_contributions(key, record["cohort"], record["clients"])
+                f"{self._path} is damaged ({error}): what was spent is not known any more"
+            ) from None
+
+    def _recall(self, record: dict[str, Any]) -> None:
+        number, attempt, kind = record["key"]
+        key = (int(number), int(attempt), str(kind))
+        self._check_kind(key)
+        if record["type"] == "sum":
+            self._sums.add(key)
+            return
+        clients = [int(client) for client in record["clients"]]
+        if any(not 0 <= client < self._population for client in clients):
+            raise ValueError(f"clients lie in 0..{self._population - 1}")
+        self._count_contributions(key, int(record["cohort"]), clients)
 
     def _append(self, record: dict[str, Any]) -> None:
         if self._path is None:
@@ -279,7 +295,7 @@ class RunLedger:
             file.flush()
             os.fsync(file.fileno())
         if created:
-            _sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
 
 
 def sampling_terms(
@@ -328,11 +344,3 @@ def _complete_lines(path: Path) -> list[bytes]:
             file.truncate(whole)
             os.fsync(file.fileno())
     return content[:whole].splitlines()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -39,6 +39,28 @@ def planned_participations(sampling: SamplingSpec, population: int, rounds: int)
     return min(rounds, int(binom.isf(SURPRISE / population, rounds, q)) + 1)
 
 
+def planned_cohort(sampling: SamplingSpec, population: int, rounds: int) -> int:
+    """Return the largest cohort that is planned for.
+
+    Exact but under "poisson", where it is the size that, with probability 1 - 10^-3, no round
+    exceeds: a share of the noise is the smaller the larger the cohort.
+    """
+    if sampling.kind == "everyone" or sampling.cohort is None:
+        return population
+    if sampling.kind != "poisson":
+        return sampling.cohort
+    q = sampling.cohort / population
+    return min(population, int(binom.isf(SURPRISE / rounds, population, q)) + 1)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Federated evaluations of a planned run: how each is protected, and how many there are."""
+
+    protection: Protection
+    count: int
+
+
 def planned_figures(
     privacy: PrivacySpec,
     *,
@@ -48,6 +70,7 @@ def planned_figures(
     population: int,
     rounds: int,
     dimension: int,
+    evaluation: Evaluation | None = None,
     colluders: Callable[[int], int] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the figures that a run of these parameters is going to report.
@@ -60,11 +83,13 @@ def planned_figures(
         The other sections of the experiment.
     population, rounds, dimension : int
         Clients, training rounds, model parameters.
+    evaluation : Evaluation, optional
+        The federated evaluations of the run, which are charged to the same ledger.
     colluders
         As in :class:`zerosum.server.accounting.RunLedger`.
     """
     how = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
-    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how)
+    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how, evaluation)
     return plan.figures(privacy)
 
 
@@ -77,6 +102,7 @@ def find_noise_multiplier(
     population: int,
     rounds: int,
     dimension: int,
+    evaluation: Evaluation | None = None,
     colluders: Callable[[int], int] | None = None,
 ) -> float:
     """Return the noise multiplier at which ``privacy.epsilon_for`` sees ``privacy.epsilon``.
@@ -95,7 +121,7 @@ def find_noise_multiplier(
         raise ValueError("privacy.epsilon is needed to find a noise multiplier")
 
     how = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
-    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how)
+    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how, evaluation)
 
     def epsilon(z: float) -> float:
         spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
@@ -137,10 +163,10 @@ class _Plan:
     rounds: int
     dimension: int
     how: Sampling
+    evaluation: Evaluation | None
 
     def figures(self, privacy: PrivacySpec) -> dict[str, dict[str, Any]]:
-        everyone = self.sampling.kind == "everyone" or self.sampling.cohort is None
-        cohort = self.population if everyone else int(self.sampling.cohort or 0)
+        cohort = planned_cohort(self.sampling, self.population, self.rounds)
         # The seed of a rotation changes no figure.
         protection = Protection.build(
             privacy,
@@ -149,15 +175,20 @@ class _Plan:
             dimension=self.dimension,
             rotation_seed=bytes(32),
         )
-        terms = Terms.of(protection)
-        if terms is None:
+        sums = {"train": (protection, self.rounds)}
+        if self.evaluation is not None:
+            sums["evaluate"] = (self.evaluation.protection, self.evaluation.count)
+        terms = {kind: Terms.of(protection) for kind, (protection, _) in sums.items()}
+        known = {kind: t for kind, t in terms.items() if t is not None}
+        if len(known) < len(terms):
             raise ValueError('privacy.model = "none" has no figures')
-        times = planned_participations(self.sampling, self.population, self.rounds)
+        counts = [count for _, count in sums.values()]
+        times = [planned_participations(self.sampling, self.population, n) for n in counts]
         tally = Tally(
-            worst=(((times, times * cohort),),),
-            opened=(self.rounds,),
-            largest=(cohort,),
-            draws=(self.rounds * (cohort + 1),),
+            worst=(tuple((n, n * cohort) for n in times),),
+            opened=tuple(counts),
+            largest=(cohort,) * len(counts),
+            draws=tuple(n * (cohort + 1) for n in counts),
         )
         masked = self.secagg.protocol != "none"
-        return all_figures({"train": terms}, tally, self.how, privacy.delta, masked=masked)
+        return all_figures(known, tally, self.how, privacy.delta, masked=masked)

@@ -29,6 +29,10 @@ class Checkpoint:
         The server optimizer's state.
     order_seed : bytes
         Seed of the order of ``once`` sampling.
+    configuration : str
+        Digest of everything in the configuration that may not change.
+    files : dict
+        Size and SHA-256 of the ledger and the metrics as they were.
     """
 
     round: int
@@ -36,6 +40,8 @@ class Checkpoint:
     optimizer_tensors: dict[str, torch.Tensor]
     optimizer_scalars: dict[str, float]
     order_seed: bytes
+    configuration: str
+    files: dict[str, tuple[int, str]]
 
 
 def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
@@ -47,6 +53,8 @@ def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
         "round": checkpoint.round,
         "optimizer_scalars": checkpoint.optimizer_scalars,
         "order_seed": checkpoint.order_seed.hex(),
+        "configuration": checkpoint.configuration,
+        "files": checkpoint.files,
     }
     folder.write(STATE, save(tensors, metadata={"zerosum": json.dumps(facts)}))
 
@@ -74,8 +82,10 @@ def load_checkpoint(folder: RunFolder) -> Checkpoint | None:
             optimizer_tensors={k.removeprefix(_OPTIMIZER): v for k, v in tensors.items()},
             optimizer_scalars=facts["optimizer_scalars"],
             order_seed=bytes.fromhex(facts["order_seed"]),
+            configuration=facts["configuration"],
+            files={name: (size, digest) for name, (size, digest) in facts["files"].items()},
         )
-    except (SafetensorError, ValueError, KeyError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"--resume {folder.path}: {path.name} is damaged ({error}); start the run anew"
         ) from None

@@ -2,16 +2,15 @@
 
 import math
 
-import numpy as np
-
 from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.request import FEDERATED_METRICS
 from zerosum.secagg import graph
-from zerosum.server.calibration import find_noise_multiplier
+from zerosum.server.calibration import Evaluation, find_noise_multiplier
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
-from zerosum.server.training import evaluation_protection
+from zerosum.server.training import evaluation_protection, planned_protections
 
 
 def prepare(experiment: Experiment, *, population: int, dimension: int) -> Experiment:
@@ -37,6 +36,11 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
     _check_sampling(experiment, population)
     _check_delta(experiment, population)
     _check_threshold(experiment, population)
+    if experiment.sampling.kind == "once" and experiment.evaluation.federated_every:
+        raise ConfigError(
+            f"evaluation.federated_every = {experiment.evaluation.federated_every}: under "
+            'sampling.kind = "once" nobody is left to be asked again; set it to 0'
+        )
     if experiment.privacy.noise_draw == "summed" and experiment.secagg.protocol != "ideal":
         raise ConfigError(
             'privacy.noise_draw = "summed" needs secagg.protocol = "ideal": only a trusted sum can '
@@ -50,7 +54,7 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
     if experiment.privacy.epsilon is not None:
         experiment = _resolve_noise(experiment, population, dimension)
     _check_ring(experiment, population, dimension)
-    ServerOptimizer(experiment.server, np.zeros(1, dtype=np.float32))
+    ServerOptimizer.check(experiment.server)
     return experiment
 
 
@@ -127,6 +131,7 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
             population=population,
             rounds=experiment.rounds,
             dimension=dimension,
+            evaluation=_evaluation(experiment, population),
         )
     except ValueError as error:
         raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None
@@ -134,19 +139,31 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
     return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
 
 
+def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
+    """Return the federated evaluations that a target epsilon has to leave room for."""
+    every = experiment.evaluation.federated_every
+    if not every or experiment.rounds < every:
+        return None
+    privacy, encoding = evaluation_protection(experiment)
+    protection = Protection.build(
+        privacy,
+        encoding,
+        cohort=expected_cohort(experiment, population),
+        dimension=len(FEDERATED_METRICS),
+        rotation_seed=bytes(32),
+    )
+    return Evaluation(protection, experiment.rounds // every)
+
+
 def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:
     """Build the protection of the largest plausible session: what cannot be built is refused."""
     cohort = expected_cohort(experiment, population)
     if experiment.sampling.kind == "poisson":
         cohort = min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
-    dimension += experiment.training.weighting == "examples"
-    asked = [(experiment.privacy, experiment.encoding, dimension)]
-    if experiment.evaluation.federated_every:
-        asked.append((*evaluation_protection(experiment), 3))
-    for privacy, encoding, length in asked:
-        try:
-            Protection.build(
-                privacy, encoding, cohort=max(cohort, 2), dimension=length, rotation_seed=bytes(32)
-            )
-        except ValueError as error:
-            raise ConfigError(f"encoding.bits = {encoding.bits}: {error}") from None
+    try:
+        planned_protections(experiment, population, dimension, cohort)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"encoding.bits = {experiment.encoding.bits}, encoding.ring_bits = "
+            f"{experiment.encoding.ring_bits or 'absent'}: {error}"
+        ) from None

@@ -30,7 +30,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"experiment file {path} does not exist: check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"experiment file {path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise ConfigError(f"experiment file {path} is not valid TOML: {error}") from None
 
 
@@ -55,7 +55,10 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
             if not isinstance(section, dict):
                 raise ConfigError(f"--set {key}: {parent} is a value, not a section")
         section[last] = value
-        _drop_rival(section, key, {other for other, _ in given})
+        siblings = {
+            k.rpartition(".")[2] for k, _ in given if k.rpartition(".")[0] == ".".join(parents)
+        }
+        _drop_rival(section, last, siblings)
     return result
 
 
@@ -67,11 +70,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             result[key] = merge(result[key], value)
         else:
             result[key] = value
-        for rivals in _RIVALS:
-            if key in rivals:
-                (other,) = rivals - {key}
-                if other not in over:
-                    result.pop(other, None)
+        _drop_rival(result, key, set(over))
     return result
 
 
@@ -119,28 +118,26 @@ def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]
 _RIVALS = [frozenset({"epsilon", "noise_multiplier"}), frozenset({"epochs", "steps"})]
 
 
-def _drop_rival(section: dict[str, Any], key: str, also_set: set[str]) -> None:
-    parent, _, last = key.rpartition(".")
-    for rivals in _RIVALS:
-        if last in rivals:
-            (other,) = rivals - {last}
-            if f"{parent}.{other}" not in also_set:
-                section.pop(other, None)
-    if key == "privacy.model" and section[last] == "none":
-        for name in ("noise_multiplier", "epsilon"):
-            if f"privacy.{name}" not in also_set:
-                section.pop(name, None)
+def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
+    """Remove from a section what the key that was just set excludes, unless that is given too."""
+    excluded = {other for rivals in _RIVALS if key in rivals for other in rivals - {key}}
+    if key == "model" and section[key] == "none":
+        excluded = {"noise_multiplier", "epsilon"}
+    for other in excluded - given:
+        section.pop(other, None)
 
 
 def _split_override(text: str) -> tuple[str, Any]:
     key, equals, raw = text.partition("=")
     key = key.strip()
-    if not equals or not key or "" in key.split("."):
+    if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
     try:
         return key, tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         return key, raw.strip()
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"--set {key}: its value cannot be read: {error}") from None
 
 
 def _explain(error: ValidationError, values: Mapping[str, Any]) -> str:

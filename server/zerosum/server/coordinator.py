@@ -77,8 +77,9 @@ class Aggregate:
         What each vector went through.
     traffic : Traffic
         What the session cost.
-    sample : numpy.ndarray
-        One contribution as the server received it, in the ring's container: for the report.
+    sample : numpy.ndarray, optional
+        One masked contribution as received, in the ring's container: for the report. Only under
+        ``pairwise``; elsewhere a contribution is not the server's to keep.
     contributions : dict, optional
         Under protocol ``none`` alone: each survivor's noised vector, float64, shape (d,).
     """
@@ -87,7 +88,7 @@ class Aggregate:
     survivors: tuple[int, ...]
     protection: Protection
     traffic: Traffic
-    sample: np.ndarray
+    sample: np.ndarray | None = None
     contributions: Mapping[int, np.ndarray] | None = None
 
 
@@ -182,6 +183,8 @@ class Coordinator:
             raise RoundAbandoned(str(error), traffic) from error
         ring = Ring(session.ring_bits)
         result = party.result
+        if result.faulty:
+            log.warning("clients %s gave wrong shares, decoded around", result.faulty)
         total = ring.centre(result.total)
         noise = self._noise(protection, request, session, len(result.survivors))
         if noise is not None:
@@ -191,7 +194,7 @@ class Coordinator:
             survivors=result.survivors,
             protection=protection,
             traffic=traffic,
-            sample=decode(traffic.sample, Contribution, session).vector,
+            sample=_vector_of(traffic.sample, session),
             contributions=_contributions(party, protection, ring, self._spec.protocol == "none"),
         )
 
@@ -266,14 +269,14 @@ class Coordinator:
             traffic.down[index] = traffic.down.get(index, 0) + wire.size(content)
         answered: set[int] = set()
         for index, reply in self._ask(stage, contents, round):
+            message = _message(reply)
             try:
-                message = wire.bytes_field(reply, "message")
                 party.receive(index, message)
-            except (RemoteProtocolError, ValueError) as error:
+            except RemoteProtocolError as error:
                 log.warning("client %d is dropped at %s: %s", index, stage, error)
                 continue
-            if stage == "contribute" and not answered:
-                traffic.sample = message
+            if stage == "contribute" and self._spec.protocol == "pairwise":
+                traffic.sample = traffic.sample or message
             answered.add(index)
             traffic.up[index] = traffic.up.get(index, 0) + wire.size(reply)
         traffic.dropouts[stage] = tuple(index for index in contents if index not in answered)
@@ -317,6 +320,18 @@ class Coordinator:
         if request.question.noise_draw == "summed":
             return protection.summed_noise(survivors, noise)
         return protection.top_up(survivors, noise)
+
+
+def _message(reply: RecordDict) -> bytes:
+    """Return the message of a reply; empty bytes, which no party accepts, where it has none."""
+    try:
+        return wire.bytes_field(reply, "message")
+    except ValueError:
+        return b""
+
+
+def _vector_of(message: bytes, session: Session) -> np.ndarray | None:
+    return decode(message, Contribution, session).vector if message else None
 
 
 def _packed(

@@ -38,8 +38,11 @@ def main(grid: Grid, context: Context) -> None:
     """Wait for the nodes, run the experiment, leave a run folder."""
     logging.getLogger("zerosum").setLevel(logging.INFO)
     experiment = _experiment(context)
-    if experiment.secagg.protocol == "ideal":
-        raise ConfigError('secagg.protocol = "ideal" is a trusted sum: there is none in deployment')
+    if experiment.secagg.protocol != "pairwise":
+        raise ConfigError(
+            f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
+            '"pairwise" alone'
+        )
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     roster = wait_for_nodes(grid, experiment.deployment)
     count = len(roster)
@@ -84,7 +87,13 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> Roster:
         for reply in poll(grid, messages, spec.stage_timeout) if messages else ():
             if not reply.has_content():
                 continue
-            index, node = wire.int_field(reply.content, "index"), reply.metadata.src_node_id
+            node = reply.metadata.src_node_id
+            try:
+                index = wire.int_field(reply.content, "index")
+            except ValueError as error:
+                log.warning("node %d is left out: %s", node, error)
+                greeted.add(node)
+                continue
             if index in found:
                 raise ConfigError(
                     f"node config partition-id = {index} is claimed by two nodes: give each its own"

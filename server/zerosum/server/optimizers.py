@@ -42,10 +42,17 @@ class ServerOptimizer:
         self._parameter = torch.nn.Parameter(torch.from_numpy(model.copy()))
         try:
             self._optimizer = kind([self._parameter], lr=spec.lr, **spec.options)  # type: ignore[misc]
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"server.options = {spec.options!r}: torch.optim.{spec.optimizer} says: {error}"
-            ) from None
+        except Exception as error:  # torch's optimizers check their arguments in many ways
+            raise _unusable(spec, error) from None
+
+    @classmethod
+    def check(cls, spec: ServerSpec) -> None:
+        """Raise ConfigError unless the optimizer can be made and can take a step."""
+        trial = cls(spec, np.zeros(2, dtype=np.float32))
+        try:
+            trial.step(np.ones(2))
+        except Exception as error:  # what torch checks only when it steps
+            raise _unusable(spec, error) from None
 
     @property
     def model(self) -> np.ndarray:
@@ -73,3 +80,11 @@ class ServerOptimizer:
             self._parameter.copy_(model)
         if tensors or scalars:
             self._optimizer.state[self._parameter] = {**tensors, **scalars}
+
+
+def _unusable(spec: ServerSpec, error: Exception) -> ConfigError:
+    said = str(error).partition("\n")[0] or type(error).__name__
+    return ConfigError(
+        f"server.options = {spec.options!r}, server.lr = {spec.lr}: torch.optim.{spec.optimizer} "
+        f"says: {said}"
+    )

@@ -1,5 +1,6 @@
 """The run folder: what a run leaves behind, written so that a crash never leaves half of it."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -45,9 +46,12 @@ class RunFolder:
             If the path is a file or a folder that is not empty.
         """
         check_unused(path)
-        path.mkdir(parents=True, exist_ok=True)
-        folder = cls(path)
-        folder.write_config(experiment)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            folder = cls(path)
+            folder.write_config(experiment)
+        except OSError as error:
+            raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
         return folder
 
     @classmethod
@@ -98,6 +102,26 @@ class RunFolder:
         whole = data[: data.rfind(b"\n") + 1]
         return [json.loads(line) for line in whole.splitlines()]
 
+    def fingerprint(self, name: str) -> tuple[int, str]:
+        """Return the size of a file and the SHA-256 of what it holds; an absent one is empty."""
+        try:
+            data = (self.path / name).read_bytes()
+        except FileNotFoundError:
+            data = b""
+        return len(data), hashlib.sha256(data).hexdigest()
+
+    def check_beginning(self, name: str, size: int, digest: str) -> None:
+        """Raise ConfigError unless a file begins with what :meth:`fingerprint` saw."""
+        try:
+            data = (self.path / name).read_bytes()
+        except OSError:
+            data = b""
+        if hashlib.sha256(data[:size]).hexdigest() != digest:
+            raise ConfigError(
+                f"--resume {self.path}: {name} was changed since the checkpoint, so what was spent "
+                "is not known any more; restore the file, or start a new run"
+            )
+
     def rewrite_lines(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
         """Replace the lines of a file."""
         self.write(name, "".join(json.dumps(value) + "\n" for value in values).encode())
@@ -105,12 +129,17 @@ class RunFolder:
 
 def check_unused(path: Path) -> None:
     """Raise ConfigError where a new run cannot be written to ``path``."""
-    if path.is_dir() and not any(path.iterdir()):
+    try:
+        exists, empty = path.exists(), path.is_dir() and not any(path.iterdir())
+        holds_run = (path / CONFIG).exists()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {error}") from None
+    if exists and empty:
         return
-    if (path / CONFIG).exists():
+    if holds_run:
         raise ConfigError(
             f"--out {path} already holds a run: choose another folder, or continue it with "
             f"--resume {path}"
         )
-    if path.exists():
+    if exists:
         raise ConfigError(f"--out {path} exists and is not an empty folder: choose another")

@@ -9,7 +9,6 @@ from zerosum.client.spec import (
     EncodingSpec,
     Fraction,
     ModelSpec,
-    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     PrivacySpec,
@@ -48,7 +47,7 @@ class ServerSpec(Spec):
 
     optimizer: str = "SGD"
     """Class name in `torch.optim`. FedAvg is SGD with lr = 1, FedAdam is Adam."""
-    lr: PositiveFloat = 1.0
+    lr: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Server learning rate."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the optimizer, as `momentum = 0.9` or `betas = [0.9, 0.99]`."""
@@ -63,7 +62,7 @@ class EvaluationSpec(Spec):
     """Examples in a test batch."""
     federated_every: Annotated[int, Field(ge=0)] = 0
     """Rounds between evaluations on the clients' own data, each a private sum too; 0 is never."""
-    federated_noise_multiplier: NonNegativeFloat | None = None
+    federated_noise_multiplier: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Noise of a federated evaluation, in sensitivities; required under DP."""
     federated_max_loss: PositiveFloat = 10.0
     """A client's mean loss is cut to this before it is summed under DP."""
@@ -96,8 +95,10 @@ class DeploymentSpec(Spec):
 class Experiment(Spec):
     """One whole experiment, as written in a TOML file."""
 
-    name: str = "experiment"
-    """Name shown in the report."""
+    name: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^/\\\x00-\x1f]*$")] = (
+        "experiment"
+    )
+    """Name shown in the report and given to the run folder: no slashes."""
     task: str = "mnist5k"
     """Built-in task, or `module:object` of your own."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

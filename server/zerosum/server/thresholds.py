@@ -49,6 +49,10 @@ class Thresholds:
                 threshold = graph.complete_threshold(cohort, secagg.dropout, colluders)
         except LocalProtocolError as error:
             raise CohortTooSmallError(str(error)) from None
+        if threshold <= colluders:
+            raise CohortTooSmallError(
+                f"secagg.threshold = {threshold} would let {colluders} colluders open any secret"
+            )
         needed = threshold + 1
         if privacy.private:
             needed = max(needed, min_survivors(privacy.honest_fraction, cohort, colluders))

@@ -1,5 +1,6 @@
 """The round loop: sample, sum in private, step, test, record."""
 
+import hashlib
 import logging
 import platform
 import resource
@@ -24,6 +25,7 @@ from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.client.vectors import load_vector, to_state_dict
 from zerosum.server.accounting import RunLedger
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Aggregate, Charge, Coordinator, RoundAbandoned, Traffic
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
@@ -34,6 +36,9 @@ log = logging.getLogger("zerosum.server")
 
 Record = dict[str, Any]
 """One line of metrics.jsonl."""
+
+ACCEPTED_WRAP = -40.0
+"""log2 of the probability of a wrapped sum that needs no word."""
 
 FEDERATED_RANGE = float(1 << 20)
 """Largest sum a client may report in an evaluation without DP."""
@@ -68,9 +73,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Opened:
-    """What the server saw of a round: one contribution as received, and the opened average."""
+    """What the server saw of a round: one masked contribution as received, the opened average."""
 
-    contribution: np.ndarray
+    contribution: np.ndarray | None
     ring_bits: int
     average: np.ndarray
 
@@ -119,6 +124,12 @@ class FederatedTraining:
         checkpoint = load_checkpoint(folder)
         self._done = 0
         if checkpoint is not None:
+            if not entropy.reproducible:
+                raise ConfigError(
+                    f"--resume {folder.path}: a run with fresh noise is not continued by this "
+                    "version: its open round would be a second release; start a new run"
+                )
+            self._check_continues(checkpoint)
             self._done = checkpoint.round
             self._optimizer.restore(
                 checkpoint.model, checkpoint.optimizer_tensors, checkpoint.optimizer_scalars
@@ -137,7 +148,34 @@ class FederatedTraining:
             seeded=entropy.reproducible,
         )
         self.last_opened: Opened | None = None
+        planned = planned_protections(experiment, population, self._trainer.layout.length)
+        self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
+        if self._wrap_probability > ACCEPTED_WRAP:
+            log.warning(
+                "a sum wraps with probability up to 2^%.0f: raise encoding.ring_bits, or leave it",
+                self._wrap_probability,
+            )
         self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
+
+    def _check_continues(self, checkpoint: Checkpoint) -> None:
+        """Refuse a folder whose parts do not belong together: nothing spent may be forgotten."""
+        where = f"--resume {self._folder.path}"
+        if checkpoint.configuration != configuration_digest(self._experiment):
+            raise ConfigError(
+                f"{where}: the checkpoint is of another configuration than config.toml; restore "
+                "the file, or start a new run"
+            )
+        if checkpoint.round > self._experiment.rounds:
+            raise ConfigError(
+                f"{where}: rounds = {self._experiment.rounds}, but {checkpoint.round} are over"
+            )
+        if len(checkpoint.model) != self._trainer.layout.length:
+            raise ConfigError(
+                f"{where}: the checkpoint has {len(checkpoint.model)} parameters, the task's model "
+                f"{self._trainer.layout.length}"
+            )
+        for name, (size, digest) in checkpoint.files.items():
+            self._folder.check_beginning(name, size, digest)
 
     def run(self) -> Result:
         """Run the rounds that are left and write the results."""
@@ -287,6 +325,8 @@ class FederatedTraining:
                 optimizer_tensors=tensors,
                 optimizer_scalars=scalars,
                 order_seed=self._sampler.order_seed,
+                configuration=configuration_digest(self._experiment),
+                files={name: self._folder.fingerprint(name) for name in (LEDGER, METRICS)},
             ),
         )
 
@@ -317,6 +357,7 @@ class FederatedTraining:
             "noise_multiplier": experiment.privacy.noise_multiplier,
             "noise_from_seed": self._entropy.reproducible,
             "noise_draw": noise_draw(experiment),
+            "wrap_probability_log2": self._wrap_probability,
             "protocol": experiment.secagg.protocol,
             "server": experiment.secagg.server,
             "seed": experiment.seed,
@@ -324,20 +365,18 @@ class FederatedTraining:
         }
 
 
+def configuration_digest(experiment: Experiment) -> str:
+    """Return a digest of what may not change in a run: all but rounds and the path of the data."""
+    data = experiment.data.model_copy(update={"path": None})
+    fixed = experiment.model_copy(update={"rounds": 1, "data": data})
+    return hashlib.sha256(fixed.canonical()).hexdigest()
+
+
 def open_ledger(
     experiment: Experiment, *, population: int, dimension: int, path: Path | None, seeded: bool
 ) -> RunLedger:
     """Open the ledger of a run with the terms of every private sum that it will ask for."""
-    cohort = max(2, experiment.sampling.cohort or population)
-    asked = {"train": (experiment.privacy, experiment.encoding, dimension)}
-    if experiment.evaluation.federated_every:
-        asked["evaluate"] = (*evaluation_protection(experiment), len(FEDERATED_METRICS))
-    protections = {
-        kind: Protection.build(
-            privacy, encoding, cohort=cohort, dimension=length, rotation_seed=bytes(32)
-        )
-        for kind, (privacy, encoding, length) in asked.items()
-    }
+    protections = planned_protections(experiment, population, dimension)
     return RunLedger(
         path,
         privacy=experiment.privacy,
@@ -347,6 +386,31 @@ def open_ledger(
         protections=protections,
         seeded=seeded,
     )
+
+
+def planned_protections(
+    experiment: Experiment, population: int, dimension: int, cohort: int | None = None
+) -> dict[str, Protection]:
+    """Return the protection of every kind of private sum that a run asks for.
+
+    Parameters
+    ----------
+    population, dimension : int
+        Clients; trainable parameters.
+    cohort : int, optional
+        Clients in a session. Default: the expected number.
+    """
+    cohort = max(2, cohort or experiment.sampling.cohort or population)
+    length = dimension + (experiment.training.weighting == "examples")
+    asked = {"train": (experiment.privacy, experiment.encoding, length)}
+    if experiment.evaluation.federated_every:
+        asked["evaluate"] = (*evaluation_protection(experiment), len(FEDERATED_METRICS))
+    return {
+        kind: Protection.build(
+            privacy, encoding, cohort=cohort, dimension=length, rotation_seed=bytes(32)
+        )
+        for kind, (privacy, encoding, length) in asked.items()
+    }
 
 
 def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:

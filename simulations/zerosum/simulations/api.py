@@ -13,8 +13,8 @@ import torch
 
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.flower import build_app
-from zerosum.client.task import Task, population, resolve_task
-from zerosum.client.training import initial_vector
+from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
+from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.secagg import SharedCache
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
@@ -62,9 +62,30 @@ def plan(experiment: Experiment) -> Plan:
     """
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
-    dimension = len(initial_vector(task, experiment.seed))
+    trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+    dimension = trainer.layout.length
+    _try_out(trainer, task, count, experiment)
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
+
+
+def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experiment) -> None:
+    """Evaluate the first model on a few records: a task that never works is no client's failure."""
+    start = initial_vector(task, experiment.seed)
+    client = ClientInfo(index=0, count=count, seed=experiment.seed)
+    for name, load in (("data", lambda: task.data(client)), ("test_data", task.test_data)):
+        try:
+            dataset = load()
+            if dataset is not None:
+                trainer.try_out(start, dataset)
+        except TaskError:
+            raise
+        except Exception as error:
+            said = str(error).partition("\n")[0]
+            raise TaskError(
+                f"task = {experiment.task!r}: its model cannot be evaluated on {name}(): "
+                f"{type(error).__name__}: {said}"
+            ) from error
 
 
 def run(
@@ -136,7 +157,7 @@ def resume(
     before = folder.experiment
     wanted = load_experiment(before if config is None else config, overrides)
     planned = plan(wanted)
-    _check_same(before, planned.experiment, folder.path)
+    check_same(before, planned.experiment, folder.path)
     if planned.experiment != before:
         folder.write_config(planned.experiment)
     return simulate(planned, folder, on_round, report=report)
@@ -198,7 +219,8 @@ def _run_id(experiment: Experiment) -> bytes:
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]
 
 
-def _check_same(before: Experiment, after: Experiment, path: Path) -> None:
+def check_same(before: Experiment, after: Experiment, path: Path) -> None:
+    """Raise ConfigError unless ``after`` continues ``before``: more rounds, other paths at most."""
     if after.rounds < before.rounds:
         raise ConfigError(
             f"rounds = {after.rounds}: the run in {path} was started with {before.rounds}; "

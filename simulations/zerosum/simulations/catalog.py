@@ -41,8 +41,12 @@ def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec], key: str) -> R
     """Read each choice's meaning from the key's description: `name`: meaning."""
     field = spec.model_fields[key]
     text = field.description or ""
+    names = get_args(field.annotation)
+    starts = [f"`{name}`: " for name in names]
     rows = []
-    for name in get_args(field.annotation):
-        _, _, rest = text.partition(f"`{name}`: ")
-        rows.append((name, rest.partition(". `")[0].split(" `")[0].rstrip(".")))
+    for name, start in zip(names, starts, strict=True):
+        meaning = text.partition(start)[2]
+        for other in starts:
+            meaning = meaning.partition(other)[0]
+        rows.append((name, meaning.replace("`", "").strip(" .")))
     return rows

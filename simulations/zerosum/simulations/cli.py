@@ -21,7 +21,7 @@ USER_ERROR = 2
 INTERRUPTED = 130
 
 app = typer.Typer(
-    help="Federated learning with secure aggregation and local differential privacy.",
+    help="Federated learning with secure aggregation and differential privacy.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    """Federated learning with secure aggregation and local differential privacy."""
+    """Federated learning with secure aggregation and differential privacy."""
 
 
 @app.command()
@@ -102,7 +102,7 @@ def _dry_run(
 ) -> None:
     from zerosum.server.config import to_toml
     from zerosum.server.runs import RunFolder, check_unused
-    from zerosum.simulations.api import plan
+    from zerosum.simulations.api import check_same, plan
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 
     source: Any = experiment or DEFAULT_EXPERIMENT
@@ -111,6 +111,8 @@ def _dry_run(
     if out is not None:
         check_unused(out)
     planned = plan(load_experiment(source, settings))
+    if resume is not None:
+        check_same(RunFolder.open(resume).experiment, planned.experiment, resume)
     sys.stdout.write(to_toml(planned.experiment))
     Console(stderr=True).print(
         f"{planned.population} clients, {planned.dimension:,} parameters: nothing is wrong with it."
@@ -157,11 +159,15 @@ def _interruptible(call: "Callable[[], Result]", folder: Path) -> "Result":
 
 
 def _print_result(result: "Result") -> None:
+    from zerosum.server.runs import CLIENT_LOG, SERVER_LOG
     from zerosum.simulations.summary import summary_table
 
     console = Console()
     console.print(summary_table(result.summary))
     console.print(f"Run folder  {result.folder}", soft_wrap=True)
+    for name in (CLIENT_LOG, SERVER_LOG):
+        if (result.folder / name).exists():
+            console.print(f"Warnings    {result.folder / name}", soft_wrap=True)
     console.print(f"Report      {result.folder / 'report.html'}", soft_wrap=True)
 
 

@@ -59,11 +59,12 @@ def _read(source: str) -> dict[str, Any]:
     names = experiment_names()
     if source in names:
         return _shipped(source)
-    if not source.endswith(".toml") and not Path(source).exists():
+    if not source.endswith(".toml") or "\0" in source:
         near = difflib.get_close_matches(source, names, n=1)
         cure = f": did you mean {near[0]}?" if near else ""
+        known = ", ".join(names)
         raise ConfigError(
-            f"experiment {source!r} is neither a file nor one of {', '.join(names)}{cure}"
+            f"experiment {source[:200]!r} is neither a .toml file nor one of {known}{cure}"
         )
     return read_toml(Path(source))
 

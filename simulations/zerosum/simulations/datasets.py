@@ -5,6 +5,9 @@ It is treated as public: its records protect nobody, and are never trained on.
 """
 
 import difflib
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -14,11 +17,15 @@ import numpy as np
 import pandas as pd
 
 from zerosum.client.spec import DataSpec
-from zerosum.client.task import TaskError
+from zerosum.client.task import TaskError, error_line
 from zerosum.secagg.randomness import numpy_generator
+
+MAX_CLASSES = 100_000
+"""Labels above are mistakes: identifiers, or values to regress on."""
 
 _SPLIT_SEED = 0
 _MNIST_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+_MNIST_KIND = "an npz with " + ", ".join(_MNIST_KEYS)
 
 
 class DataError(TaskError):
@@ -78,14 +85,15 @@ def mnist(spec: DataSpec) -> Collection:
     """Return images and labels of an npz, with the test split it brings.
 
     Integer images are divided by 255. Arrays: ``train_images`` of shape (n, h, w) or
-    (n, h * h), ``train_labels`` (n,), ``test_images`` and ``test_labels``.
+    (n, h * h), ``train_labels`` (n,), whole numbers in [0, 100000), ``test_images`` and
+    ``test_labels``.
 
     Raises
     ------
     DataError
-        If the file or one of its arrays is missing.
+        If the file is missing or damaged, or one of its arrays is missing or does not fit.
     """
-    path = required_file(spec, "mnist", "an npz with " + ", ".join(_MNIST_KEYS))
+    path = required_file(spec, "mnist", _MNIST_KIND)
     return _mnist(path, path.stat().st_mtime_ns)
 
 
@@ -151,19 +159,133 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
     Raises
     ------
     DataError
-        If it is absent or no file.
+        If it is absent, no file, or nothing that can name one.
     """
     if spec.path is None:
         raise DataError(f'data.path is absent; task "{task}" needs it: {kind}')
-    path = Path(spec.path).expanduser()
-    if path.is_file():
-        return path
-    near: list[str] = []
-    if path.parent.is_dir():
-        here = [entry.name for entry in path.parent.iterdir()]
-        near = difflib.get_close_matches(path.name, here, n=1)
-    hint = f'; nearest is "{path.parent / near[0]}"' if near else ""
-    raise DataError(f'data.path = "{spec.path}": no such file{hint}; give {kind}')
+    hint = ""
+    try:
+        path = Path(spec.path).expanduser()
+        if path.is_file():
+            return path
+        if path.is_dir():
+            hint = " (it is a folder)"
+        elif path.parent.is_dir():
+            here = [entry.name for entry in path.parent.iterdir()]
+            near = difflib.get_close_matches(path.name, here, n=1)
+            hint = f'; nearest is "{path.parent / near[0]}"' if near else ""
+    # OSError: too long, or a folder that may not be looked into. RuntimeError: ~ of nobody.
+    # ValueError: a NUL. TypeError: a number in a node's configuration.
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        hint = f" ({error_line(error)})"
+    shown = str(spec.path)
+    shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
+    raise DataError(f'data.path = "{shown}": no such file{hint[:300]}; give {kind}')
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a reader raises on a damaged file into one line.
+
+    Raises
+    ------
+    DataError
+        Names the file, the reader's error and the kind of file that is allowed.
+    """
+    try:
+        yield
+    except (DataError, ImportError):  # a reader that is not installed is no fault of the file
+        raise
+    except Exception as error:  # damaged files make readers raise nearly anything
+        raise DataError(
+            f'data.path = "{path}" cannot be read: {error_line(error)}; give {kind}'
+        ) from error
+
+
+def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of an npz under the given keys, or all; pickled ones are refused.
+
+    Raises
+    ------
+    DataError
+        If the file is no npz or damaged, or lacks a key.
+    """
+    # Opened here, because numpy leaves the file open when its archive is damaged.
+    with reading(path, kind), path.open("rb") as file:
+        if not zipfile.is_zipfile(file):  # numpy would speak of pickles
+            raise DataError(f'data.path = "{path}" cannot be read: it is no npz; give {kind}')
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            missing = [key for key in keys or () if key not in arrays.files]
+            if missing:
+                raise DataError(
+                    f'data.path = "{path}" lacks {", ".join(missing)}; it has '
+                    f"{listed(arrays.files)}; give {kind}"
+                )
+            found = {key: arrays[key] for key in (arrays.files if keys is None else keys)}
+    for key, values in found.items():
+        if not isinstance(values, np.ndarray):  # numpy gives the bytes of what is no array
+            raise DataError(f'data.path = "{path}": {key} is no array; give {kind}')
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as one short line."""
+    known = list(names)
+    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+    return ", ".join(known[:20]) + more if known else "nothing"
+
+
+def as_float32(values: np.ndarray, key: str) -> np.ndarray:
+    """Return numbers as float32, of the same shape.
+
+    Raises
+    ------
+    DataError
+        If they are no numbers, not finite, or beyond float32; it starts with ``key``.
+    """
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{key} is not numeric; encode it as numbers, or leave it out")
+    if not np.isfinite(values).all():
+        raise DataError(f"{key} has missing values or infinities; fill them, or leave it out")
+    with np.errstate(over="ignore"):
+        cast = values.astype(np.float32)
+    if not np.isfinite(cast).all():
+        raise DataError(f"{key} has values beyond float32; allowed: magnitudes up to 3.4e38")
+    return cast
+
+
+def class_indices(labels: np.ndarray, key: str) -> np.ndarray:
+    """Return labels that are class indices already, as int64 of shape (n,).
+
+    Raises
+    ------
+    DataError
+        If they are not whole numbers in [0, 100000), one a record; it starts with ``key``.
+    """
+    allowed = f"allowed: one whole number from 0 to {MAX_CLASSES - 1} a record"
+    if labels.ndim != 1:
+        raise DataError(f"{key} has shape {labels.shape}; {allowed}")
+    if labels.dtype.kind not in "biuf":
+        raise DataError(f"{key} is not numeric; {allowed}")
+    # A NaN fails every comparison.
+    fits = (labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels))
+    if not fits.all():
+        raise DataError(f"{key} has the label {labels[~fits][0]}; {allowed}")
+    return labels.astype(np.int64)
+
+
+def count_classes(targets: np.ndarray, key: str) -> int:
+    """Return one more than the largest class index.
+
+    Raises
+    ------
+    DataError
+        If all records are of one class, from which nothing is learned; it starts with ``key``.
+    """
+    if (targets == targets[0]).all():
+        raise DataError(f"{key}: all labels are the same; allowed: two classes or more")
+    return int(targets.max()) + 1
 
 
 @cache
@@ -186,29 +308,38 @@ def _digits() -> Records:
 
 @lru_cache(maxsize=2)
 def _mnist(path: Path, modified: int) -> Collection:
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = [key for key in _MNIST_KEYS if key not in arrays]
-        if missing:
-            raise DataError(
-                f'data.path = "{path}" lacks {", ".join(missing)}; it has '
-                f"{', '.join(arrays.files) or 'nothing'}"
-            )
-        parts = [arrays[key] for key in _MNIST_KEYS]
-    train = Records(_as_images(parts[0], path), parts[1].astype(np.int64))
-    test = Records(_as_images(parts[2], path), parts[3].astype(np.int64))
-    return Collection(train, test, int(max(train.targets.max(), test.targets.max())) + 1)
+    arrays = read_npz(path, _MNIST_KIND, _MNIST_KEYS)
+    train, test = (_mnist_records(arrays, part, path) for part in ("train", "test"))
+    if train.inputs.shape[1:] != test.inputs.shape[1:]:
+        raise DataError(
+            f'data.path = "{path}": test_images are of shape {test.inputs.shape[1:]} and '
+            f"train_images of {train.inputs.shape[1:]}; allowed: the same shape"
+        )
+    classes = count_classes(train.targets, f'data.path = "{path}": train_labels')
+    return Collection(train, test, max(classes, int(test.targets.max()) + 1))
 
 
-def _as_images(pixels: np.ndarray, path: Path) -> np.ndarray:
-    scaled = pixels.astype(np.float32)
+def _mnist_records(arrays: dict[str, np.ndarray], part: str, path: Path) -> Records:
+    pixels, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
+    key = f'data.path = "{path}": {part}'
+    images = _as_images(pixels, f"{key}_images")
+    targets = class_indices(labels, f"{key}_labels")
+    if len(images) != len(targets):
+        raise DataError(
+            f"{key}_labels has {len(targets)} entries for {len(images)} images; "
+            "allowed: one label an image"
+        )
+    return Records(images, targets)
+
+
+def _as_images(pixels: np.ndarray, key: str) -> np.ndarray:
+    side = round(pixels.shape[1] ** 0.5) if pixels.ndim == 2 else 0
+    square = pixels.ndim == 2 and side * side == pixels.shape[1]
+    if pixels.size == 0 or not (pixels.ndim == 3 or square):
+        raise DataError(
+            f"{key} has shape {pixels.shape}; allowed: (n, h, w) and (n, h * h), none of them 0"
+        )
+    scaled = as_float32(pixels, key)
     if pixels.dtype.kind in "iu":
         scaled /= np.float32(255)
-    if pixels.ndim == 2:
-        side = round(pixels.shape[1] ** 0.5)
-        if side * side == pixels.shape[1]:
-            return scaled.reshape(-1, 1, side, side)
-    if pixels.ndim == 3:
-        return scaled[:, None]
-    raise DataError(
-        f'data.path = "{path}": images of shape {pixels.shape}; allowed: (n, h, w) and (n, h * h)'
-    )
+    return scaled.reshape(-1, 1, side, side) if side else scaled[:, None]

@@ -20,7 +20,10 @@ from zerosum.secagg import (
 )
 
 OPEN_POLICY = ClientPolicy(
-    models=["distributed", "local", "none"], protocols=["pairwise", "ideal", "none"]
+    models=["distributed", "local", "none"],
+    protocols=["pairwise", "ideal", "none"],
+    min_noise_multiplier=0.0,
+    tasks="any",
 )
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""
 

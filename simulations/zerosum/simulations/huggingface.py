@@ -7,8 +7,18 @@ from typing import Any
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.datasets import Collection, DataError, Records, split_off_test
-from zerosum.simulations.tables import Columns, encode_labels
+from zerosum.client.task import error_line
+from zerosum.simulations.datasets import (
+    Collection,
+    DataError,
+    Records,
+    as_float32,
+    class_indices,
+    count_classes,
+    listed,
+    split_off_test,
+)
+from zerosum.simulations.tables import Columns, encode_labels, encode_owners, require_column
 
 
 def huggingface(spec: DataSpec) -> Collection:
@@ -28,13 +38,39 @@ def huggingface(spec: DataSpec) -> Collection:
     splits = _load(spec.name)
     if "train" not in splits:
         raise DataError(f'data.name = "{spec.name}" has no split "train", only {", ".join(splits)}')
+    for columns in splits.values():
+        require_column(columns, "data.label", spec.label)
+        if len(columns[spec.label]) == 0:
+            raise DataError(f'data.name = "{spec.name}" has a split without records')
+    splits = _with_common_classes(splits, spec.label)
     train, classes = _records(splits["train"], spec)
+    if classes is not None:
+        count_classes(train.targets, f'data.label = "{spec.label}"')
     if "test" not in splits:
         return split_off_test(train, spec.test_fraction, classes)
     test, test_classes = _records(splits["test"], spec)
+    if test.inputs.shape[1:] != train.inputs.shape[1:]:
+        raise DataError(
+            f'data.name = "{spec.name}": inputs are of shape {test.inputs.shape[1:]} in the split '
+            f'"test" and {train.inputs.shape[1:]} in "train"; choose other data.features'
+        )
     if classes is not None and test_classes is not None:
         classes = max(classes, test_classes)
     return Collection(train, Records(test.inputs, test.targets), classes)
+
+
+def _with_common_classes(splits: dict[str, Columns], label: str) -> dict[str, Columns]:
+    """Number text labels by the classes of all splits: a split may lack some."""
+    if any(columns[label].dtype.kind in "iuf" for columns in splits.values()):
+        return splits
+    names = [columns[label] for columns in splits.values()]
+    codes, _ = encode_labels(np.concatenate(names), f'data.label = "{label}"')
+    cuts = np.cumsum([len(column) for column in names])[:-1]
+    parts = np.split(codes, cuts)
+    return {
+        split: {**columns, label: part}
+        for (split, columns), part in zip(splits.items(), parts, strict=True)
+    }
 
 
 @lru_cache(maxsize=2)
@@ -45,18 +81,17 @@ def _load(name: str) -> dict[str, Columns]:
         raise DataError(
             'task = "hf" needs the extra "hf", which is not installed: pip install "zerosum[hf]"'
         ) from error
-    # One partition: which client holds what is decided here, as for every other data set.
-    source = federated(dataset=name, partitioners={"train": 1}, shuffle=False)
     try:
+        # One partition: which client holds what is decided here, as for every other data set.
+        source = federated(dataset=name, partitioners={"train": 1}, shuffle=False)
         splits = {"train": _columns(source.load_split("train"))}
+        try:
+            test = source.load_split("test")
+        except ValueError:  # it has no such split
+            return splits
+        return {**splits, "test": _columns(test)}
     except Exception as error:  # the hub's errors share no base class
-        first_line = str(error).partition("\n")[0]
-        raise DataError(f'data.name = "{name}" cannot be loaded: {first_line}') from error
-    try:
-        test = source.load_split("test")
-    except ValueError:  # it has no such split
-        return splits
-    return {**splits, "test": _columns(test)}
+        raise DataError(f'data.name = "{name}" cannot be loaded: {error_line(error)}') from error
 
 
 def _columns(split: Any) -> Columns:
@@ -65,22 +100,17 @@ def _columns(split: Any) -> Columns:
 
 
 def _records(columns: Columns, spec: DataSpec) -> tuple[Records, int | None]:
-    for key, name in (("label", spec.label), ("client_column", spec.client_column)):
-        if name is not None and name not in columns:
-            raise DataError(
-                f'data.{key} = "{name}": no such column; there are {", ".join(columns)}'
-            )
     targets, classes = _targets(columns[spec.label], spec)
-    owners = None
-    if spec.client_column is not None:
-        owners = np.unique(columns[spec.client_column], return_inverse=True)[1].astype(np.int64)
+    owners = encode_owners(columns, spec)
     return Records(_inputs(columns, spec), targets, owners), classes
 
 
 def _targets(labels: np.ndarray, spec: DataSpec) -> tuple[np.ndarray, int | None]:
+    key = f'data.label = "{spec.label}"'
     if labels.dtype.kind in "iu":  # already class indices, the same in both splits
-        return labels.astype(np.int64), int(labels.max()) + 1
-    return encode_labels(labels, f'data.label = "{spec.label}"')
+        targets = class_indices(labels, key)
+        return targets, int(targets.max()) + 1
+    return encode_labels(labels, key)
 
 
 def _inputs(columns: Columns, spec: DataSpec) -> np.ndarray:
@@ -94,18 +124,23 @@ def _inputs(columns: Columns, spec: DataSpec) -> np.ndarray:
         if name not in columns or columns[name].dtype.kind not in "iufb":
             raise DataError(
                 f'data.features: "{name}" is no column of numbers or of equal images; '
-                f"there are {', '.join(columns)}"
+                f"there are {listed(columns)}"
             )
     if not names:
         raise DataError("data.features: no column of numbers or of equal images; name at least one")
     if len(names) == 1 and columns[names[0]].ndim >= 3:
-        return _images(columns[names[0]])
-    parts = [columns[name].astype(np.float32).reshape(len(columns[name]), -1) for name in names]
-    return np.concatenate(parts, axis=1)
+        return _images(columns[names[0]], f'data.features: "{names[0]}"')
+    parts = [as_float32(columns[name], f'data.features: "{name}"') for name in names]
+    inputs = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+    if inputs.shape[1] == 0:
+        raise DataError(f"data.features: {listed(names)} hold no values; name other columns")
+    return inputs
 
 
-def _images(pixels: np.ndarray) -> np.ndarray:
-    scaled = pixels.astype(np.float32)
+def _images(pixels: np.ndarray, key: str) -> np.ndarray:
+    if pixels.ndim > 4 or pixels.size == 0:
+        raise DataError(f"{key} has shape {pixels.shape}; allowed: (n, h, w) and (n, h, w, c)")
+    scaled = as_float32(pixels, key)
     if pixels.dtype == np.uint8:
         scaled /= np.float32(255)
     if pixels.ndim == 3:

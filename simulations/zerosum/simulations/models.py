@@ -1,14 +1,19 @@
 """Built-in models: linear, MLP, small CNN."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 from torch import nn
 
 from zerosum.client.spec import ModelSpec
-from zerosum.client.task import TaskError
+from zerosum.client.task import TaskError, error_line
 from zerosum.client.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
+
+MAX_PARAMETERS = 1 << 28
+"""The longest vector that a client sends by default. Counted before anything is allocated: an \
+absurd width would otherwise take the machine's memory with it."""
 
 
 def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
@@ -28,14 +33,39 @@ def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -
     Raises
     ------
     TaskError
-        If the model does not fit the inputs.
+        If the model does not fit the inputs, or is larger than :data:`MAX_PARAMETERS`.
     """
-    with seeded(derive_seed(seed, "model initialisation")):
-        if spec.name == "linear":
-            return mlp(prod(shape), [], outputs)
-        if spec.name == "mlp":
-            return mlp(prod(shape), spec.hidden, outputs)
-        return cnn(shape, outputs)
+    hidden = spec.hidden if spec.name == "mlp" else []
+    try:
+        inputs = prod(shape)
+        if spec.name == "cnn" and len(shape) == 3:  # what its linear layer gets
+            inputs = 32 * (shape[1] // 4) * (shape[2] // 4)
+        _check_size(spec, [inputs, *hidden, outputs])
+        with seeded(derive_seed(seed, "model initialisation")):
+            return cnn(shape, outputs) if spec.name == "cnn" else mlp(prod(shape), hidden, outputs)
+    except TaskError:
+        raise
+    except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise TaskError(
+            f"{_named(spec)} and inputs of shape {tuple(shape)} make no model: "
+            f"{error_line(error)}; choose smaller widths"
+        ) from error
+
+
+def _check_size(spec: ModelSpec, widths: list[int]) -> None:
+    count = sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
+    if count > MAX_PARAMETERS:
+        raise TaskError(
+            f"{_named(spec)}, {widths[0]} inputs and {widths[-1]} outputs make {count} parameters; "
+            f"allowed: {MAX_PARAMETERS}; choose smaller widths, or pool or drop inputs"
+        )
+
+
+def _named(spec: ModelSpec) -> str:
+    if spec.name != "mlp":
+        return f'model.name = "{spec.name}"'
+    shown = str(spec.hidden)
+    return f"model.hidden = {shown if len(shown) <= 80 else shown[:80] + '...'}"
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:

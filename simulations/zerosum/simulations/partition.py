@@ -76,7 +76,17 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> Part
     """Divide each class over the clients in proportions drawn from Dirichlet(alpha).
 
     Source: Yurochkin et al. 2019, section 4. Clients differ in size, and some may hold nothing.
+    Above 1e12, where shares are equal to six digits, alpha counts as 1e12: sums of the gamma
+    variates behind the shares would overflow.
+
+    Raises
+    ------
+    DataError
+        If alpha is not above 0.
     """
+    if not alpha > 0:
+        raise DataError(f"data.alpha = {alpha}: allowed: numbers above 0")
+    alpha = min(alpha, 1e12)
     generator = numpy_generator(seed, "partition")
     owners = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):

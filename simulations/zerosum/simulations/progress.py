@@ -47,8 +47,9 @@ def describe(record: dict[str, Any], rounds: int) -> str:
     if release is not None or total is not None:
         parts.append(f"epsilon {_number(release)} (release) {_number(total)} (sum)")
     if record["status"] == "abandoned":
-        parts.append("abandoned")
-    parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
+        parts.append(f"abandoned, cohort {record['cohort']}")
+    else:
+        parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
     return "  ".join(parts)
 
 

@@ -22,9 +22,10 @@ def write_sight(folder: RunFolder, training: FederatedTraining, task: Task) -> N
     arrays: dict[str, np.ndarray] = {}
     opened = training.last_opened
     if opened is not None:
-        arrays["masked"] = opened.contribution[:WORDS]
-        arrays["ring_bits"] = np.array(opened.ring_bits)
         arrays["sum"] = opened.average[:WORDS]
+        if opened.contribution is not None:
+            arrays["masked"] = opened.contribution[:WORDS]
+            arrays["ring_bits"] = np.array(opened.ring_bits)
     arrays |= _predictions(training, task)
     if arrays:
         buffer = io.BytesIO()

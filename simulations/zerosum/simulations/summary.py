@@ -6,8 +6,8 @@ from typing import Any
 from rich.table import Table
 
 OBSERVERS = {
-    "release": "outsiders who see the models",
-    "sum": "the server, masks in force",
+    "release": "outsiders, who see the models",
+    "sum": "the server, while masks hold",
     "local": "the server, masks broken",
 }
 
@@ -18,7 +18,9 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     for name, value in summary["metrics"].items():
         table.add_row(name.replace("_", " "), f"{value:.4f}")
     for observer, who in OBSERVERS.items():
-        table.add_row(f"epsilon against {who}", _epsilon(summary["epsilon"][observer]))
+        if observer == "sum" and summary["protocol"] == "none":
+            who = "no masks: the server sees each contribution"
+        table.add_row(f"epsilon_{observer} ({who})", _epsilon(summary["epsilon"][observer]))
     abandoned = summary["rounds_abandoned"]
     table.add_row("rounds", f"{summary['rounds']} ({abandoned} abandoned)")
     dropouts = ", ".join(
@@ -39,4 +41,4 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 def _epsilon(figure: Mapping[str, Any]) -> str:
     if figure["value"] is None:
         return f"none: {figure.get('reason', '')}"
-    return f"{figure['value']:.3f} at delta {figure['delta']:g} ({figure['adjacency']})"
+    return f"{figure['value']:.4g} at delta {figure['delta']:g} ({figure['adjacency']})"

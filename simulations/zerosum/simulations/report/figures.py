@@ -288,6 +288,6 @@ def _opened(seen: Sight) -> Picture | None:
     plain_ticks(axes.xaxis, lambda v, _: f"{v:.3g}")
     said = (
         f"The average of the same round, opened: {len(seen.total):,} coordinates with "
-        f"standard deviation {words.number(float(np.std(seen.total)))}. The masks have cancelled."
+        f"standard deviation {words.number(float(np.std(seen.total)))}."
     )
     return Picture("The opened sum", to_svg(axes, "opened", said), said)

@@ -124,6 +124,8 @@ def _protected(run: RunRecord) -> list[str]:
         bound = run.bounds.get(observer)
         if bound is None:
             continue
+        if observer == "sum" and run.experiment.secagg.protocol == "none":
+            continue  # nobody of this run sees sums alone: the server sees each contribution
         figure = f"epsilon {epsilon(bound.value)}" if bound.value is not None else "no bound"
         parts.append(f"{figure} against {_AGAINST[observer]}")
     if not parts:
