@@ -90,6 +90,58 @@ class RequestMismatch(RemoteProtocolError):
     """The contribution answers another request than the one that was asked."""
 
 
+class BadSignature(RemoteProtocolError):
+    """A signature is missing, or is not by the client that the roster names."""
+
+
+class TooFewSignatures(BadSignature):
+    """Fewer neighbours than the threshold signed the set of survivors."""
+
+
+class WrongRoster(RemoteProtocolError):
+    """The session is bound to another roster than the one that this party holds."""
+
+
+class OldRoster(WrongRoster):
+    """A roster older than one seen before, or another one of the same version."""
+
+
+class CrowdedNeighbourhood(RemoteProtocolError):
+    """More than three times the degree of clients chose this one as their neighbour."""
+
+
+class StaleSession(RemoteProtocolError):
+    """The session's round and attempt are not later than those of one joined before."""
+
+
+class PolicyRefusal(RemoteProtocolError):
+    """The session is valid, and this client's own policy does not take part in it."""
+
+
+class ServerModeRefused(PolicyRefusal):
+    """The session trusts the server with more than the policy does: a downgrade."""
+
+
+class CohortTooSmall(PolicyRefusal):
+    """The cohort is smaller than the policy's smallest."""
+
+
+class VectorTooLong(PolicyRefusal):
+    """The vector is longer than the policy's longest."""
+
+
+class MinSurvivorsTooLow(PolicyRefusal):
+    """A sum of fewer clients than the policy asks for could be opened."""
+
+
+class BoundsRefused(PolicyRefusal):
+    """The policy does not accept the encoding and privacy parameters."""
+
+
+class GraphTooWeak(PolicyRefusal):
+    """Degree and threshold do not protect against the corruption that the policy assumes."""
+
+
 class TooFewSurvivors(SecAggError):
     """The session ends: too few clients are left.
 
@@ -99,13 +151,17 @@ class TooFewSurvivors(SecAggError):
         The stage whose end found too few.
     survivors, needed : int
         How many were left, and how many had to be.
+    client : int or None
+        Where the survivors that count are those who hold shares of one client: its roster index.
     """
 
-    def __init__(self, stage: str, survivors: int, needed: int) -> None:
-        super().__init__(f"after {stage}, {survivors} clients are left and {needed} are needed")
+    def __init__(self, stage: str, survivors: int, needed: int, client: int | None = None) -> None:
+        who = "clients" if client is None else f"neighbours of client {client}"
+        super().__init__(f"after {stage}, {survivors} {who} are left and {needed} are needed")
         self.stage = stage
         self.survivors = survivors
         self.needed = needed
+        self.client = client
 
 
 class ReconstructionFailed(SecAggError):
