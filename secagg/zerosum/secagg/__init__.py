@@ -19,6 +19,7 @@ from zerosum.secagg.errors import (
     LocalProtocolError,
     LowOrderKey,
     MalformedMessage,
+    NoFeasibleGraph,
     NonCanonicalKey,
     OutOfOrder,
     ReconstructionFailed,
@@ -28,6 +29,7 @@ from zerosum.secagg.errors import (
     StateLost,
     TooFewSurvivors,
     UnknownVersion,
+    UnsafeGraph,
     WrongParty,
     WrongSession,
 )
@@ -44,6 +46,7 @@ from zerosum.secagg.messages import (
     UnmaskShares,
     decode,
 )
+from zerosum.secagg.parameters import GraphParameters
 from zerosum.secagg.party import Client, Result, Server, Step
 from zerosum.secagg.ring import Ring
 from zerosum.secagg.server import ServerParty
@@ -64,12 +67,14 @@ __all__ = [
     "Contribution",
     "DuplicateKey",
     "DuplicateMessage",
+    "GraphParameters",
     "IdealClientParty",
     "IdealServerParty",
     "LocalProtocolError",
     "LowOrderKey",
     "MalformedMessage",
     "Message",
+    "NoFeasibleGraph",
     "NonCanonicalKey",
     "OutOfOrder",
     "ReconstructionFailed",
@@ -90,6 +95,7 @@ __all__ = [
     "UnknownVersion",
     "UnmaskRequest",
     "UnmaskShares",
+    "UnsafeGraph",
     "WrongParty",
     "WrongSession",
     "colluders",

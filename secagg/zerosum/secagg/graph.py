@@ -7,6 +7,7 @@ import math
 from fractions import Fraction
 
 from zerosum.secagg.errors import LocalProtocolError
+from zerosum.secagg.parameters import parameters as parameters
 from zerosum.secagg.session import Session
 
 SECURITY = 2.0**-40
