@@ -21,11 +21,11 @@ from zerosum.secagg.errors import (
     CrowdedNeighbourhood,
     DuplicateKey,
     DuplicateMessage,
-    GraphTooWeak,
     LocalProtocolError,
     LowOrderKey,
     MalformedMessage,
     MinSurvivorsTooLow,
+    NoFeasibleGraph,
     NonCanonicalKey,
     OldRoster,
     OutOfOrder,
@@ -40,6 +40,7 @@ from zerosum.secagg.errors import (
     TooFewSignatures,
     TooFewSurvivors,
     UnknownVersion,
+    UnsafeGraph,
     VectorTooLong,
     WrongParty,
     WrongRoster,
@@ -61,6 +62,7 @@ from zerosum.secagg.messages import (
     UnmaskShares,
     decode,
 )
+from zerosum.secagg.parameters import GraphParameters
 from zerosum.secagg.party import Client, Result, Server, Step
 from zerosum.secagg.policy import Policy
 from zerosum.secagg.ring import Ring
@@ -88,7 +90,7 @@ __all__ = [
     "CrowdedNeighbourhood",
     "DuplicateKey",
     "DuplicateMessage",
-    "GraphTooWeak",
+    "GraphParameters",
     "HighWater",
     "IdealClientParty",
     "IdealServerParty",
@@ -98,6 +100,7 @@ __all__ = [
     "MalformedMessage",
     "Message",
     "MinSurvivorsTooLow",
+    "NoFeasibleGraph",
     "NonCanonicalKey",
     "OldRoster",
     "OutOfOrder",
@@ -126,6 +129,7 @@ __all__ = [
     "UnknownVersion",
     "UnmaskRequest",
     "UnmaskShares",
+    "UnsafeGraph",
     "VectorTooLong",
     "WrongParty",
     "WrongRoster",

@@ -69,7 +69,8 @@ class Directory:
     def naming(self, position: int) -> NDArray[np.intp]:
         """Return who, of those that are in here, drew ``position`` as a neighbour; ascending."""
         who: NDArray[np.intp] = np.array(list(self.entries), np.intp)
-        return who[(self.drawn == position).any(axis=1)]
+        found: NDArray[np.intp] = who[(self.drawn == position).any(axis=1)]
+        return found
 
     def check_signatures(
         self, session: Session, roster: Roster, cache: SessionCache | None = None

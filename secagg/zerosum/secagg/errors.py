@@ -18,6 +18,10 @@ class LocalProtocolError(SecAggError):
     """The caller misused a party: a wrong argument, or a party that is finished."""
 
 
+class NoFeasibleGraph(LocalProtocolError):
+    """No masking graph stands so many colluders and dropouts; the message says what would do."""
+
+
 class RemoteProtocolError(SecAggError):
     """The peer sent what the protocol does not allow; the state is unchanged."""
 
@@ -138,8 +142,30 @@ class BoundsRefused(PolicyRefusal):
     """The policy does not accept the encoding and privacy parameters."""
 
 
-class GraphTooWeak(PolicyRefusal):
-    """Degree and threshold do not protect against the corruption that the policy assumes."""
+class UnsafeGraph(PolicyRefusal):
+    """The session's degree or threshold is unsafe under the client's own policy.
+
+    Attributes
+    ----------
+    term : str
+        What is wrong: ``cohort``, ``degree``, ``threshold``, ``secrecy`` or ``connectivity``.
+    log2_probability : float or None
+        Binary logarithm of the bound on the probability of that failure, for the last two.
+    """
+
+    def __init__(
+        self, term: str, n: int, degree: int, threshold: int, log2_probability: float | None = None
+    ) -> None:
+        fault = (
+            f"its {term} is out of range"
+            if log2_probability is None
+            else f"{term} may fail with probability 2^{log2_probability:.1f}"
+        )
+        super().__init__(
+            f"a graph of {n} clients with degree {degree} and threshold {threshold}: {fault}"
+        )
+        self.term = term
+        self.log2_probability = log2_probability
 
 
 class TooFewSurvivors(SecAggError):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.errors import LocalProtocolError
+from zerosum.secagg.parameters import parameters as parameters
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.session import Session
 

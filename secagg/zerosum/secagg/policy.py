@@ -8,15 +8,14 @@ from fractions import Fraction
 from zerosum.secagg.errors import (
     BoundsRefused,
     CohortTooSmall,
-    GraphTooWeak,
     LocalProtocolError,
     MinSurvivorsTooLow,
-    RemoteProtocolError,
     ServerModeRefused,
     VectorTooLong,
 )
 from zerosum.secagg.graph import SECURITY
 from zerosum.secagg.identity import Roster
+from zerosum.secagg.parameters import check
 from zerosum.secagg.session import ServerMode, Session
 
 # A float is at most this far from the short fraction that it stands for.
@@ -88,7 +87,7 @@ class Policy:
         ------
         PolicyRefusal
             ``ServerModeRefused``, ``CohortTooSmall``, ``VectorTooLong``, ``MinSurvivorsTooLow``,
-            ``BoundsRefused`` or ``GraphTooWeak``.
+            ``BoundsRefused`` or ``UnsafeGraph``.
         WrongRoster
             If the session is bound to another roster.
         """
@@ -111,22 +110,13 @@ class Policy:
             )
         if self.accepts is not None and not self.accepts(session.bounds):
             raise BoundsRefused("the encoding and privacy parameters are not acceptable")
-        self._check_graph(session, session.size if roster is None else len(roster))
-
-    def _check_graph(self, session: Session, roster: int) -> None:
-        # Imported late: few parties have a policy, and exact tails take their time to load.
-        from zerosum.secagg.parameters import check
-
-        try:
-            check(
-                session.size,
-                roster,
-                session.degree,
-                session.threshold,
-                corruption=self.corruption,
-                dropout=self.dropout,
-                server=session.mode,
-                security=self.security,
-            )
-        except RemoteProtocolError as error:
-            raise GraphTooWeak(str(error)) from error
+        check(
+            session.size,
+            session.size if roster is None else len(roster),
+            session.degree,
+            session.threshold,
+            corruption=self.corruption,
+            dropout=self.dropout,
+            server=session.mode,
+            security=self.security,
+        )
