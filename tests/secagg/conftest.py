@@ -45,7 +45,7 @@ def identity(index: int) -> IdentityKey:
 @functools.cache
 def make_roster(cohort: tuple[int, ...], version: int = 7, more: int = 2) -> Roster:
     """The roster of a cohort and a few others."""
-    others = [index for index in range(max(cohort)) if index not in cohort][:more]
+    others = [index for index in range(len(cohort) + more) if index not in cohort][:more]
     return Roster(version, {index: identity(index).public for index in (*cohort, *others)})
 
 
