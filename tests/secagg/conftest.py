@@ -1,5 +1,7 @@
 """A laboratory for sessions: makes them, plays them, and keeps what was said."""
 
+import functools
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -12,6 +14,9 @@ from zerosum.secagg import (
     ClientParty,
     IdealClientParty,
     IdealServerParty,
+    IdentityKey,
+    Roster,
+    ServerMode,
     ServerParty,
     Session,
     SharedCache,
@@ -22,9 +27,36 @@ REQUEST = request_digest(b"model", b"configuration")
 STAGES = ("advertise", "share", "contribute", "unmask")
 
 
+class Bytes:
+    """A source that gives the same bytes again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode()
+
+    def take(self, count: int) -> bytes:
+        return hashlib.sha256(self._name).digest()[:count]
+
+
+@functools.cache
+def identity(index: int) -> IdentityKey:
+    return IdentityKey.generate(Bytes(f"identity {index}"))
+
+
+@functools.cache
+def make_roster(cohort: tuple[int, ...], version: int = 7, more: int = 2) -> Roster:
+    """The roster of a cohort and a few others."""
+    others = [index for index in range(len(cohort) + more) if index not in cohort][:more]
+    return Roster(version, {index: identity(index).public for index in (*cohort, *others)})
+
+
 def make_session(n: int = 5, **changes: Any) -> Session:
     cohort = tuple(changes.pop("cohort", range(10, 10 + 3 * n, 3)))
-    k = len(cohort) - 1
+    k = changes.get("degree", len(cohort) - 1)
+    if ServerMode(changes.get("mode", "semi-honest")) is ServerMode.MALICIOUS:
+        roster = make_roster(cohort, changes.get("roster_version", 7))
+        changes.setdefault("roster_digest", roster.digest)
+    elif k < len(cohort) - 1:
+        changes.setdefault("graph_seed", b"g" * 32)
     values: dict[str, Any] = {
         "run_id": b"a run",
         "round": 1,
@@ -39,6 +71,17 @@ def make_session(n: int = 5, **changes: Any) -> Session:
         "bounds": b"bounds",
     }
     return Session(**{**values, **changes})
+
+
+def roster_of(session: Session) -> Roster | None:
+    return make_roster(session.cohort, session.roster_version) if session.signed else None
+
+
+def credentials(session: Session, index: int) -> dict[str, Any]:
+    """What a client needs besides, to take part in a session."""
+    if not session.signed:
+        return {}
+    return {"identity": identity(index), "roster": roster_of(session)}
 
 
 def make_vectors(session: Session, seed: int = 0) -> dict[int, np.ndarray]:
@@ -74,12 +117,14 @@ class Play:
         cache = SharedCache() if self.cached else None
         kind = IdealClientParty if self.ideal else ClientParty
         self.clients: dict[int, Any] = {
-            index: kind(self.session, index, cache=cache) for index in self.session.cohort
+            index: kind(self.session, index, cache=cache, **credentials(self.session, index))
+            for index in self.session.cohort
         }
+        roster = roster_of(self.session)
         self.server: Any = (
             IdealServerParty(self.session, keep=self.keep)
             if self.ideal
-            else ServerParty(self.session, cache=cache)
+            else ServerParty(self.session, roster=roster, cache=cache)
         )
         self.vectors = make_vectors(self.session)
         self.messages: dict[int, Any] = dict.fromkeys(self.session.cohort)
@@ -131,6 +176,9 @@ def lab() -> SimpleNamespace:
         plain_sum=plain_sum,
         play=lambda *args, **changes: Play(make_session(*args), **changes),
         Play=Play,
+        identity=identity,
+        roster=make_roster,
+        credentials=credentials,
         REQUEST=REQUEST,
         STAGES=STAGES,
     )

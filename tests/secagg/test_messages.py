@@ -13,6 +13,8 @@ from zerosum.secagg.ideal import Presence, Question, Roll
 from zerosum.secagg.messages import (
     Advert,
     Adverts,
+    Confirmation,
+    ConfirmRequest,
     ContributeRequest,
     Contribution,
     Shares,
@@ -24,18 +26,26 @@ from zerosum.secagg.messages import (
 TYPES = (Advert, Adverts, Shares, ContributeRequest, Contribution, UnmaskRequest, UnmaskShares)
 
 
-@pytest.fixture(scope="module")
-def spoken(lab):
+KINDS = {
+    "semi-honest": {},
+    "malicious": {"mode": "malicious"},
+    "sparse": {"mode": "malicious", "degree": 5, "threshold": 2},
+}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def spoken(lab, request):
     """One message of every type, and the session they were spoken in."""
     found = {}
     for ideal in (False, True):
-        play = lab.play(9, ideal=ideal)
+        play = lab.Play(lab.session(9, **KINDS[request.param]), ideal=ideal)
         play.finish({play.session.cohort[4]: "share"})
         for by in (*play.asked.values(), *play.sent.values()):
             for message in by.values():
                 if message is not None:
                     found.setdefault(type(message), message)
-    assert set(found) == {*TYPES, Presence, Roll, Question}
+    signed = {ConfirmRequest, Confirmation} if play.session.signed else set()
+    assert set(found) == {*TYPES, *signed, Presence, Roll, Question}
     return play.session, found
 
 
@@ -81,7 +91,7 @@ def test_an_object_with_fields_of_the_wrong_size_is_refused(spoken, lab):
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_garbage_gives_success_or_a_remote_error(spoken, data):

@@ -20,7 +20,6 @@ from zerosum.secagg import (
     OutOfOrder,
     RemoteProtocolError,
     RequestMismatch,
-    ServerMode,
     UnknownVersion,
     WrongParty,
     WrongSession,
@@ -410,10 +409,3 @@ def test_our_callers_mistakes_are_local(lab):
     play.clients[index].wipe()
     with pytest.raises(LocalProtocolError, match="wiped"):
         play.clients[index].contribute(play.messages[index], play.vectors[index])
-
-
-def test_a_mode_that_is_not_spoken_is_refused_when_the_session_is_made(lab):
-    with pytest.raises(LocalProtocolError, match="malicious"):
-        lab.session(5, mode=ServerMode.MALICIOUS)
-    with pytest.raises(LocalProtocolError, match="complete graph"):
-        lab.session(5, degree=3)

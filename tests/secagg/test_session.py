@@ -36,6 +36,11 @@ def test_the_digest_tells_every_field_apart(lab):
         {"vector_length": 12},
         {"bounds": b"boundsx"},
         {"run_id": b"a runb", "bounds": b"ounds"},
+        {"roster_digest": b"d" * 32},
+        {"mode": "malicious", "roster_digest": b"d" * 32},
+        {"degree": 2},
+        {"degree": 2, "graph_seed": b"h" * 32},
+        {"mode": "malicious", "degree": 2},
     ]
     digests = {lab.session(**{**base, **change}).digest for change in changes}
     assert len(digests) == len(changes)
@@ -59,7 +64,15 @@ def test_the_digest_tells_every_field_apart(lab):
         {"ring_bits": 0},
         {"ring_bits": 65},
         {"vector_length": 0},
-        {"degree": 2},
+        {"degree": 0},
+        {"degree": 5},
+        {"degree": 3},
+        {"degree": 2, "graph_seed": b""},
+        {"degree": 2, "graph_seed": b"short"},
+        {"graph_seed": b"g" * 32},
+        {"roster_digest": b"short"},
+        {"mode": "malicious", "roster_digest": b""},
+        {"mode": "malicious", "degree": 2, "graph_seed": b"g" * 32},
         {"version": 2},
     ],
 )

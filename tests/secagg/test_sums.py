@@ -5,22 +5,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zerosum.secagg import SecAggError, TooFewSurvivors
+from zerosum.secagg import SecAggError, ServerMode, TooFewSurvivors
 from zerosum.secagg.randomness import Keystream
 
 STAGES = ("advertise", "share", "contribute", "unmask")
+ALL_STAGES = ("advertise", "share", "contribute", "confirm", "unmask")
 
 
 @st.composite
-def schedules(draw):
-    n = draw(st.integers(2, 8))
+def schedules(draw, complete=True, most=8):
+    n = draw(st.integers(2 if complete else 4, most))
+    mode = draw(st.sampled_from(ServerMode))
+    stages = STAGES if mode is ServerMode.SEMI_HONEST else ALL_STAGES
+    degrees = [k for k in range(2, n - 1) if mode is ServerMode.MALICIOUS or n * k % 2 == 0]
+    degree = n - 1 if complete else draw(st.sampled_from(degrees))
     return {
         "n": n,
-        "threshold": draw(st.integers(1, n - 1)),
+        "mode": mode,
+        "degree": degree,
+        "threshold": draw(st.integers(1, degree)),
         "min_survivors": draw(st.integers(1, n)),
         "ring_bits": draw(st.sampled_from([1, 3, 16, 17, 32, 33, 59, 64])),
         "vector_length": draw(st.integers(1, 20)),
-        "gone": draw(st.dictionaries(st.integers(0, n - 1), st.sampled_from(STAGES), max_size=n)),
+        "gone": draw(st.dictionaries(st.integers(0, n - 1), st.sampled_from(stages), max_size=n)),
         "cached": draw(st.booleans()),
         "as_bytes": draw(st.booleans()),
     }
@@ -31,19 +38,52 @@ def outcome(play, gone):
     try:
         result = play.finish(gone)
     except TooFewSurvivors as error:
-        return ("too few", error.stage, error.survivors, error.needed)
+        return ("too few", error.stage, error.survivors, error.needed, error.client)
     return (result.total.tolist(), result.survivors, result.dropouts, result.faulty)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(schedule=schedules())
-def test_every_schedule_of_dropouts_gives_the_plain_sum_or_the_right_refusal(lab, schedule):
+def play_both(lab, schedule):
     schedule = dict(schedule)
     n, gone = schedule.pop("n"), schedule.pop("gone")
     how = {name: schedule.pop(name) for name in ("cached", "as_bytes")}
     session = lab.session(n, **schedule)
     gone = {session.cohort[place]: stage for place, stage in gone.items()}
     real, ideal = lab.Play(session, **how), lab.Play(session, ideal=True)
+    return session, real, ideal, gone
+
+
+def check_sum(lab, session, play, told, gone):
+    """The survivors are those who contributed, and the total is their plain sum."""
+    assert told[0] == lab.plain_sum(session, play.vectors, told[1]).tolist()
+    early = [index for stage in STAGES[:3] for index in told[2][stage]]
+    assert set(told[1]) == set(session.cohort) - set(early)
+    assert len(told[1]) >= session.min_survivors
+    assert set(gone) <= {index for lost in told[2].values() for index in lost}
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(schedule=schedules(complete=False, most=14))
+def test_every_schedule_on_a_sparse_graph_gives_the_plain_sum_or_names_who_is_cut_off(
+    lab, schedule
+):
+    session, real, ideal, gone = play_both(lab, schedule)
+    told, wanted = outcome(real, gone), outcome(ideal, gone)
+    if not session.drawn:
+        # Everybody knows a graph that is not drawn, the ideal server too.
+        assert told == wanted
+    if told[0] == "too few":
+        assert told[2] < told[3]
+        assert told[4] is None or told[4] in session.cohort
+    else:
+        check_sum(lab, session, real, told, gone)
+        if set(gone) == {index for lost in told[2].values() for index in lost}:
+            assert told == wanted
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(schedule=schedules())
+def test_every_schedule_of_dropouts_gives_the_plain_sum_or_the_right_refusal(lab, schedule):
+    session, real, ideal, gone = play_both(lab, schedule)
     told = outcome(real, gone)
     assert told == outcome(ideal, gone)
     early = [i for i in session.cohort if gone.get(i) in ("advertise", "share", "contribute")]
@@ -53,7 +93,7 @@ def test_every_schedule_of_dropouts_gives_the_plain_sum_or_the_right_refusal(lab
     if enough:
         assert told[0] == lab.plain_sum(session, real.vectors, survivors).tolist()
         assert told[1] == tuple(survivors)
-        for stage in STAGES:
+        for stage in session.stages:
             assert set(told[2][stage]) == {i for i, when in gone.items() if when == stage}
     else:
         assert told[0] == "too few"
@@ -87,6 +127,17 @@ def test_small_even_and_full_thresholds_work(lab, n, threshold):
     assert result.survivors == play.session.cohort
     expected = lab.plain_sum(play.session, play.vectors, play.session.cohort)
     np.testing.assert_array_equal(result.total, expected)
+
+
+@pytest.mark.parametrize("stage", ALL_STAGES)
+def test_five_clients_survive_one_dropout_against_a_malicious_server(lab, stage):
+    session = lab.session(5, mode=ServerMode.MALICIOUS, threshold=3)
+    play, lost = lab.Play(session, as_bytes=True), session.cohort[3]
+    result = play.finish({lost: stage})
+    survivors = [i for i in session.cohort if i != lost or stage in ("confirm", "unmask")]
+    assert result.survivors == tuple(survivors)
+    assert result.dropouts[stage] == (lost,)
+    np.testing.assert_array_equal(result.total, lab.plain_sum(session, play.vectors, survivors))
 
 
 @pytest.mark.parametrize("stage", STAGES[:3])
@@ -140,8 +191,10 @@ def test_too_few_survivors_name_stage_and_counts(lab):
         play.server.close()
 
 
-def test_the_cache_changes_no_bit_of_any_message(lab, monkeypatch):
-    session = lab.session(6)
+@pytest.mark.parametrize("mode", ServerMode)
+@pytest.mark.parametrize("degree", [4, 5])
+def test_the_cache_changes_no_bit_of_any_message(lab, monkeypatch, mode, degree):
+    session = lab.session(6, mode=mode, degree=degree, threshold=2)
     heard = []
     for cached in (False, True):
         sources = (Keystream(bytes([i]) * 32) for i in range(6))

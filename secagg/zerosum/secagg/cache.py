@@ -28,6 +28,9 @@ class SessionCache:
         Public bytes to key object.
     broadcasts : dict
         Digest of a broadcast message to what was decoded and checked of it.
+    verified : set
+        What was found to be well signed: (identity key, signature, message), and the digests of
+        broadcasts of which every signature is good.
     """
 
     def __init__(self) -> None:
@@ -36,10 +39,11 @@ class SessionCache:
         self.envelopes: dict[bytes, AESGCM] = {}
         self.public_keys: dict[bytes, X25519PublicKey] = {}
         self.broadcasts: dict[bytes, Any] = {}
+        self.verified: set[tuple[bytes, ...]] = set()
 
 
 class SharedCache:
-    """Agreed keys and decoded broadcasts of the latest few sessions.
+    """Agreed keys, good signatures and decoded broadcasts of the latest few sessions.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """What a client decided in a session, in lines that outlive its process.
 
-A line holds the session, the stage and the hash of the message answered, at unmask also the
-hash of U3: decisions, never seeds or shares. The caller makes the lines of a step durable before
-the step's message leaves, and hands back all lines it has whenever it builds a party again.
+A line holds the session, the stage and the hash of the message answered, at confirm and unmask
+also the hash of U3: decisions, never seeds or shares. The caller makes the lines of a step
+durable before the step's message leaves, and hands back all lines it has whenever it builds a
+party again. Lines of another kind, in the same record, hold how far each run has come.
 """
 
 import hashlib
@@ -13,17 +14,21 @@ from zerosum.secagg.errors import (
     AlreadyContributed,
     ConflictingMessage,
     LocalProtocolError,
+    StaleSession,
 )
+from zerosum.secagg.session import Session
 
-STAGES = ("advertise", "share", "contribute", "unmask")
+STAGES = ("advertise", "share", "contribute", "confirm", "unmask")
 
+_ON_SURVIVORS = ("confirm", "unmask")
 _TAG = "zerosum/1 decision"
+_MARK = "zerosum/1 high-water "
 _HEX_DIGITS = 64
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer given at one stage: to which message, and at unmask for which U3."""
+    """The answer given at one stage: to which message, and from confirm on for which U3."""
 
     stage: str
     message: str
@@ -63,7 +68,7 @@ class Decisions:
 
     def _parse(self, line: bytes) -> Decision:
         fields = line.decode("ascii", "replace").rstrip("\r\n")[len(self._head) :].split(" ")
-        expected = 3 if fields[0] == "unmask" else 2
+        expected = 3 if fields[0] in _ON_SURVIVORS else 2
         hashes = all(len(field) == _HEX_DIGITS for field in fields[1:])
         if fields[0] not in STAGES or len(fields) != expected or not hashes:
             raise LocalProtocolError(f"the durable record has a damaged line: {line!r}")
@@ -86,7 +91,7 @@ class Decisions:
         message : bytes
             SHA-256 of the incoming message.
         survivors : bytes, optional
-            U3 as a bitmap, at unmask.
+            U3 as a bitmap, at confirm and unmask.
 
         Raises
         ------
@@ -120,3 +125,50 @@ class Decisions:
     def lines(self) -> tuple[bytes, ...]:
         """Return the lines of all decisions, in the order of the stages."""
         return tuple(self.line(self._made[stage]) for stage in STAGES if stage in self._made)
+
+    def has_signed(self, survivors: bytes) -> bool:
+        """Tell whether ``survivors``, a bitmap, is the U3 that was signed at confirm."""
+        made = self._made.get("confirm")
+        return made is not None and made.survivors == hashlib.sha256(survivors).hexdigest()
+
+
+class HighWater:
+    """How far each run has come at one client: sessions begin in ascending order only.
+
+    It is consulted and raised before the client advertises, and at no other stage, so that
+    rounds can overlap: later stages are admitted by the decisions of their own session.
+
+    Parameters
+    ----------
+    record : iterable of bytes
+        Lines of the durable record, in any order; those of other kinds are passed over.
+
+    Raises
+    ------
+    LocalProtocolError
+        If a line of this kind is damaged.
+    """
+
+    def __init__(self, record: Iterable[bytes] = ()) -> None:
+        self._marks: dict[str, tuple[int, int]] = {}
+        for line in record:
+            if line.startswith(_MARK.encode()):
+                run, *mark = line.decode("ascii", "replace").rstrip("\r\n")[len(_MARK) :].split(" ")
+                if len(run) != _HEX_DIGITS or len(mark) != 2 or not all(map(str.isdecimal, mark)):
+                    raise LocalProtocolError(f"the durable record has a damaged line: {line!r}")
+                self._marks[run] = max(self._marks.get(run, (-1, -1)), (int(mark[0]), int(mark[1])))
+
+    def rise(self, session: Session) -> tuple[bytes, ...]:
+        """Admit a session that is about to begin, and return the line for the durable record.
+
+        Raises
+        ------
+        StaleSession
+            If a session of the same run, with this round and attempt or later ones, began before.
+        """
+        run, mark = hashlib.sha256(session.run_id).hexdigest(), (session.round, session.attempt)
+        before = self._marks.get(run)
+        if before is not None and mark <= before:
+            raise StaleSession(f"round and attempt {mark} do not come after {before}")
+        self._marks[run] = mark
+        return (f"{_MARK}{run} {mark[0]} {mark[1]}".encode("ascii"),)

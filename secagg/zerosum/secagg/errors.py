@@ -18,6 +18,10 @@ class LocalProtocolError(SecAggError):
     """The caller misused a party: a wrong argument, or a party that is finished."""
 
 
+class NoFeasibleGraph(LocalProtocolError):
+    """No masking graph stands so many colluders and dropouts; the message says what would do."""
+
+
 class RemoteProtocolError(SecAggError):
     """The peer sent what the protocol does not allow; the state is unchanged."""
 
@@ -90,6 +94,80 @@ class RequestMismatch(RemoteProtocolError):
     """The contribution answers another request than the one that was asked."""
 
 
+class BadSignature(RemoteProtocolError):
+    """A signature is missing, or is not by the client that the roster names."""
+
+
+class TooFewSignatures(BadSignature):
+    """Fewer neighbours than the threshold signed the set of survivors."""
+
+
+class WrongRoster(RemoteProtocolError):
+    """The session is bound to another roster than the one that this party holds."""
+
+
+class OldRoster(WrongRoster):
+    """A roster older than one seen before, or another one of the same version."""
+
+
+class CrowdedNeighbourhood(RemoteProtocolError):
+    """More than three times the degree of clients chose this one as their neighbour."""
+
+
+class StaleSession(RemoteProtocolError):
+    """The session's round and attempt are not later than those of one joined before."""
+
+
+class PolicyRefusal(RemoteProtocolError):
+    """The session is valid, and this client's own policy does not take part in it."""
+
+
+class ServerModeRefused(PolicyRefusal):
+    """The session trusts the server with more than the policy does: a downgrade."""
+
+
+class CohortTooSmall(PolicyRefusal):
+    """The cohort is smaller than the policy's smallest."""
+
+
+class VectorTooLong(PolicyRefusal):
+    """The vector is longer than the policy's longest."""
+
+
+class MinSurvivorsTooLow(PolicyRefusal):
+    """A sum of fewer clients than the policy asks for could be opened."""
+
+
+class BoundsRefused(PolicyRefusal):
+    """The policy does not accept the encoding and privacy parameters."""
+
+
+class UnsafeGraph(PolicyRefusal):
+    """The session's degree or threshold is unsafe under the client's own policy.
+
+    Attributes
+    ----------
+    term : str
+        What is wrong: ``cohort``, ``degree``, ``threshold``, ``secrecy`` or ``connectivity``.
+    log2_probability : float or None
+        Binary logarithm of the bound on the probability of that failure, for the last two.
+    """
+
+    def __init__(
+        self, term: str, n: int, degree: int, threshold: int, log2_probability: float | None = None
+    ) -> None:
+        fault = (
+            f"its {term} is out of range"
+            if log2_probability is None
+            else f"{term} may fail with probability 2^{log2_probability:.1f}"
+        )
+        super().__init__(
+            f"a graph of {n} clients with degree {degree} and threshold {threshold}: {fault}"
+        )
+        self.term = term
+        self.log2_probability = log2_probability
+
+
 class TooFewSurvivors(SecAggError):
     """The session ends: too few clients are left.
 
@@ -99,13 +177,17 @@ class TooFewSurvivors(SecAggError):
         The stage whose end found too few.
     survivors, needed : int
         How many were left, and how many had to be.
+    client : int or None
+        Where the survivors that count are those who hold shares of one client: its roster index.
     """
 
-    def __init__(self, stage: str, survivors: int, needed: int) -> None:
-        super().__init__(f"after {stage}, {survivors} clients are left and {needed} are needed")
+    def __init__(self, stage: str, survivors: int, needed: int, client: int | None = None) -> None:
+        who = "clients" if client is None else f"neighbours of client {client}"
+        super().__init__(f"after {stage}, {survivors} {who} are left and {needed} are needed")
         self.stage = stage
         self.survivors = survivors
         self.needed = needed
+        self.client = client
 
 
 class ReconstructionFailed(SecAggError):

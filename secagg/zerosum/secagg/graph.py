@@ -1,13 +1,29 @@
 """Who shares with whom, who masks with whom, and how many shares recover a secret.
 
-On the complete graph everybody is everybody's neighbour: k = n - 1.
+N(u), the share neighbours of u, are those it gives shares to: its out-edges. Its mask neighbours
+are N(u) and all v with u in N(v). On the complete graph, and on the permuted Harary graph of a
+semi-honest server, edges run both ways and the two are the same; against a malicious server
+every client draws N(u) itself, so that nobody chooses anybody's neighbours.
 """
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from zerosum.secagg.errors import LocalProtocolError
+from zerosum.secagg.parameters import parameters as parameters
+from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.session import Session
+
+Positions = NDArray[np.intp]
+
+# A client that more than this many times the degree chose as a neighbour refuses.
+CROWD = 3
 
 SECURITY = 2.0**-40
 
@@ -15,14 +31,138 @@ SECURITY = 2.0**-40
 _FINEST = 10**9
 
 
-def share_neighbours(session: Session, position: int) -> tuple[int, ...]:
-    """Return the positions that the client at ``position`` gives shares to, ascending."""
-    return tuple(other for other in range(session.size) if other != position)
+class Graph(Protocol):
+    """The edges of one session, between cohort positions; all answers are ascending."""
+
+    def named_by(self, position: int) -> Positions:
+        """Return N(u): those that a client gives shares to."""
+        ...
+
+    def naming(self, position: int) -> Positions:
+        """Return those that give shares to a client."""
+        ...
+
+    def masking(self, position: int) -> Positions:
+        """Return those that a client masks with."""
+        ...
+
+    def counts(self, live: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return, for each position, how many of its share neighbours are live."""
+        ...
 
 
-def mask_neighbours(session: Session, position: int) -> tuple[int, ...]:
-    """Return the positions that the client at ``position`` masks with, ascending."""
-    return share_neighbours(session, position)
+class CompleteGraph:
+    """Everybody is everybody's neighbour.
+
+    Parameters
+    ----------
+    size : int
+        The cohort's size.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def named_by(self, position: int) -> Positions:
+        """Return all others."""
+        return np.delete(np.arange(self._size), position)
+
+    def naming(self, position: int) -> Positions:
+        """Return all others."""
+        return self.named_by(position)
+
+    def masking(self, position: int) -> Positions:
+        """Return all others."""
+        return self.named_by(position)
+
+    def counts(self, live: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many others are live."""
+        return np.int64(np.count_nonzero(live)) - live.astype(np.int64)
+
+
+class SparseGraph:
+    """Edges by position, in memory of the order of their number.
+
+    Parameters
+    ----------
+    named : sequence of ndarray of int, each ascending
+        N(u) of each position; empty where it is not known.
+    """
+
+    def __init__(self, named: Sequence[Positions]) -> None:
+        self._named = named
+
+    @cached_property
+    def _edges(self) -> tuple[Positions, Positions]:
+        """Both ends of every edge: who names, who is named; by position of who names."""
+        lengths = [len(each) for each in self._named]
+        return np.repeat(np.arange(len(lengths)), lengths), np.concatenate(list(self._named))
+
+    @cached_property
+    def _naming(self) -> list[Positions]:
+        namer, named = self._edges
+        order = np.argsort(named, kind="stable")
+        counts = np.bincount(named, minlength=len(self._named))
+        return np.split(namer[order], np.cumsum(counts)[:-1])
+
+    def named_by(self, position: int) -> Positions:
+        """Return N(u): those that a client gives shares to."""
+        return self._named[position]
+
+    def naming(self, position: int) -> Positions:
+        """Return those that give shares to a client."""
+        return self._naming[position]
+
+    def masking(self, position: int) -> Positions:
+        """Return those that a client masks with."""
+        return np.union1d(self._named[position], self._naming[position])
+
+    def counts(self, live: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return, for each position, how many of its share neighbours are live."""
+        namer, named = self._edges
+        alive = np.bincount(namer[live[named]], minlength=len(self._named))
+        return alive.astype(np.int64)
+
+
+def public_graph(session: Session) -> Graph | None:
+    """Return the graph that the session alone determines; None where the clients draw it."""
+    if session.complete:
+        return CompleteGraph(session.size)
+    if session.drawn:
+        return None
+    return _permuted_harary(session.graph_seed, session.size, session.degree)
+
+
+@lru_cache(maxsize=4)
+def _permuted_harary(seed: bytes, n: int, k: int) -> SparseGraph:
+    """Return the Harary graph of degree k, its n places filled in an order drawn from the seed.
+
+    The circulant graph with steps of 1 to floor(k/2), and, for odd k, of n/2 (Harary, "The
+    maximum connectivity of a graph", PNAS 1962).
+    """
+    order = np.argsort(Keystream(seed).words(n), kind="stable")
+    half = k // 2
+    steps = np.concatenate([np.arange(1, half + 1), np.arange(n - half, n)])
+    if k % 2:
+        steps = np.append(steps, n // 2)
+    places = (np.arange(n)[:, None] + steps) % n
+    table = np.empty((n, k), np.intp)
+    table[order] = np.sort(order[places], axis=1)
+    return SparseGraph(list(table))
+
+
+def draw_neighbours(session: Session, position: int, seed: bytes) -> Positions:
+    """Draw k distinct positions other than ``position``, uniformly, from a 32-byte seed."""
+    others, stream = session.size - 1, Keystream(seed)
+    mask = np.uint64((1 << (others - 1).bit_length()) - 1)
+    drawn = np.empty(0, np.uint64)
+    while len(drawn) < session.degree:
+        words = stream.words(4 * session.degree) & mask
+        drawn = np.concatenate([drawn, words[words < others]])
+        _, first = np.unique(drawn, return_index=True)
+        drawn = drawn[np.sort(first)]
+    chosen = np.sort(drawn[: session.degree]).astype(np.intp)
+    return chosen + (chosen >= position)
 
 
 def quorum(session: Session) -> int:

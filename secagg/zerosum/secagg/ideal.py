@@ -5,7 +5,7 @@ vectors too (protocol "none").
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.cache import SharedCache
-from zerosum.secagg.decisions import STAGES, Decisions
+from zerosum.secagg.decisions import Decisions
 from zerosum.secagg.errors import (
     BadSurvivorSet,
     LocalProtocolError,
@@ -22,8 +22,10 @@ from zerosum.secagg.errors import (
     WrongParty,
 )
 from zerosum.secagg.graph import quorum
-from zerosum.secagg.messages import Contribution, Message, UnmaskRequest, accept
+from zerosum.secagg.identity import IdentityKey, Roster
+from zerosum.secagg.messages import ConfirmRequest, Contribution, Message, UnmaskRequest, accept
 from zerosum.secagg.party import Incoming, Step
+from zerosum.secagg.policy import Policy
 from zerosum.secagg.randomness import RandomSource
 from zerosum.secagg.session import DIGEST_BYTES, Session
 from zerosum.secagg.stages import StagedServer
@@ -39,13 +41,12 @@ from zerosum.secagg.wire import (
 )
 
 _STATE_TAG = b"zerosum ideal client state 1\0"
-_PHASES = (*STAGES, "done")
 _NOTHING = hashlib.sha256(b"").digest()
 
 
 @dataclass(frozen=True)
 class Presence(Message):
-    """Client to server at advertise, share and unmask: still here."""
+    """Client to server at every stage but contribute: still here."""
 
     code = 8
     index: int
@@ -61,7 +62,7 @@ class Presence(Message):
 
     def validate(self, of: Session) -> None:
         """Check the stage."""
-        if self.stage not in (0, 1, 3):
+        if self.stage >= len(of.stages) or of.stages[self.stage] == "contribute":
             raise MalformedMessage(f"presence at stage {self.stage}")
 
 
@@ -113,8 +114,8 @@ class IdealClientParty:
 
     Parameters
     ----------
-    session, index, source, cache, record
-        As for ``ClientParty``; nothing is drawn and nothing is cached.
+    session, index, identity, roster, policy, source, cache, record
+        As for ``ClientParty``; nothing is signed, drawn or cached.
 
     Raises
     ------
@@ -127,6 +128,9 @@ class IdealClientParty:
         session: Session,
         index: int,
         *,
+        identity: IdentityKey | None = None,
+        roster: Roster | None = None,
+        policy: Policy | None = None,
         source: RandomSource | None = None,
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
@@ -135,9 +139,12 @@ class IdealClientParty:
             self._position = session.position(index)
         except WrongParty as error:
             raise LocalProtocolError(str(error)) from error
+        if policy is not None:
+            policy.admit(session, roster)
         self._session = session
         self._index = index
         self._decisions = Decisions(session.digest, record)
+        self._phases = (*session.stages, "done")
         self._phase = 0
         self._wiped = False
 
@@ -153,8 +160,8 @@ class IdealClientParty:
 
     @property
     def stage(self) -> str:
-        """The stage that comes next: advertise, share, contribute, unmask or done."""
-        return _PHASES[self._phase]
+        """The stage that comes next: one of the session's, or done."""
+        return self._phases[self._phase]
 
     def advertise(self) -> Step:
         """Say that the client is here."""
@@ -181,15 +188,21 @@ class IdealClientParty:
         session = self._session
         plain = session.ring.contain(vector, session.vector_length)
         send = Contribution(session.digest, self._index, question.request, plain, session.ring_bits)
-        self._phase = max(self._phase, _PHASES.index("unmask"))
+        self._phase = max(self._phase, self._phases.index("contribute") + 1)
         return Step(self._decisions.commit(decision), send)
+
+    def confirm(self, message: Incoming) -> Step:
+        """Say that the client is still here."""
+        self._require_phase("confirm")
+        request = accept(message, ConfirmRequest, self._session)
+        self._check_survivors(request.survivors)
+        return self._present("confirm", request.digest, request.survivors)
 
     def unmask(self, message: Incoming) -> Step:
         """Say that the client is still here."""
         self._require_phase("unmask")
         request = accept(message, UnmaskRequest, self._session)
-        needed = max(quorum(self._session), self._session.min_survivors)
-        self._check_set(request.survivors, needed)
+        self._check_survivors(request.survivors)
         return self._present("unmask", request.digest, request.survivors)
 
     def export(self) -> bytes:
@@ -205,6 +218,8 @@ class IdealClientParty:
         cls,
         data: bytes,
         *,
+        identity: IdentityKey | None = None,
+        roster: Roster | None = None,
         source: RandomSource | None = None,
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
@@ -226,7 +241,9 @@ class IdealClientParty:
     def _require_phase(self, stage: str) -> None:
         if self._wiped:
             raise LocalProtocolError("the party was wiped")
-        if self._phase < _PHASES.index(stage):
+        if stage not in self._phases:
+            raise OutOfOrder(f"a session under a {self._session.mode} server has no {stage}")
+        if self._phase < self._phases.index(stage):
             raise OutOfOrder(f"{stage} is not possible: the next stage is {self.stage}")
 
     def _check_set(self, bitmap: bytes, needed: int) -> None:
@@ -234,6 +251,10 @@ class IdealClientParty:
             raise BadSurvivorSet("the set of live clients does not hold this one")
         if bitmap_count(bitmap) < needed:
             raise BadSurvivorSet(f"fewer than {needed} clients are live")
+
+    def _check_survivors(self, survivors: bytes) -> None:
+        needed = max(quorum(self._session), self._session.min_survivors)
+        self._check_set(survivors, needed)
 
     def _check_question(self, message: Incoming) -> Question:
         question = accept(message, Question, self._session)
@@ -243,7 +264,7 @@ class IdealClientParty:
 
     def _present(self, stage: str, message: bytes, survivors: bytes | None = None) -> Step:
         decision = self._decisions.decide(stage, message, survivors)
-        place = STAGES.index(stage)
+        place = self._phases.index(stage)
         self._phase = max(self._phase, place + 1)
         send = Presence(self._session.digest, self._index, place)
         return Step(self._decisions.commit(decision), send)
@@ -257,12 +278,17 @@ class IdealServerParty(StagedServer):
     session : Session
     keep : bool
         Whether to keep every contribution in :attr:`contributions` (protocol "none").
-    cache : SharedCache, optional
-        Not used.
+    roster, cache
+        As for ``ServerParty``; not used.
     """
 
     def __init__(
-        self, session: Session, keep: bool = False, *, cache: SharedCache | None = None
+        self,
+        session: Session,
+        keep: bool = False,
+        *,
+        roster: Roster | None = None,
+        cache: SharedCache | None = None,
     ) -> None:
         super().__init__(session)
         self._keep = keep
@@ -308,7 +334,7 @@ class IdealServerParty(StagedServer):
         self._answered |= positions
 
     def _take(self, position: int, message: Incoming) -> None:
-        if STAGES[self._phase] == "contribute":
+        if self.stage == "contribute":
             contribution = accept(message, Contribution, self._session)
             self._check_contribution(position, contribution)
             self._session.ring.add_into(self._total, contribution.vector)
@@ -320,17 +346,24 @@ class IdealServerParty(StagedServer):
         if presence.stage != self._phase:
             raise OutOfOrder("presence at another stage")
 
-    def _after_advertise(self, live: list[int]) -> dict[int, Message]:
+    def _after_advertise(self, live: list[int]) -> Mapping[int, Message]:
         present = to_bitmap(live, self._session.size)
         return self._to_all(live, Roll(self._session.digest, present))
 
-    def _after_share(self, live: list[int], request: bytes) -> dict[int, Message]:
+    def _after_share(self, live: list[int], request: bytes) -> Mapping[int, Message]:
         sharers = to_bitmap(live, self._session.size)
         return self._to_all(live, Question(self._session.digest, request, sharers))
 
-    def _after_contribute(self, live: list[int]) -> dict[int, Message]:
+    def _after_contribute(self, live: list[int]) -> Mapping[int, Message]:
         survivors = to_bitmap(live, self._session.size)
+        if self._session.signed:
+            return self._to_all(live, ConfirmRequest(self._session.digest, survivors))
         return self._to_all(live, UnmaskRequest(self._session.digest, survivors))
+
+    def _after_confirm(self, live: list[int]) -> Mapping[int, Message]:
+        # The same message as the real one; nobody signs.
+        survivors, nobody = (to_bitmap(who, self._session.size) for who in (self._live[2], []))
+        return self._to_all(live, UnmaskRequest(self._session.digest, survivors, nobody))
 
     def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], set[int]]:
         total: NDArray[Any] = np.array(self._session.ring.reduce(self._total))

@@ -152,6 +152,7 @@ class PartySecrets:
     mask: KeyPair
     self_seed: bytes
     polynomials: bytes
+    neighbours: bytes
 
     @classmethod
     def expand(
@@ -159,12 +160,9 @@ class PartySecrets:
     ) -> "PartySecrets":
         """Expand the 32-byte seed of client ``index``."""
         key = hkdf.extract(seed)
-        channel, mask, self_seed, polynomials = (
-            expand(key, _PARTY + u64(index) + label)
-            for label in (b"channel key", b"mask key", b"self mask", b"polynomials")
-        )
-        pairs = KeyPair(channel, hkdf, cache), KeyPair(mask, hkdf, cache)
-        return cls(*pairs, self_seed, polynomials)
+        labels = (b"channel key", b"mask key", b"self mask", b"polynomials", b"neighbours")
+        channel, mask, *others = (expand(key, _PARTY + u64(index) + label) for label in labels)
+        return cls(KeyPair(channel, hkdf, cache), KeyPair(mask, hkdf, cache), *others)
 
 
 def commitment(session: bytes, index: int, self_seed: bytes) -> bytes:

@@ -17,16 +17,48 @@ from zerosum.secagg.errors import MalformedMessage, OutOfOrder, UnknownVersion, 
 from zerosum.secagg.ring import Ring
 from zerosum.secagg.session import DIGEST_BYTES, PROTOCOL_VERSION, Session
 from zerosum.secagg.shamir import LIMBS
-from zerosum.secagg.wire import Reader, bitmap_bytes, bitmap_count, bitmap_has, check_bitmap, u64
+from zerosum.secagg.wire import (
+    Reader,
+    bitmap_bytes,
+    bitmap_count,
+    bitmap_has,
+    check_bitmap,
+    from_positions,
+    position_bytes,
+    u64,
+)
 
 KEY_BYTES = 32
-ADVERT_BYTES = 2 * KEY_BYTES + DIGEST_BYTES
+SIGNATURE_BYTES = 64
 SHARE_BYTES = 4 * LIMBS
 SEALED_BYTES = 2 * SHARE_BYTES + 16
 
 _MAGIC = b"zsag"
 _HEAD = len(_MAGIC) + 2 + DIGEST_BYTES
 _CHECKSUM_BYTES = 16
+_ADVERT_TAG = b"zerosum advert\0"
+_SURVIVORS_TAG = b"zerosum survivors\0"
+
+
+def neighbours_bytes(of: Session) -> int:
+    """Return how many bytes of an advert say which neighbours its client drew."""
+    return of.degree * position_bytes(of.size) if of.drawn else 0
+
+
+def advert_bytes(of: Session) -> int:
+    """Return the length of one client's advert within a message."""
+    signature = SIGNATURE_BYTES if of.signed else 0
+    return 2 * KEY_BYTES + DIGEST_BYTES + neighbours_bytes(of) + signature
+
+
+def advert_statement(session: bytes, index: int, fields: bytes) -> bytes:
+    """Return what client ``index`` signs at advertise: its advert, without the signature."""
+    return _ADVERT_TAG + session + u64(index) + fields
+
+
+def survivors_statement(session: bytes, request: bytes, survivors: bytes) -> bytes:
+    """Return what every client signs at confirm: the request and U3, a bitmap."""
+    return _SURVIVORS_TAG + session + request + survivors
 
 
 def _checksum(*parts: bytes | memoryview) -> bytes:
@@ -94,41 +126,66 @@ def _check_length(data: bytes, size: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class Advert(Message):
-    """Advertise, client to server: the public keys and the commitment of one client."""
+    """Advertise, client to server: what one client makes known.
+
+    Two public keys and a commitment; the neighbours that it drew, as ascending positions, on a
+    sparse graph against a malicious server; its signature against a malicious server.
+    """
 
     code = 1
     index: int
     channel_key: bytes
     mask_key: bytes
     commitment: bytes
+    neighbours: bytes = b""
+    signature: bytes = b""
 
     def _parts(self) -> tuple[bytes, ...]:
-        return (u64(self.index), self.channel_key, self.mask_key, self.commitment)
+        return (u64(self.index), self.entry)
 
     @classmethod
     def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
         """Read the fields after the head."""
-        index = reader.u64()
-        channel_key, mask_key = reader.take(KEY_BYTES), reader.take(KEY_BYTES)
-        return cls(session, index, channel_key, mask_key, reader.take(DIGEST_BYTES))
+        sizes = (KEY_BYTES, KEY_BYTES, DIGEST_BYTES, neighbours_bytes(of))
+        index, (channel, mask, committed, drawn) = reader.u64(), map(reader.take, sizes)
+        signature = reader.take(SIGNATURE_BYTES if of.signed else 0)
+        return cls(session, index, channel, mask, committed, drawn, signature)
 
     def validate(self, of: Session) -> None:
-        """Check the three lengths."""
+        """Check the lengths, and that the neighbours are as many others as they must be."""
         _check_length(self.channel_key, KEY_BYTES, "channel key")
         _check_length(self.mask_key, KEY_BYTES, "mask key")
         _check_length(self.commitment, DIGEST_BYTES, "commitment")
+        _check_length(self.signature, SIGNATURE_BYTES if of.signed else 0, "signature")
+        _check_length(self.neighbours, neighbours_bytes(of), "neighbours")
+        check_neighbours(self.neighbours, of.position(self.index), of)
+
+    @property
+    def fields(self) -> bytes:
+        """The bytes that are signed."""
+        return self.channel_key + self.mask_key + self.commitment + self.neighbours
 
     @property
     def entry(self) -> bytes:
-        """The bytes that the broadcast carries for this client."""
-        return self.channel_key + self.mask_key + self.commitment
+        """The bytes that other clients get of this advert."""
+        return self.fields + self.signature
+
+
+def check_neighbours(neighbours: bytes, position: int, of: Session) -> None:
+    """Refuse neighbours that are not strictly ascending positions of others in the cohort."""
+    if not neighbours:
+        return
+    places = from_positions(neighbours, of.size)
+    if places[-1] >= of.size or (places[1:] <= places[:-1]).any() or (places == position).any():
+        raise MalformedMessage("a client's neighbours are not a set of others in the cohort")
 
 
 @dataclass(frozen=True)
 class Adverts(Message):
-    """Share, server to all: the adverts of U1, the same bytes for every client.
+    """Share, server to client: the adverts of U1, on a sparse graph of its neighbours in U1.
 
-    ``present`` is a bitmap in cohort order; ``entries`` holds 96 bytes for each client in it.
+    On the complete graph every client gets the same bytes. ``present`` is a bitmap in cohort
+    order; ``entries`` holds :func:`advert_bytes` for each client in it, the recipient too.
     """
 
     code = 2
@@ -142,12 +199,12 @@ class Adverts(Message):
     def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
         """Read the fields after the head."""
         present = reader.take(bitmap_bytes(of.size))
-        return cls(session, present, reader.take(ADVERT_BYTES * bitmap_count(present)))
+        return cls(session, present, reader.take(advert_bytes(of) * bitmap_count(present)))
 
     def validate(self, of: Session) -> None:
         """Check the bitmap and that there is an entry for each client in it."""
         check_bitmap(self.present, of.size)
-        _check_length(self.entries, ADVERT_BYTES * bitmap_count(self.present), "adverts")
+        _check_length(self.entries, advert_bytes(of) * bitmap_count(self.present), "adverts")
 
 
 @dataclass(frozen=True)
@@ -182,8 +239,8 @@ class Shares(Message):
 class ContributeRequest(Message):
     """Contribute, server to one client: the request, U2, and the shares sealed for the client.
 
-    ``sharers`` is U2 as a bitmap in cohort order; ``sealed`` holds the envelopes of its members
-    other than the recipient, in cohort order.
+    ``sharers`` is U2 as a bitmap in cohort order; ``sealed`` holds the envelopes of those of its
+    members who named the recipient (on the complete graph, all others), in cohort order.
     """
 
     code = 4
@@ -203,12 +260,15 @@ class ContributeRequest(Message):
         return cls(session, recipient, request, sharers, reader.take(reader.remaining))
 
     def validate(self, of: Session) -> None:
-        """Check the bitmap and that there is an envelope from each other sharer."""
+        """Check the bitmap and that there can be an envelope from each dealer."""
         _check_length(self.request, DIGEST_BYTES, "request digest")
         check_bitmap(self.sharers, of.size)
         own = bitmap_has(self.sharers, of.position(self.recipient))
         others = bitmap_count(self.sharers) - own
-        _check_length(self.sealed, SEALED_BYTES * others, "sealed shares")
+        if of.complete:
+            _check_length(self.sealed, SEALED_BYTES * others, "sealed shares")
+        elif len(self.sealed) % SEALED_BYTES or len(self.sealed) > SEALED_BYTES * others:
+            raise MalformedMessage(f"{len(self.sealed)} bytes are no envelopes of {others} dealers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,10 +316,10 @@ class Contribution(Message):
 
 
 @dataclass(frozen=True)
-class UnmaskRequest(Message):
-    """Unmask, server to all: U3, who contributed, as a bitmap in cohort order."""
+class ConfirmRequest(Message):
+    """Confirm, server to all: U3, who contributed, as a bitmap in cohort order."""
 
-    code = 6
+    code = 11
     survivors: bytes
 
     def _parts(self) -> tuple[bytes, ...]:
@@ -273,6 +333,65 @@ class UnmaskRequest(Message):
     def validate(self, of: Session) -> None:
         """Check the bitmap."""
         check_bitmap(self.survivors, of.size)
+
+
+@dataclass(frozen=True)
+class Confirmation(Message):
+    """Confirm, client to server: the signature of session, request and U3."""
+
+    code = 12
+    index: int
+    signature: bytes
+
+    def _parts(self) -> tuple[bytes, ...]:
+        return (u64(self.index), self.signature)
+
+    @classmethod
+    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
+        """Read the fields after the head."""
+        return cls(session, reader.u64(), reader.take(SIGNATURE_BYTES))
+
+    def validate(self, of: Session) -> None:
+        """Check the signature's length."""
+        _check_length(self.signature, SIGNATURE_BYTES, "signature")
+
+
+@dataclass(frozen=True)
+class UnmaskRequest(Message):
+    """Unmask, server to client: U3, and who signed it.
+
+    ``survivors`` and ``signers`` are bitmaps in cohort order; ``signatures`` holds 64 bytes for
+    each signer. Without a confirm stage there are neither signers nor signatures.
+    """
+
+    code = 6
+    survivors: bytes
+    signers: bytes = b""
+    signatures: bytes = b""
+
+    def _parts(self) -> tuple[bytes, ...]:
+        return (self.survivors, self.signers, self.signatures)
+
+    @classmethod
+    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
+        """Read the fields after the head."""
+        survivors = reader.take(bitmap_bytes(of.size))
+        if not of.signed:
+            return cls(session, survivors)
+        signers = reader.take(bitmap_bytes(of.size))
+        return cls(
+            session, survivors, signers, reader.take(SIGNATURE_BYTES * bitmap_count(signers))
+        )
+
+    def validate(self, of: Session) -> None:
+        """Check the bitmaps, and that there is a signature of each signer."""
+        check_bitmap(self.survivors, of.size)
+        if of.signed:
+            check_bitmap(self.signers, of.size)
+        else:
+            _check_length(self.signers, 0, "signers")
+        count = bitmap_count(self.signers)
+        _check_length(self.signatures, SIGNATURE_BYTES * count, "signatures")
 
 
 @dataclass(frozen=True)

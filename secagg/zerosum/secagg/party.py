@@ -1,5 +1,6 @@
 """What every kind of party looks like from outside: steps, results, and the two roles."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -42,6 +43,35 @@ class Result:
     faulty: tuple[int, ...] = ()
 
 
+class Outbox(Mapping[int, Message]):
+    """Messages by roster index, each made when it is asked for and kept by nobody.
+
+    Parameters
+    ----------
+    recipients : sequence of int
+        Roster indices.
+    positions : sequence of int
+        Their cohort positions.
+    make : callable
+        Position to message; it must not read what the server changes later.
+    """
+
+    def __init__(
+        self, recipients: Sequence[int], positions: Sequence[int], make: Callable[[int], Message]
+    ) -> None:
+        self._positions = dict(zip(recipients, positions, strict=True))
+        self._make = make
+
+    def __getitem__(self, recipient: int) -> Message:
+        return self._make(self._positions[recipient])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+
 class Client(Protocol):
     """A client of a session, whatever protects its vector."""
 
@@ -74,6 +104,10 @@ class Client(Protocol):
 
     def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
         """Answer with the vector, once."""
+        ...
+
+    def confirm(self, message: Incoming) -> Step:
+        """Sign the set of those who contributed; only where the server is not trusted."""
         ...
 
     def unmask(self, message: Incoming) -> Step:
@@ -111,6 +145,6 @@ class Server(Protocol):
         """Take one client's message of the current stage."""
         ...
 
-    def close(self, request: bytes | None = None) -> dict[int, Message]:
+    def close(self, request: bytes | None = None) -> Mapping[int, Message]:
         """End the current stage and return the next one's messages by roster index."""
         ...

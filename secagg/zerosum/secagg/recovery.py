@@ -1,16 +1,158 @@
 """Recovering the secrets of many dealers from the shares that the live clients released."""
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.decoding import recover_around
-from zerosum.secagg.shamir import from_limbs, leave_one_out_weights, weigh
+from zerosum.secagg.shamir import LIMBS, PRIME, from_limbs, leave_one_out_weights, weigh
 
 Check = Callable[[int, bytes], bool]
+# What each holder released: the dealers' positions, ascending, and a share of each.
+Released = Mapping[int, tuple[NDArray[np.intp], NDArray[np.uint32]]]
+
+_P = np.uint64(PRIME)
+_AT_ONCE = 512
+
+
+class ShareTable(ABC):
+    """Released shares, by dealer."""
+
+    @abstractmethod
+    def holders(self, dealer: int) -> NDArray[np.intp]:
+        """Return who released a share of a dealer's secret, ascending."""
+
+    @abstractmethod
+    def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
+        """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
+
+    @abstractmethod
+    def combine(self, dealers: Sequence[int], threshold: int) -> Iterator[tuple[int, bytes | None]]:
+        """Combine, for dealers with enough holders, the shares of the first ``threshold``."""
+
+
+class DenseShares(ShareTable):
+    """Shares on the complete graph, where nearly everybody holds one of everybody.
+
+    Parameters
+    ----------
+    size : int
+        The cohort's size.
+    released : mapping
+    """
+
+    def __init__(self, size: int, released: Released) -> None:
+        self._shares = np.zeros((size, size, LIMBS), np.uint32)
+        self._given = np.zeros((size, size), bool)
+        for holder, (dealers, table) in released.items():
+            self._shares[holder, dealers] = table
+            self._given[holder, dealers] = True
+
+    def holders(self, dealer: int) -> NDArray[np.intp]:
+        """Return who released a share of a dealer's secret, ascending."""
+        return np.flatnonzero(self._given[:, dealer])
+
+    def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
+        """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
+        found: NDArray[np.uint32] = self._shares[holders, dealer]
+        return found
+
+    def combine(self, dealers: Sequence[int], threshold: int) -> Iterator[tuple[int, bytes | None]]:
+        """Combine the shares of dealers that have the same holders in one product."""
+        bases: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+        for dealer in dealers:
+            base = _base(self.holders(dealer).tolist(), dealer, threshold)
+            left_out = base.index(dealer) if dealer in base else threshold
+            bases[base].append((dealer, left_out))
+        for base, members in bases.items():
+            weights = leave_one_out_weights(tuple(position + 1 for position in base))
+            group = [dealer for dealer, _ in members]
+            rows = weights[[left_out for _, left_out in members]]
+            limbs = weigh(rows, self._shares[np.ix_(base, group)])
+            yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
+
+
+def _base(holders: list[int], dealer: int, threshold: int) -> tuple[int, ...]:
+    """Return t + 1 positions of which all but one hold shares of the dealer and are used.
+
+    The one left out is the dealer itself where it is among them, so that dealers with the same
+    live holders have the same base.
+    """
+    if len(holders) > threshold and dealer > holders[threshold]:
+        return tuple(holders[: threshold + 1])
+    return tuple(sorted([*holders, dealer])[: threshold + 1])
+
+
+class EdgeShares(ShareTable):
+    """Shares on a sparse graph: one row for each, sorted by dealer and holder.
+
+    Parameters
+    ----------
+    size : int
+        The cohort's size.
+    released : mapping
+    """
+
+    def __init__(self, size: int, released: Released) -> None:
+        ascending = sorted(released)
+        parts = [released[holder] for holder in ascending]
+        dealers = np.concatenate([np.empty(0, np.intp), *(part[0] for part in parts)])
+        order = np.argsort(dealers, kind="stable")
+        counts = [len(part[0]) for part in parts]
+        self._holders = np.repeat(np.array(ascending, np.intp), counts)[order]
+        empty = np.empty((0, LIMBS), np.uint32)
+        self._rows = np.concatenate([empty, *(part[1] for part in parts)])[order]
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(dealers, minlength=size))])
+
+    def _span(self, dealer: int) -> slice:
+        return slice(int(self._starts[dealer]), int(self._starts[dealer + 1]))
+
+    def holders(self, dealer: int) -> NDArray[np.intp]:
+        """Return who released a share of a dealer's secret, ascending."""
+        return self._holders[self._span(dealer)]
+
+    def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
+        """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
+        span = self._span(dealer)
+        return self._rows[span][np.searchsorted(self._holders[span], holders)]
+
+    def combine(self, dealers: Sequence[int], threshold: int) -> Iterator[tuple[int, bytes | None]]:
+        """Combine the shares of a few hundred dealers, each with its own holders, at a time."""
+        for start in range(0, len(dealers), _AT_ONCE):
+            group = dealers[start : start + _AT_ONCE]
+            places = self._starts[list(group)][:, None] + np.arange(threshold)
+            weights = _lagrange_rows(self._holders[places].astype(np.uint64) + np.uint64(1))
+            limbs = weigh(weights, self._rows[places].transpose(1, 0, 2))
+            yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
+
+
+def _lagrange_rows(points: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return Lagrange weights at zero for many sets of points, one a row, shape (m, t)."""
+    numerator, denominator = np.ones_like(points), np.ones_like(points)
+    for i in range(points.shape[1]):
+        point = points[:, i : i + 1]
+        difference = (point + _P - points) % _P
+        difference[:, i] = 1
+        denominator = denominator * difference % _P
+        factor = np.repeat(point, points.shape[1], axis=1)
+        factor[:, i] = 1
+        numerator = numerator * factor % _P
+    return numerator * _inverses(denominator) % _P
+
+
+def _inverses(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return inverses modulo p by Fermat's little theorem, all at once."""
+    result, power, exponent = np.ones_like(values), values, PRIME - 2
+    while exponent:
+        if exponent & 1:
+            result = result * power % _P
+        power = power * power % _P
+        exponent >>= 1
+    return result
 
 
 @dataclass
@@ -25,7 +167,7 @@ class Recovered:
         Positions of holders found to have given wrong shares.
     failed : dict
         Position of a dealer whose secret could not be recovered, to the positions of the
-        holders that may be at fault.
+        holders that may be at fault; empty where too few shares of it were released.
     """
 
     secrets: dict[int, bytes] = field(default_factory=dict)
@@ -33,89 +175,49 @@ class Recovered:
     failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-def recover(
-    dealers: Sequence[int],
-    shares: NDArray[np.uint32],
-    given: NDArray[np.bool_],
-    threshold: int,
-    check: Check,
-) -> Recovered:
+def recover(dealers: Sequence[int], table: ShareTable, threshold: int, check: Check) -> Recovered:
     """Recover one secret of each dealer, and decode around wrong shares.
 
     Parameters
     ----------
     dealers : sequence of int
         Cohort positions.
-    shares : ndarray of uint32, shape (n, n, 9)
-        By holder, then dealer.
-    given : ndarray of bool, shape (n, n)
-        Which shares were given, by holder, then dealer.
+    table : ShareTable
     threshold : int
         t.
     check : callable
         Tells whether a recovered secret is the one that a dealer committed to.
     """
     out = Recovered()
-    bases: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+    enough = []
     for dealer in dealers:
-        base = _base(np.flatnonzero(given[:, dealer]).tolist(), dealer, threshold)
-        if base is None:
+        if len(table.holders(dealer)) < threshold:
             out.failed[dealer] = ()
         else:
-            left_out = base.index(dealer) if dealer in base else threshold
-            bases[base].append((dealer, left_out))
+            enough.append(dealer)
     suspicious: list[int] = []
-    for base, members in bases.items():
-        for dealer, secret in _recover_group(base, members, shares):
-            if secret is not None and check(dealer, secret):
-                out.secrets[dealer] = secret
-            else:
-                suspicious.append(dealer)
+    for dealer, secret in table.combine(enough, threshold):
+        if secret is not None and check(dealer, secret):
+            out.secrets[dealer] = secret
+        else:
+            suspicious.append(dealer)
     for dealer in suspicious:
-        _recover_alone(dealer, shares, given, threshold, check, out)
+        _recover_alone(dealer, table, threshold, check, out)
     return out
 
 
-def _base(holders: list[int], dealer: int, threshold: int) -> tuple[int, ...] | None:
-    """Return t + 1 positions of which all but one hold shares of the dealer and are used.
-
-    The one left out is the dealer itself where it is among them, so that dealers with the same
-    live holders have the same base.
-    """
-    if len(holders) < threshold:
-        return None
-    if len(holders) > threshold and dealer > holders[threshold]:
-        return tuple(holders[: threshold + 1])
-    return tuple(sorted([*holders, dealer])[: threshold + 1])
-
-
-def _recover_group(
-    base: tuple[int, ...], members: list[tuple[int, int]], shares: NDArray[np.uint32]
-) -> list[tuple[int, bytes | None]]:
-    weights = leave_one_out_weights(tuple(position + 1 for position in base))
-    dealers = [dealer for dealer, _ in members]
-    rows = weights[[left_out for _, left_out in members]]
-    limbs = weigh(rows, shares[np.ix_(base, dealers)])
-    return [(dealer, from_limbs(row)) for dealer, row in zip(dealers, limbs.tolist(), strict=True)]
-
-
 def _recover_alone(
-    dealer: int,
-    shares: NDArray[np.uint32],
-    given: NDArray[np.bool_],
-    threshold: int,
-    check: Check,
-    out: Recovered,
+    dealer: int, table: ShareTable, threshold: int, check: Check, out: Recovered
 ) -> None:
     """Decode around wrong shares, leaving out first the holders known to give such."""
-    holders = np.flatnonzero(given[:, dealer]).tolist()
+    holders = table.holders(dealer).tolist()
     trusted = [holder for holder in holders if holder not in out.faulty]
     for among in (trusted, holders) if len(trusted) < len(holders) else (holders,):
         if len(among) < threshold:
             continue
         found = recover_around(
             [holder + 1 for holder in among],
-            shares[among, dealer],
+            table.shares(dealer, np.array(among, np.intp)),
             threshold,
             lambda secret: check(dealer, secret),
         )

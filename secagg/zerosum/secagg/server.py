@@ -1,18 +1,21 @@
 """The server of a session: collects, routes, adds up, and opens the sum or nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.cache import SharedCache
-from zerosum.secagg.decisions import STAGES
 from zerosum.secagg.errors import (
     BadShare,
+    BadSignature,
     DuplicateKey,
+    LocalProtocolError,
     ReconstructionFailed,
 )
-from zerosum.secagg.graph import mask_neighbours, share_neighbours
+from zerosum.secagg.graph import CROWD, Graph, SparseGraph
+from zerosum.secagg.identity import Roster
 from zerosum.secagg.keys import (
     Hkdf,
     KeyPair,
@@ -25,6 +28,8 @@ from zerosum.secagg.messages import (
     SEALED_BYTES,
     Advert,
     Adverts,
+    Confirmation,
+    ConfirmRequest,
     ContributeRequest,
     Contribution,
     Message,
@@ -32,14 +37,17 @@ from zerosum.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
     accept,
+    advert_statement,
+    survivors_statement,
 )
-from zerosum.secagg.party import Incoming
+from zerosum.secagg.party import Incoming, Outbox
 from zerosum.secagg.prg import Stream, accumulate
-from zerosum.secagg.recovery import Recovered, recover
+from zerosum.secagg.recovery import DenseShares, EdgeShares, Recovered, recover
+from zerosum.secagg.routing import Envelopes
 from zerosum.secagg.session import Session
 from zerosum.secagg.shamir import LIMBS, PRIME
 from zerosum.secagg.stages import StagedServer
-from zerosum.secagg.wire import from_bitmap, to_bitmap
+from zerosum.secagg.wire import from_bitmap, from_positions, to_bitmap
 
 
 class ServerParty(StagedServer):
@@ -51,28 +59,53 @@ class ServerParty(StagedServer):
     Parameters
     ----------
     session : Session
+    roster : Roster, optional
+        Whose keys sign: required where clients do not trust the server, so that one client
+        cannot speak, or spoil the session, in another's name.
     cache : SharedCache, optional
         For parties of one process.
+
+    Raises
+    ------
+    LocalProtocolError
+        If the roster is missing.
+    WrongRoster
+        If the session is bound to another.
     """
 
-    def __init__(self, session: Session, *, cache: SharedCache | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        roster: Roster | None = None,
+        cache: SharedCache | None = None,
+    ) -> None:
         super().__init__(session)
+        if session.signed and roster is None:
+            raise LocalProtocolError("a session whose clients sign needs the roster")
+        if roster is not None:
+            roster.check_session(session)
+        self._roster = roster
         self._cache = None if cache is None else cache.of(session.digest)
         self._hkdf = Hkdf(session.digest)
         self._adverts: dict[int, Advert] = {}
         self._keys: set[bytes] = set()
         self._sealed: dict[int, NDArray[np.uint8]] = {}
+        self._confirmed: dict[int, bytes] = {}
+        self._statement = b""
         self._total = session.ring.zeros(session.vector_length)
         self._shares: dict[int, tuple[NDArray[np.intp], NDArray[np.uint32]]] = {}
 
     def _take(self, position: int, message: Incoming) -> None:
-        match STAGES[self._phase]:
+        match self.stage:
             case "advertise":
                 self._take_advert(position, message)
             case "share":
                 self._take_shares(position, message)
             case "contribute":
                 self._take_contribution(position, message)
+            case "confirm":
+                self._take_confirmation(position, message)
             case _:
                 self._take_unmask(position, message)
 
@@ -84,13 +117,16 @@ class ServerParty(StagedServer):
             check_public_key(key)
         if keys[0] == keys[1] or not self._keys.isdisjoint(keys):
             raise DuplicateKey("a key of this advert was advertised before")
+        if self._session.signed:
+            statement = advert_statement(self._session.digest, advert.index, advert.fields)
+            self._check_signature(advert.index, advert.signature, statement)
         self._keys.update(keys)
         self._adverts[position] = advert
 
     def _take_shares(self, position: int, message: Incoming) -> None:
         shares = accept(message, Shares, self._session)
         self._check_sender(position, shares.index)
-        expected = self._neighbours(position, set(self._live[0]))
+        expected = self._holders(position)
         if shares.recipients != to_bitmap(expected, self._session.size):
             raise BadShare("shares are sealed for others than the neighbours that advertised")
         self._sealed[position] = np.frombuffer(shares.sealed, np.uint8).reshape(-1, SEALED_BYTES)
@@ -100,55 +136,121 @@ class ServerParty(StagedServer):
         self._check_contribution(position, contribution)
         self._session.ring.add_into(self._total, contribution.vector)
 
+    def _take_confirmation(self, position: int, message: Incoming) -> None:
+        confirmation = accept(message, Confirmation, self._session)
+        self._check_sender(position, confirmation.index)
+        self._check_signature(confirmation.index, confirmation.signature, self._statement)
+        self._confirmed[position] = confirmation.signature
+
+    def _check_signature(self, index: int, signature: bytes, statement: bytes) -> None:
+        if self._roster is None or not self._roster.verifies(
+            index, signature, statement, self._cache
+        ):
+            raise BadSignature(f"client {index} did not sign this")
+
     def _take_unmask(self, position: int, message: Incoming) -> None:
         answer = accept(message, UnmaskShares, self._session)
         self._check_sender(position, answer.index)
         dealers = from_bitmap(answer.dealers)
-        allowed = set(self._neighbours(position, set(self._live[1])))
-        if not allowed.issuperset(dealers.tolist()):
+        allowed = np.zeros(self._session.size, bool)
+        allowed[self._edges.naming(position)] = True
+        allowed &= self._alive[1]
+        if not allowed[dealers].all():
             raise BadShare("a share of a dealer who gave none")
         table = np.frombuffer(answer.shares, "<u4").reshape(-1, LIMBS)
         if (table >= PRIME).any():
             raise BadShare("a share is not a field element")
         self._shares[position] = (dealers, table)
 
-    def _neighbours(self, position: int, among: set[int]) -> list[int]:
-        return [p for p in share_neighbours(self._session, position) if p in among]
+    @property
+    def _edges(self) -> Graph:
+        if self._graph is None:
+            raise LocalProtocolError("the clients' neighbours are not known before advertise ends")
+        return self._graph
 
-    def _after_advertise(self, live: list[int]) -> dict[int, Message]:
-        present = to_bitmap(live, self._session.size)
-        entries = b"".join(self._adverts[p].entry for p in live)
-        return self._to_all(live, Adverts(self._session.digest, present, entries))
+    def _holders(self, position: int) -> NDArray[np.intp]:
+        """Return who of N(u) advertised: they got shares."""
+        named = self._edges.named_by(position)
+        return named[self._alive[0][named]]
 
-    def _after_share(self, live: list[int], request: bytes) -> dict[int, Message]:
+    def _well_connected(self, stage: str, live: list[int]) -> list[int]:
+        if stage == "advertise" and self._session.drawn:
+            # Read anew: what is left out now must not count as anybody's neighbour.
+            size = self._session.size
+            nobody = np.empty(0, np.intp)
+            named = [nobody] * size
+            for p in live:
+                named[p] = from_positions(self._adverts[p].neighbours, size)
+            self._graph = graph = SparseGraph(named)
+            live = [p for p in live if len(graph.naming(p)) <= CROWD * self._session.degree]
+        return super()._well_connected(stage, live)
+
+    def _after_advertise(self, live: list[int]) -> Mapping[int, Message]:
+        session = self._session
+        if session.complete:
+            entries = b"".join(self._adverts[p].entry for p in live)
+            return self._to_all(
+                live, Adverts(session.digest, to_bitmap(live, session.size), entries)
+            )
+        alive, edges, adverts = self._alive[-1], self._edges, self._adverts
+
+        def adverts_around(position: int) -> Message:
+            peers = edges.masking(position)
+            shown = np.union1d(peers[alive[peers]], position)
+            entries = b"".join(adverts[p].entry for p in shown.tolist())
+            return Adverts(session.digest, to_bitmap(shown, session.size), entries)
+
+        return Outbox(self._indices(live), live, adverts_around)
+
+    def _after_share(self, live: list[int], request: bytes) -> Mapping[int, Message]:
         session, sharers = self._session, to_bitmap(live, self._session.size)
-        # By sender and recipient; one's own envelope, which does not exist, stays empty.
-        table = np.zeros((len(live), session.size, SEALED_BYTES), np.uint8)
-        for row, sender in enumerate(live):
-            table[row, self._neighbours(sender, set(self._live[0]))] = self._sealed[sender]
-        rows = np.arange(len(live))
-        messages: dict[int, Message] = {}
-        for row, position in enumerate(live):
-            sealed = table[rows != row, position].tobytes()
-            index = session.cohort[position]
-            messages[index] = ContributeRequest(session.digest, index, request, sharers, sealed)
+        envelopes = Envelopes(session.size)
+        for sender in live:
+            envelopes.add(self._holders(sender), self._sealed.pop(sender))
         self._sealed.clear()
-        return messages
+        envelopes.sort()
 
-    def _after_contribute(self, live: list[int]) -> dict[int, Message]:
+        def contribute_request(position: int) -> Message:
+            sealed = envelopes.to(position)
+            index = session.cohort[position]
+            return ContributeRequest(session.digest, index, request, sharers, sealed)
+
+        outbox = Outbox(self._indices(live), live, contribute_request)
+        return dict(outbox) if session.complete else outbox
+
+    def _after_contribute(self, live: list[int]) -> Mapping[int, Message]:
         survivors = to_bitmap(live, self._session.size)
+        if self._session.signed:
+            digest = self._session.digest
+            self._statement = survivors_statement(digest, self._request, survivors)
+            return self._to_all(live, ConfirmRequest(digest, survivors))
         return self._to_all(live, UnmaskRequest(self._session.digest, survivors))
+
+    def _after_confirm(self, live: list[int]) -> Mapping[int, Message]:
+        session, confirmed, edges = self._session, self._confirmed, self._edges
+        survivors, alive = to_bitmap(self._live[2], session.size), self._alive[-1]
+
+        def unmask_request(signers: NDArray[np.intp]) -> Message:
+            signatures = b"".join(confirmed[p] for p in signers.tolist())
+            bitmap = to_bitmap(signers, session.size)
+            return UnmaskRequest(session.digest, survivors, bitmap, signatures)
+
+        def own_request(position: int) -> Message:
+            named = edges.named_by(position)
+            return unmask_request(named[alive[named]][: session.threshold])
+
+        if session.complete:
+            # One more than the threshold, so that enough are left where one is the reader's own.
+            return self._to_all(live, unmask_request(np.array(live[: session.threshold + 1])))
+        return Outbox(self._indices(live), live, own_request)
 
     def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], set[int]]:
         session, sharers, survivors = self._session, self._live[1], self._live[2]
-        shares = np.zeros((session.size, session.size, LIMBS), np.uint32)
-        given = np.zeros((session.size, session.size), bool)
-        for holder, (dealers, table) in self._shares.items():
-            shares[holder, dealers] = table
-            given[holder, dealers] = True
+        kind = DenseShares if session.complete else EdgeShares
+        table = kind(session.size, self._shares)
         self._shares.clear()
-        recovered = recover(sharers, shares, given, session.threshold, self._check_secret)
-        self._refuse_failures(recovered, live)
+        recovered = recover(sharers, table, session.threshold, self._check_secret)
+        self._refuse_failures(recovered)
         self._remove_masks(recovered.secrets, survivors)
         return session.ring.reduce(self._total), recovered.faulty
 
@@ -159,24 +261,27 @@ class ServerParty(StagedServer):
             return commitment(self._session.digest, advert.index, secret) == advert.commitment
         return KeyPair(secret, self._hkdf).public == advert.mask_key
 
-    def _refuse_failures(self, recovered: Recovered, live: list[int]) -> None:
+    def _refuse_failures(self, recovered: Recovered) -> None:
         if not recovered.failed:
             return
         dealer, holders = min(recovered.failed.items())
         cohort = self._session.cohort
         silent = not holders
-        candidates = sorted({dealer, *(live if silent else holders)} - recovered.faulty)
+        if silent:
+            named = self._edges.named_by(dealer)
+            holders = tuple(named[self._alive[-1][named]].tolist())
+        candidates = sorted({dealer, *holders} - recovered.faulty)
         reason = "has too few shares that open" if silent else "does not match its commitment"
         raise ReconstructionFailed(cohort[dealer], [cohort[p] for p in candidates], reason)
 
     def _remove_masks(self, secrets: dict[int, bytes], survivors: list[int]) -> None:
-        session, cohort = self._session, self._session.cohort
+        cohort = self._session.cohort
         own = (self_mask(self._hkdf, secrets[p], self._request, cohort[p]) for p in survivors)
         accumulate(self._total, (), own)
         for gone in (p for p in secrets if p not in self._survivors):
             pair = KeyPair(secrets[gone], self._hkdf, self._cache)
             masks = PairMasks(pair, self._request, self._cache)
-            peers = [p for p in mask_neighbours(session, gone) if p in self._survivors]
+            peers = [p for p in self._edges.masking(gone).tolist() if p in self._survivors]
             # A survivor that comes before the one that is gone had added their stream.
             before = (self._pair_stream(masks, p, gone) for p in peers if p < gone)
             after = (self._pair_stream(masks, p, gone) for p in peers if p > gone)

@@ -32,7 +32,10 @@ class ServerMode(enum.StrEnum):
 
 _MODE_CODES = {ServerMode.SEMI_HONEST: 0, ServerMode.MALICIOUS: 1}
 _MODES = {code: mode for mode, code in _MODE_CODES.items()}
-_SUPPORTED_MODES = (ServerMode.SEMI_HONEST,)
+_STAGES = {
+    ServerMode.SEMI_HONEST: ("advertise", "share", "contribute", "unmask"),
+    ServerMode.MALICIOUS: ("advertise", "share", "contribute", "confirm", "unmask"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +59,17 @@ class Session:
     vector_length : int
         Coordinates of each vector; at least 1.
     degree : int
-        k: neighbours of each client; the cohort's size less one, which is the complete graph.
+        k: neighbours that each client gives shares to, at most the cohort's size less one, which
+        is the complete graph.
     bounds : bytes
         Canonical bytes of the encoding and privacy parameters; opaque here.
     mode : ServerMode
-        Only ``ServerMode.SEMI_HONEST`` is spoken by this protocol version.
+        What the server is trusted with: semi-honest, or malicious.
+    roster_digest : bytes
+        SHA-256 of the roster whose keys sign, 32 bytes; may be empty under a semi-honest server.
+    graph_seed : bytes
+        32 bytes that permute the sparse graph of a semi-honest server; empty otherwise, since
+        the graph is then complete, or drawn by the clients.
     version : int
         The protocol's version.
 
@@ -82,6 +91,8 @@ class Session:
     degree: int
     bounds: bytes = b""
     mode: ServerMode = ServerMode.SEMI_HONEST
+    roster_digest: bytes = b""
+    graph_seed: bytes = b""
     version: int = PROTOCOL_VERSION
 
     def __post_init__(self) -> None:
@@ -91,14 +102,10 @@ class Session:
             raise LocalProtocolError(
                 f"protocol version {self.version} is not spoken here, only {PROTOCOL_VERSION}"
             )
-        if self.mode not in _SUPPORTED_MODES:
-            raise LocalProtocolError(
-                f"server mode {self.mode.value!r} is not spoken by protocol version "
-                f"{PROTOCOL_VERSION}; use {ServerMode.SEMI_HONEST.value!r}"
-            )
         self._check_names()
         self._check_cohort()
         self._check_sizes()
+        self._check_graph()
 
     def _check_names(self) -> None:
         if not self.run_id:
@@ -118,10 +125,10 @@ class Session:
             raise LocalProtocolError("a roster index of the cohort is not in 0 .. 2^64 - 1")
 
     def _check_sizes(self) -> None:
-        if self.degree != self.size - 1:
+        if not 1 <= self.degree < self.size:
             raise LocalProtocolError(
-                f"degree = {self.degree}: protocol version {PROTOCOL_VERSION} runs on the complete "
-                f"graph, where a cohort of {self.size} has degree {self.size - 1}"
+                f"degree = {self.degree} is not in 1 .. {self.size - 1}, where a cohort of "
+                f"{self.size} has the complete graph"
             )
         if not 1 <= self.threshold <= self.degree:
             raise LocalProtocolError(
@@ -135,10 +142,48 @@ class Session:
             raise LocalProtocolError(f"vector_length = {self.vector_length} is not positive")
         _ = self.ring
 
+    def _check_graph(self) -> None:
+        malicious = self.mode is ServerMode.MALICIOUS
+        if len(self.roster_digest) not in ((32,) if malicious else (0, 32)):
+            raise LocalProtocolError(
+                f"roster_digest has {len(self.roster_digest)} bytes: 32 are needed against a "
+                f"malicious server, none or 32 otherwise"
+            )
+        permuted = not (malicious or self.complete)
+        if len(self.graph_seed) != (32 if permuted else 0):
+            raise LocalProtocolError(
+                f"graph_seed has {len(self.graph_seed)} bytes: a sparse graph under a semi-honest "
+                f"server has 32, every other graph none"
+            )
+        if permuted and self.size * self.degree % 2:
+            raise LocalProtocolError(
+                f"no graph has {self.size} clients of degree {self.degree}: one must be even"
+            )
+
     @property
     def size(self) -> int:
         """The number of clients in the cohort."""
         return len(self.cohort)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody is everybody's neighbour."""
+        return self.degree == self.size - 1
+
+    @property
+    def signed(self) -> bool:
+        """Whether clients sign: the server is not trusted to show all of them the same."""
+        return self.mode is ServerMode.MALICIOUS
+
+    @property
+    def drawn(self) -> bool:
+        """Whether each client draws its own neighbours."""
+        return self.signed and not self.complete
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of the stages, in order."""
+        return _STAGES[self.mode]
 
     @cached_property
     def ring(self) -> Ring:
@@ -169,7 +214,8 @@ class Session:
         vector = (self.ring_bits, self.vector_length)
         cohort = b"".join(map(u64, self.cohort))
         numbers = b"".join(map(u64, head + graph + vector))
-        return _SESSION_TAG + numbers + b"".join(map(prefixed, (self.run_id, self.bounds, cohort)))
+        fields = (self.run_id, self.bounds, cohort, self.roster_digest, self.graph_seed)
+        return _SESSION_TAG + numbers + b"".join(map(prefixed, fields))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Session":
@@ -189,7 +235,7 @@ class Session:
         mode, round_, attempt, roster, degree, threshold, survivors, bits, length = (
             reader.u64() for _ in range(9)
         )
-        run_id, bounds, cohort = (reader.prefixed() for _ in range(3))
+        run_id, bounds, cohort, digest, seed = (reader.prefixed() for _ in range(5))
         reader.finish()
         if mode not in _MODES or len(cohort) % 8:
             raise MalformedMessage("a session with an unknown server mode or a torn cohort")
@@ -200,6 +246,8 @@ class Session:
                 round=round_,
                 attempt=attempt,
                 roster_version=roster,
+                roster_digest=digest,
+                graph_seed=seed,
                 cohort=tuple(int.from_bytes(member, "big") for member in members),
                 threshold=threshold,
                 min_survivors=survivors,

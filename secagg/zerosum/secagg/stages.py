@@ -1,11 +1,12 @@
 """The stages of a session at the server, and when it ends early: the same for every protocol."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.secagg.decisions import STAGES
 from zerosum.secagg.errors import (
     DuplicateMessage,
     LocalProtocolError,
@@ -15,7 +16,7 @@ from zerosum.secagg.errors import (
     TooFewSurvivors,
     WrongParty,
 )
-from zerosum.secagg.graph import quorum
+from zerosum.secagg.graph import Graph, public_graph, quorum
 from zerosum.secagg.messages import Contribution, Message
 from zerosum.secagg.party import Incoming, Result
 from zerosum.secagg.session import DIGEST_BYTES, Session
@@ -30,11 +31,16 @@ class StagedServer(ABC):
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._stages = session.stages
+        # None where only the clients' adverts, at a server that reads them, tell the edges.
+        self._graph: Graph | None = public_graph(session)
         self._phase = 0
         self._failed = False
         self._answered: set[int] = set()
         # Cohort positions, ascending, of those who answered each closed stage: U1, U2, U3, U4.
         self._live: list[list[int]] = []
+        # The same, as masks.
+        self._alive: list[NDArray[np.bool_]] = []
         self._survivors: frozenset[int] = frozenset()
         self._request = b""
         self._result: Result | None = None
@@ -49,7 +55,7 @@ class StagedServer(ABC):
         """The stage whose messages are being received; "done" or "failed" at the end."""
         if self._failed:
             return "failed"
-        return "done" if self._phase == len(STAGES) else STAGES[self._phase]
+        return "done" if self._phase == len(self._stages) else self._stages[self._phase]
 
     @property
     def result(self) -> Result:
@@ -79,17 +85,17 @@ class StagedServer(ABC):
             If it is not acceptable; the state is unchanged, and the sender will be a dropout of
             this stage unless it sends one that is.
         """
-        if self.stage not in STAGES:
+        if self.stage not in self._stages:
             raise OutOfOrder(f"no message is expected: the stage is {self.stage}")
         position = self._session.position(sender_index)
-        if self._live and position not in self._live[-1]:
+        if self._alive and not self._alive[-1][position]:
             raise OutOfOrder(f"client {sender_index} dropped out before {self.stage}")
         if position in self._answered:
             raise DuplicateMessage(f"client {sender_index} answered at {self.stage} already")
         self._take(position, message)
         self._answered.add(position)
 
-    def close(self, request: bytes | None = None) -> dict[int, Message]:
+    def close(self, request: bytes | None = None) -> Mapping[int, Message]:
         """End the current stage; whoever has not answered is a dropout.
 
         Parameters
@@ -99,9 +105,10 @@ class StagedServer(ABC):
 
         Returns
         -------
-        dict
+        mapping
             Roster index of each live client to its message of the next stage; empty after
-            unmask, when :attr:`result` is there.
+            unmask, when :attr:`result` is there. On a sparse graph it makes each message when
+            it is asked for, and holds none.
 
         Raises
         ------
@@ -113,21 +120,54 @@ class StagedServer(ABC):
             If the session is over, or ``request`` is missing, misplaced or malformed.
         """
         stage = self._check_close(request)
-        live = sorted(self._answered)
-        needed = quorum(self._session)
-        if stage == "contribute":
-            needed = max(needed, self._session.min_survivors)
         try:
-            if len(live) < needed:
-                raise TooFewSurvivors(stage, len(live), needed)
+            live = self._still_live(stage, sorted(self._answered))
             return self._next(stage, live)
         except SecAggError:
             self._failed = True
             raise
 
+    def _still_live(self, stage: str, live: list[int]) -> list[int]:
+        """Return who goes on, if a sum can still come of it.
+
+        Until U2 is fixed, a client with too few live neighbours is a dropout: it would refuse
+        itself. From then on its secrets are needed, and without neighbours there is no sum.
+        """
+        if stage in ("advertise", "share"):
+            live = self._well_connected(stage, live)
+        needed = quorum(self._session)
+        if stage == "contribute":
+            needed = max(needed, self._session.min_survivors)
+        if len(live) < needed:
+            raise TooFewSurvivors(stage, len(live), needed)
+        if stage not in ("advertise", "share") and self._graph is not None:
+            counts = self._graph.counts(self._mask(live))[self._live[1]]
+            fewest = int(np.argmin(counts))
+            if counts[fewest] < self._session.threshold:
+                index = self._session.cohort[self._live[1][fewest]]
+                threshold = self._session.threshold
+                raise TooFewSurvivors(stage, int(counts[fewest]), threshold, index)
+        return live
+
+    def _well_connected(self, stage: str, live: list[int]) -> list[int]:
+        if self._session.complete or self._graph is None:
+            return live
+        while live:
+            counts = self._graph.counts(self._mask(live))
+            kept = [p for p in live if counts[p] >= self._session.threshold]
+            if len(kept) == len(live):
+                break
+            live = kept
+        return live
+
+    def _mask(self, positions: list[int]) -> NDArray[np.bool_]:
+        mask = np.zeros(self._session.size, bool)
+        mask[positions] = True
+        return mask
+
     def _check_close(self, request: bytes | None) -> str:
         stage = self.stage
-        if stage not in STAGES:
+        if stage not in self._stages:
             raise LocalProtocolError(f"nothing to close: the stage is {stage}")
         if (request is not None) != (stage == "share"):
             raise LocalProtocolError(
@@ -138,10 +178,11 @@ class StagedServer(ABC):
         self._request = request or self._request
         return stage
 
-    def _next(self, stage: str, live: list[int]) -> dict[int, Message]:
+    def _next(self, stage: str, live: list[int]) -> Mapping[int, Message]:
         self._live.append(live)
+        self._alive.append(self._mask(live))
         self._answered = set()
-        messages: dict[int, Message] = {}
+        messages: Mapping[int, Message] = {}
         match stage:
             case "advertise":
                 messages = self._after_advertise(live)
@@ -150,6 +191,8 @@ class StagedServer(ABC):
             case "contribute":
                 self._survivors = frozenset(live)
                 messages = self._after_contribute(live)
+            case "confirm":
+                messages = self._after_confirm(live)
             case _:
                 self._result = self._outcome(*self._after_unmask(live))
         self._phase += 1
@@ -160,7 +203,7 @@ class StagedServer(ABC):
         before = [everybody, *self._live[:-1]]
         dropouts = {
             stage: self._indices(sorted(set(was) - set(live)))
-            for stage, was, live in zip(STAGES, before, self._live, strict=True)
+            for stage, was, live in zip(self._stages, before, self._live, strict=True)
         }
         survivors = self._indices(self._live[2])
         return Result(total, survivors, dropouts, self._indices(sorted(faulty)))
@@ -184,13 +227,16 @@ class StagedServer(ABC):
     def _take(self, position: int, message: Incoming) -> None: ...
 
     @abstractmethod
-    def _after_advertise(self, live: list[int]) -> dict[int, Message]: ...
+    def _after_advertise(self, live: list[int]) -> Mapping[int, Message]: ...
 
     @abstractmethod
-    def _after_share(self, live: list[int], request: bytes) -> dict[int, Message]: ...
+    def _after_share(self, live: list[int], request: bytes) -> Mapping[int, Message]: ...
 
     @abstractmethod
-    def _after_contribute(self, live: list[int]) -> dict[int, Message]: ...
+    def _after_contribute(self, live: list[int]) -> Mapping[int, Message]: ...
+
+    @abstractmethod
+    def _after_confirm(self, live: list[int]) -> Mapping[int, Message]: ...
 
     @abstractmethod
     def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], set[int]]: ...

@@ -56,17 +56,31 @@ class Reader:
             raise MalformedMessage(f"{self.remaining} bytes after the end of the message")
 
 
+def position_bytes(size: int) -> int:
+    """Return how many bytes one position in a cohort of ``size`` takes."""
+    return 2 if size <= 1 << 16 else 4
+
+
+def to_positions(positions: NDArray[np.intp], size: int) -> bytes:
+    """Return ascending positions as fixed-width little-endian integers."""
+    return positions.astype(f"<u{position_bytes(size)}").tobytes()
+
+
+def from_positions(data: bytes, size: int) -> NDArray[np.intp]:
+    """Return the positions that :func:`to_positions` wrote."""
+    return np.frombuffer(data, f"<u{position_bytes(size)}").astype(np.intp)
+
+
 def bitmap_bytes(size: int) -> int:
     """Return how many bytes a bitmap over ``size`` positions takes."""
     return (size + 7) // 8
 
 
-def to_bitmap(positions: Iterable[int], size: int) -> bytes:
+def to_bitmap(positions: Iterable[int] | NDArray[np.intp], size: int) -> bytes:
     """Return a set of positions as bits in cohort order, least significant first."""
-    value = 0
-    for position in positions:
-        value |= 1 << position
-    return value.to_bytes(bitmap_bytes(size), "little")
+    bits = np.zeros(size, bool)
+    bits[positions if isinstance(positions, np.ndarray) else list(positions)] = True
+    return np.packbits(bits, bitorder="little").tobytes()
 
 
 def check_bitmap(bitmap: bytes, size: int) -> None:
@@ -83,6 +97,12 @@ def bitmap_count(bitmap: bytes) -> int:
 def bitmap_has(bitmap: bytes, position: int) -> bool:
     """Tell whether a bitmap holds ``position``."""
     return bool(bitmap[position >> 3] >> (position & 7) & 1)
+
+
+def to_mask(bitmap: bytes, size: int) -> NDArray[np.bool_]:
+    """Return, for each of ``size`` positions, whether a bitmap holds it."""
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=size, bitorder="little")
+    return bits.view(bool)
 
 
 def from_bitmap(bitmap: bytes) -> NDArray[np.intp]:

@@ -1,0 +1,122 @@
+"""What a client takes part in, whatever the server proposes."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from zerosum.secagg.errors import (
+    BoundsRefused,
+    CohortTooSmall,
+    LocalProtocolError,
+    MinSurvivorsTooLow,
+    ServerModeRefused,
+    VectorTooLong,
+)
+from zerosum.secagg.graph import SECURITY
+from zerosum.secagg.identity import Roster
+from zerosum.secagg.parameters import check
+from zerosum.secagg.session import ServerMode, Session
+
+# A float is at most this far from the short fraction that it stands for.
+_FINEST = 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A client's own conditions, checked before it advertises.
+
+    Budgets and the order of sessions (:class:`~zerosum.secagg.decisions.HighWater`) are durable
+    matters of the caller.
+
+    Parameters
+    ----------
+    corruption : float
+        Fraction of the roster that may collude with the server.
+    dropout : float
+        Fraction of a cohort that may drop out.
+    server_modes : frozenset of ServerMode
+        How far the server may be trusted; by default it is not.
+    smallest_cohort : int
+        Fewest clients in a cohort.
+    longest_vector : int, optional
+        Most coordinates of a vector.
+    min_survivors : float
+        Fraction of the cohort that a session's ``min_survivors`` must at least be.
+    accepts : callable, optional
+        Tells whether the session's ``bounds`` (encoding and privacy) are acceptable; by default
+        all are.
+    security : float
+        Most that secrecy or connectivity may fail with.
+
+    Raises
+    ------
+    LocalProtocolError
+        If a value is outside what is said above, or no server mode is accepted.
+    """
+
+    corruption: float
+    dropout: float = 0.0
+    server_modes: frozenset[ServerMode] = frozenset({ServerMode.MALICIOUS})
+    smallest_cohort: int = 2
+    longest_vector: int | None = None
+    min_survivors: float = 0.0
+    accepts: Callable[[bytes], bool] | None = None
+    security: float = SECURITY
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "server_modes", frozenset(map(ServerMode, self.server_modes)))
+        if not self.server_modes:
+            raise LocalProtocolError("a policy accepts at least one server mode")
+        for name in ("corruption", "dropout", "min_survivors"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise LocalProtocolError(f"{name} = {getattr(self, name)} is not in 0 .. 1")
+        if not 0 < self.security < 1:
+            raise LocalProtocolError(f"security = {self.security} is not between 0 and 1")
+
+    def admit(self, session: Session, roster: Roster | None = None) -> None:
+        """Refuse a session that this client does not take part in.
+
+        Parameters
+        ----------
+        session : Session
+        roster : Roster, optional
+            Whose size counts for corruption; without one, the cohort is all there is.
+
+        Raises
+        ------
+        PolicyRefusal
+            ``ServerModeRefused``, ``CohortTooSmall``, ``VectorTooLong``, ``MinSurvivorsTooLow``,
+            ``BoundsRefused`` or ``UnsafeGraph``.
+        WrongRoster
+            If the session is bound to another roster.
+        """
+        if session.mode not in self.server_modes:
+            accepted = " or ".join(sorted(self.server_modes))
+            raise ServerModeRefused(f"a {session.mode} server; the policy takes {accepted}")
+        if roster is not None:
+            roster.check_session(session)
+        if session.size < self.smallest_cohort:
+            raise CohortTooSmall(f"a cohort of {session.size}; {self.smallest_cohort} are asked")
+        if self.longest_vector is not None and session.vector_length > self.longest_vector:
+            raise VectorTooLong(
+                f"a vector of {session.vector_length} coordinates; {self.longest_vector} at most"
+            )
+        share = Fraction(self.min_survivors).limit_denominator(_FINEST)
+        if session.min_survivors < math.ceil(share * session.size):
+            raise MinSurvivorsTooLow(
+                f"min_survivors = {session.min_survivors} of {session.size}; "
+                f"{self.min_survivors:.0%} are asked"
+            )
+        if self.accepts is not None and not self.accepts(session.bounds):
+            raise BoundsRefused("the encoding and privacy parameters are not acceptable")
+        check(
+            session.size,
+            session.size if roster is None else len(roster),
+            session.degree,
+            session.threshold,
+            corruption=self.corruption,
+            dropout=self.dropout,
+            server=session.mode,
+            security=self.security,
+        )
