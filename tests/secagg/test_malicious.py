@@ -382,3 +382,20 @@ def test_a_signed_set_binds_a_client_whose_record_alone_tells_of_it(lab):
     session_hex, stage, message, survivors = lines[0].decode().split(" ")[2:]
     assert (session_hex, stage, message) == (session.digest.hex(), "confirm", asked.digest.hex())
     assert len(survivors) == 64
+
+
+def test_the_signature_of_a_neighbour_outside_the_set_does_not_count(lab):
+    session = lab.session(6, mode=MALICIOUS, threshold=3)
+    play = lab.Play(session).until("confirm", {session.cohort[5]: "contribute"})
+    play.stage()
+    play.close()
+    client, message = play.clients[session.cohort[0]], play.messages[session.cohort[0]]
+    statement = survivors_statement(session.digest, lab.REQUEST, message.survivors)
+
+    def signed_by(*places):
+        signatures = b"".join(lab.identity(session.cohort[p]).sign(statement) for p in places)
+        signers = to_bitmap(places, 6)
+        return dataclasses.replace(message, signers=signers, signatures=signatures)
+
+    refuses(client, client.unmask, signed_by(1, 2, 5), error=TooFewSignatures)
+    client.unmask(signed_by(1, 2, 3, 5))
