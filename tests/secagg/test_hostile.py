@@ -111,6 +111,13 @@ class Hostile(RuleBasedStateMachine):
         for index in among:
             self.ask_to_sign(index, survivors)
 
+    @rule(index=clients, own=sets, others=sets)
+    def show_one_client_another_set(self, index, own, others):
+        """Let one sign its own set and the rest theirs, and ask it to open the rest's."""
+        self.ask_to_sign(index, own)
+        self.have_a_set_signed(set(range(1, SIZE + 1)) - {index}, others)
+        self.ask_to_unmask(index, others, False)
+
     @rule(index=clients, survivors=sets, mixed=st.booleans())
     def ask_to_unmask(self, index, survivors, mixed):
         bitmap = to_bitmap(survivors, SIZE)

@@ -133,7 +133,7 @@ def test_a_client_that_too_many_chose_refuses_and_one_fewer_is_accepted(lab):
 
 
 def test_an_advert_of_a_stranger_is_refused(lab):
-    play = lab.Play(make(lab)).until("share")
+    play = lab.Play(make(lab, n=40)).until("share")
     named, session = drawn(play), play.session
     index = session.cohort[0]
     message = play.messages[index]
@@ -152,7 +152,7 @@ def test_an_advert_of_a_stranger_is_refused(lab):
 
 
 def test_a_missing_share_is_noticed(lab):
-    play = lab.Play(make(lab)).until("contribute")
+    play = lab.Play(make(lab, degree=10)).until("contribute")
     for index, message in play.messages.items():
         for sealed in (message.sealed[:-88], message.sealed + bytes(88)):
             with pytest.raises((MalformedMessage, BadSurvivorSet)):
@@ -247,12 +247,9 @@ def test_wrong_shares_are_decoded_around_and_named(lab, mode, liars):
 
 def test_candidates_are_the_dealer_and_its_own_holders(lab):
     session, rng = make(lab, n=20, degree=4, threshold=4), np.random.default_rng(9)
-    liar = session.cohort[2]
-
-    def change(stage, index, message):
-        return spoil(message, rng) if stage == "unmask" and index == liar else message
-
-    play = lab.Play(session, change=change)
+    play = lab.Play(session).until("unmask")
+    liar = session.cohort[min(drawn(play)[0])]
+    play.change = lambda stage, index, message: spoil(message, rng) if index == liar else message
     with pytest.raises(ReconstructionFailed) as error:
         play.finish()
     dealer = session.position(error.value.dealer)
