@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from zerosum.secagg import Ring
-from zerosum.secagg.prg import Stream, accumulate, expand
+from zerosum.secagg import Ring, prg
+from zerosum.secagg.prg import Stream, accumulate, accumulate_pairs, expand
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
@@ -52,6 +52,49 @@ def test_more_streams_than_are_opened_at_once_are_all_added():
     accumulate(total, map(Stream, seeds))
     expected = sum(expand(seed, 3, ring).astype(object) for seed in seeds) % (1 << 32)
     assert total.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("bits", [16, 20, 64])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_nothing(bits, threads, monkeypatch):
+    monkeypatch.setattr(prg, "_FEWEST_BYTES", 64)
+    ring, seeds = Ring(bits), [i.to_bytes(16, "big") + b"\xff" * 16 for i in range(300)]
+    sums = []
+    for count in (1, threads):
+        total = ring.zeros(1003)
+        accumulate(total, map(Stream, seeds[:270]), map(Stream, seeds[270:]), threads=count)
+        sums.append(ring.reduce(total).tolist())
+    assert sums[0] == sums[1]
+
+
+@pytest.mark.parametrize("lead", [0, 1, 8, 100])
+def test_an_accumulator_need_not_start_at_a_cache_line(lead):
+    ring = Ring(32)
+    total = ring.zeros(500)[lead:]
+    accumulate(total, [Stream(b"s" * 32)], chunk_bytes=256)
+    assert total.tolist() == expand(b"s" * 32, 500 - lead, ring).tolist()
+
+
+def test_an_empty_accumulator_stays_empty():
+    total = Ring(32).zeros(0)
+    accumulate(total, [Stream(b"s" * 32)], threads=2)
+    accumulate_pairs([], [])
+    assert not len(total)
+
+
+@pytest.mark.parametrize("bits", [16, 20, 64])
+@pytest.mark.parametrize("chunk_bytes", [1, 24, 1000, 1 << 15])
+def test_a_stream_of_a_pair_is_added_to_one_and_taken_from_the_other(bits, chunk_bytes):
+    ring, pairs = Ring(bits), [(0, 1), (2, 0), (1, 2), (0, 1)]
+    totals = [ring.zeros(1003) for _ in range(3)]
+    streams = [(a, b, Stream(bytes([i]) * 32)) for i, (a, b) in enumerate(pairs)]
+    accumulate_pairs(totals, streams, chunk_bytes=chunk_bytes)
+    for party, total in enumerate(totals):
+        alone = ring.zeros(1003)
+        plus = [Stream(bytes([i]) * 32) for i, (a, _) in enumerate(pairs) if a == party]
+        minus = [Stream(bytes([i]) * 32) for i, (_, b) in enumerate(pairs) if b == party]
+        accumulate(alone, plus, minus)
+        np.testing.assert_array_equal(total, alone)
 
 
 def test_a_rewound_stream_starts_again():

@@ -60,16 +60,58 @@ def test_extreme_secrets_come_back(secret):
     assert shamir.combine([2, 4, 5], shares[[1, 3, 4], 0]) == secret
 
 
-def test_products_are_exact_at_the_largest_values_and_past_a_block_of_terms():
-    left = np.full((2, 5000), P - 1, np.float64)
-    right = np.full((5000, 3), P - 1, np.uint64)
-    assert shamir._product(left, right).tolist() == [[5000 % P] * 3] * 2
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("value", [0, 1, P // 2, P // 2 + 1, 1 << 29, (1 << 15) - 1, P - 1])
+@pytest.mark.parametrize("terms", [1, 256, 257, 5000])
+def test_products_are_exact_at_the_largest_values_and_past_a_block_of_terms(sign, value, terms):
+    left = np.full((2, terms), sign * (P // 2), np.float64)
+    right = np.full((terms, 75), value, np.uint64)
+    expected = sign * (P // 2) * value * terms % P
+    assert shamir._product(left, right).tolist() == [[expected] * 75] * 2
+
+
+def test_powers_are_centred_and_right():
+    points = (1, 2, 1000, P - 1, P // 2 + 1)
+    table = shamir._powers(points, 37)
+    assert np.abs(table).max() <= P // 2
+    expected = [[pow(x, i, P) for i in range(1, 38)] for x in points]
+    assert [[int(value) % P for value in row] for row in table] == expected
 
 
 def test_a_share_does_not_depend_on_the_other_points():
     many = shamir.split([b"x" * 32], 4, range(1, 20), Keystream(b"s" * 32))
     few = shamir.split([b"x" * 32], 4, [3, 17], Keystream(b"s" * 32))
     np.testing.assert_array_equal(few, many[[2, 16]])
+
+
+def reference_weights(points):
+    weights = []
+    for i, x in enumerate(points):
+        weight = 1
+        for j, other in enumerate(points):
+            if j != i:
+                weight = weight * other * pow(other - x, -1, P) % P
+        weights.append(weight)
+    return weights
+
+
+@given(st.lists(st.integers(1, P - 1), min_size=1, max_size=12, unique=True))
+def test_weights_are_those_of_lagrange(points):
+    assert shamir.lagrange_weights(tuple(points)).tolist() == reference_weights(points)
+
+
+def test_weights_of_many_sets_at_once_are_those_of_each(monkeypatch):
+    monkeypatch.setattr(shamir, "_CELLS_AT_ONCE", 100)
+    rng = np.random.default_rng(0)
+    sets = np.array([rng.permutation(50)[:7] + 1 for _ in range(11)])
+    table = shamir.lagrange_rows(sets)
+    assert table.tolist() == [reference_weights(row) for row in sets.tolist()]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 33])
+def test_inverses_of_many_elements_are_those_of_each(count):
+    values = np.random.default_rng(count).integers(1, P, count, dtype=np.uint64)
+    assert shamir.inverse(values).tolist() == [pow(value, -1, P) for value in values.tolist()]
 
 
 def test_leaving_one_point_out_gives_that_sets_weights():

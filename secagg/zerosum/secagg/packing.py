@@ -1,18 +1,21 @@
 """Words of b bits, one after another, least significant bit first.
 
-Words are merged into units of at most 57 bits, so that a unit shifted by up to seven bits still
-fits a 64-bit integer; a unit is then written or read as whole bytes. Eight words fill exactly
-b bytes, and every group of eight looks alike, so each step is one operation on all groups.
+The words of one 64-bit machine word are first moved together within it, all at once, which makes
+units of some width; units are then written across 64-bit words. The pattern of both repeats after
+at most 64 units, so that each step is one operation on all repetitions, which a transposition
+has put side by side.
 """
 
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_GROUP = 8
-_WIDEST_UNIT = 57
-_GROUPS_AT_ONCE = 1 << 12
+_WORD = 64
+_UNITS_AT_ONCE = 1 << 15
 
 
 def packed_bytes(length: int, bits: int) -> int:
@@ -37,19 +40,15 @@ def pack_words(words: NDArray[Any], bits: int) -> bytes:
     """
     if bits in (8, 16, 32, 64):
         return words.astype(f"<u{bits // 8}", copy=False).tobytes()
-    size = packed_bytes(len(words), bits)
-    if bits > _WIDEST_UNIT:
-        table = words.astype("<u8").view(np.uint8).reshape(-1, 8)
-        return np.packbits(
-            np.unpackbits(table, axis=1, bitorder="little")[:, :bits], bitorder="little"
-        ).tobytes()
-    groups = -(-len(words) // _GROUP)
-    out = np.empty(groups * bits, np.uint8)
-    for start in range(0, groups, _GROUPS_AT_ONCE):
-        stop = min(groups, start + _GROUPS_AT_ONCE)
-        chunk = words[start * _GROUP : stop * _GROUP]
-        _pack_groups(chunk, bits, out[start * bits : stop * bits])
-    return out[:size].tobytes()
+    shape = _shape(8 * words.itemsize, bits)
+    out = np.empty((-(-len(words) // shape.words), shape.packed), "<u8")
+    for start in range(0, len(out), shape.at_once):
+        rows = out[start : start + shape.at_once]
+        chunk = words[start * shape.words : (start + len(rows)) * shape.words]
+        units = _filled(chunk, words.dtype, len(rows), shape.units)
+        _move_together(units, 8 * words.itemsize, bits)
+        rows[...] = _pack_units(units, shape).T
+    return out.reshape(-1).view(np.uint8)[: packed_bytes(len(words), bits)].tobytes()
 
 
 def unpack_words(data: bytes, length: int, bits: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -59,69 +58,100 @@ def unpack_words(data: bytes, length: int, bits: int, dtype: np.dtype[Any]) -> N
     """
     if bits in (8, 16, 32, 64):
         return np.frombuffer(data, f"<u{bits // 8}").astype(dtype)
+    shape = _shape(8 * dtype.itemsize, bits)
     raw = np.frombuffer(data, np.uint8)
-    if bits > _WIDEST_UNIT:
-        table = np.zeros((length, 64), np.uint8)
-        used = np.unpackbits(raw, bitorder="little")[: length * bits]
-        table[:, :bits] = used.reshape(length, bits)
-        return np.packbits(table, bitorder="little").view("<u8").astype(dtype)
-    groups = -(-length // _GROUP)
-    if len(raw) < groups * bits:
-        raw = np.concatenate([raw, np.zeros(groups * bits - len(raw), np.uint8)])
-    out = np.empty(groups * _GROUP, dtype)
-    for start in range(0, groups, _GROUPS_AT_ONCE):
-        stop = min(groups, start + _GROUPS_AT_ONCE)
-        piece = out[start * _GROUP : stop * _GROUP]
-        _unpack_groups(raw[start * bits : stop * bits], bits, piece)
-    return out[:length]
+    out = np.empty(length, dtype)
+    period = 8 * shape.packed
+    for start in range(0, -(-length // shape.words), shape.at_once):
+        piece = out[start * shape.words : (start + shape.at_once) * shape.words]
+        some = raw[start * period : (start + shape.at_once) * period]
+        packed = _filled(some, raw.dtype, -(-len(piece) // shape.words), shape.packed)
+        units = _unpack_units(packed, shape)
+        _move_apart(units, 8 * dtype.itemsize, bits)
+        words = np.ascontiguousarray(units.T).reshape(-1).view(dtype.newbyteorder("<"))
+        piece[...] = words[: len(piece)]
+    return out
 
 
-def _words_per_unit(bits: int) -> int:
-    """Return the largest of 1, 2, 4, 8 whose words still fit the widest unit together."""
-    return max(count for count in (1, 2, 4, 8) if count == 1 or count * bits <= _WIDEST_UNIT)
+@dataclass(frozen=True)
+class _Shape:
+    """How words repeat: ``units`` units of ``width`` bits fill ``packed`` 64-bit words."""
+
+    width: int
+    units: int
+    packed: int
+    words: int
+    at_once: int
 
 
-def _bytes_view(array: NDArray[Any], offset: int, stride: int, width: int) -> NDArray[Any]:
-    """Return ``width`` opaque bytes at ``offset`` of every record of ``stride`` bytes."""
-    count = array.nbytes // stride
-    return np.ndarray((count,), f"V{width}", array, offset, (stride,))
-
-
-def _pack_groups(words: NDArray[Any], bits: int, out: NDArray[np.uint8]) -> None:
-    """Pack whole groups (the last may be short) into ``out``, ``bits`` bytes a group."""
-    groups = len(out) // bits
-    units = np.zeros(groups * _GROUP, "<u8")
-    units[: len(words)] = words
-    count = _words_per_unit(bits)
-    width = bits
-    while width < count * bits:
-        units = units[0::2] | (units[1::2] << np.uint64(width))
-        width *= 2
-    table = units.reshape(groups, _GROUP // count)
-    spill = np.zeros(groups, "<u8")
-    for unit in range(_GROUP // count):
-        first, shift = divmod(unit * width, 8)
-        after, left_over = divmod((unit + 1) * width, 8)
-        column = np.ascontiguousarray(table[:, unit])
-        shifted = (column << np.uint64(shift)) | spill
-        size = after - first
-        if size:
-            _bytes_view(out, first, bits, size)[...] = _bytes_view(shifted, 0, 8, size)
-        # A unit's bits past its last whole byte open the next unit's first byte.
-        spill = shifted >> np.uint64(8 * size) if left_over else np.zeros(groups, "<u8")
-
-
-def _unpack_groups(raw: NDArray[np.uint8], bits: int, out: NDArray[Any]) -> None:
-    """Unpack whole groups of ``bits`` bytes into eight words each."""
-    groups = len(raw) // bits
-    count = _words_per_unit(bits)
+@lru_cache(maxsize=256)
+def _shape(container: int, bits: int) -> _Shape:
+    count = _WORD // container
     width = count * bits
-    table = out.reshape(groups, _GROUP // count, count)
-    mask = np.uint64((1 << bits) - 1)
-    for unit in range(_GROUP // count):
-        first, shift = divmod(unit * width, 8)
-        size = (shift + width + 7) // 8
-        lane = np.zeros(groups, "<u8")
-        _bytes_view(lane, 0, 8, size)[...] = _bytes_view(raw, first, bits, size)
-        for word in range(count):
-            table[:, unit, word] = (lane >> np.uint64(shift + word * bits)) & mask
+    common = gcd(width, _WORD)
+    units = _WORD // common
+    return _Shape(width, units, width // common, units * count, max(1, _UNITS_AT_ONCE // units))
+
+
+def _filled(
+    data: NDArray[Any], dtype: np.dtype[Any], rows: int, columns: int
+) -> NDArray[np.uint64]:
+    """Return ``data``, with zeros after it, as 64-bit words: (columns, rows), a period a column."""
+    words = np.zeros((rows, columns), "<u8")
+    words.reshape(-1).view(dtype.newbyteorder("<"))[: len(data)] = data
+    return np.ascontiguousarray(words.T)
+
+
+def _repeated(bits: int, offset: int, period: int) -> np.uint64:
+    """Return the 64-bit mask with ``bits`` ones at ``offset`` of every ``period`` bits."""
+    ones = ((1 << bits) - 1) << offset
+    return np.uint64(sum(ones << place for place in range(0, _WORD, period)))
+
+
+def _move_together(units: NDArray[np.uint64], field: int, bits: int) -> None:
+    """Close the gaps between the words of each unit, in place: pairs, then pairs of pairs."""
+    while field < _WORD:
+        moved = units >> np.uint64(field - bits)
+        moved &= _repeated(bits, bits, 2 * field)
+        units &= _repeated(bits, 0, 2 * field)
+        units |= moved
+        field, bits = 2 * field, 2 * bits
+
+
+def _move_apart(units: NDArray[np.uint64], container: int, bits: int) -> None:
+    """Undo :func:`_move_together`."""
+    field, width = _WORD // 2, bits * _WORD // container // 2
+    while field >= container:
+        moved = units << np.uint64(field - width)
+        moved &= _repeated(width, field, 2 * field)
+        units &= _repeated(width, 0, 2 * field)
+        units |= moved
+        field, width = field // 2, width // 2
+
+
+def _pack_units(units: NDArray[np.uint64], shape: _Shape) -> NDArray[np.uint64]:
+    """Write units, each a row, across 64-bit words, each a row."""
+    out = np.empty((shape.packed, units.shape[1]), np.uint64)
+    spare = np.empty_like(out[0])
+    for place, unit in enumerate(units):
+        word, shift = divmod(place * shape.width, _WORD)
+        if shift:
+            out[word] |= np.left_shift(unit, np.uint64(shift), out=spare)
+        else:
+            out[word] = unit
+        if shift + shape.width > _WORD:
+            np.right_shift(unit, np.uint64(_WORD - shift), out=out[word + 1])
+    return out
+
+
+def _unpack_units(packed: NDArray[np.uint64], shape: _Shape) -> NDArray[np.uint64]:
+    """Undo :func:`_pack_units`."""
+    out = np.empty((shape.units, packed.shape[1]), np.uint64)
+    spare = np.empty_like(out[0])
+    for place, unit in enumerate(out):
+        word, shift = divmod(place * shape.width, _WORD)
+        np.right_shift(packed[word], np.uint64(shift), out=unit)
+        if shift + shape.width > _WORD:
+            unit |= np.left_shift(packed[word + 1], np.uint64(_WORD - shift), out=spare)
+    out &= np.uint64((1 << shape.width) - 1)
+    return out

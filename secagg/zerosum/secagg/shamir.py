@@ -7,6 +7,7 @@ of all secrets; combining weighs the shares of all dealers that have the same ho
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,10 @@ LIMBS = 9
 TOP_LIMB_BITS = 8 * SECRET_BYTES - LIMB_BITS * (LIMBS - 1)
 
 _P = np.uint64(PRIME)
-_SPLIT_BITS = 11
-_TERMS = 1 << (53 - 31 - _SPLIT_BITS)
+_SPLIT_BITS = 16
+_TERMS = 1 << (53 - 30 - (_SPLIT_BITS - 1))
+_CELLS_AT_ONCE = 1 << 18
+_COLUMNS_AT_ONCE = 8 * LIMBS
 
 
 def to_limbs(secret: bytes) -> list[int]:
@@ -49,38 +52,69 @@ def uniform_elements(stream: Keystream, count: int) -> NDArray[np.uint64]:
     return drawn
 
 
+def _centred(elements: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the representatives of least magnitude: below 2^30, of either sign."""
+    signed = elements.astype(np.int64)
+    signed -= (signed > PRIME // 2) * np.int64(PRIME)
+    return signed
+
+
+def _reduce(values: NDArray[np.float64], spare: NDArray[np.float64]) -> None:
+    """Reduce whole floats of at most 2^53 in magnitude, in place, to within -p .. 2p.
+
+    The quotient is off by one at most, and all of it is exact; several times as fast as the
+    remainder of 64-bit integers. ``spare`` has the shape of ``values`` and is overwritten.
+    """
+    np.multiply(values, 1 / PRIME, out=spare)
+    np.floor(spare, out=spare)
+    spare *= PRIME
+    values -= spare
+
+
 @lru_cache(maxsize=8)
 def _powers(points: tuple[int, ...], count: int) -> NDArray[np.float64]:
-    """Return points^1 .. points^count modulo p, shape (len(points), count), exact floats."""
-    base = np.array(points, np.uint64)
-    table = np.empty((len(points), count), np.float64)
-    power = np.ones_like(base)
-    for column in range(count):
-        power = power * base % _P
-        table[:, column] = power
-    table.setflags(write=False)
-    return table
+    """Return points^1 .. points^count modulo p, centred, shape (len(points), count)."""
+    table = np.empty((len(points), count), np.uint64)
+    table[:, 0] = points
+    done = 1
+    while done < count:
+        more = min(done, count - done)
+        table[:, done : done + more] = table[:, :more] * table[:, done - 1 : done] % _P
+        done += more
+    centred = _centred(table).astype(np.float64)
+    centred.setflags(write=False)
+    return centred
 
 
 def _product(left: NDArray[np.float64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return ``left @ right`` modulo p.
+    """Return ``left @ right`` modulo p, ``left`` being centred, by blocks that stay in cache."""
+    starts = range(0, right.shape[1], _COLUMNS_AT_ONCE)
+    blocks = [_block_product(left, right[:, i : i + _COLUMNS_AT_ONCE]) for i in starts]
+    return np.concatenate(blocks, axis=1)
 
-    The right factor is split into limbs of 11 bits, and at most 2^11 terms are added at once, so
-    that no partial sum passes 2^53 and float64 is exact.
+
+def _block_product(left: NDArray[np.float64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return ``left @ right`` modulo p, ``left`` being centred.
+
+    The right factor is centred and split into limbs below 2^15, and at most 2^8 terms are added
+    at once, so that no partial sum passes 2^30 x 2^15 x 2^8 = 2^53 and float64 is exact.
     """
-    mask = np.uint64((1 << _SPLIT_BITS) - 1)
-    limbs = [(right >> np.uint64(_SPLIT_BITS * i)) & mask for i in range(3)]
-    stacked = np.concatenate(limbs, axis=1).astype(np.float64)
+    half = 1 << (_SPLIT_BITS - 1)
+    centred = _centred(right)
+    low = ((centred + half) & (2 * half - 1)) - half
+    stacked = np.concatenate([low, (centred - low) >> _SPLIT_BITS], axis=1).astype(np.float64)
     columns = right.shape[1]
-    total = np.zeros((left.shape[0], columns), np.uint64)
-    for start in range(0, left.shape[1], _TERMS):
+    sums = left[:, :_TERMS] @ stacked[:_TERMS]
+    spare = np.empty_like(sums)
+    _reduce(sums, spare)
+    for start in range(_TERMS, left.shape[1], _TERMS):
         part = left[:, start : start + _TERMS] @ stacked[start : start + _TERMS]
-        residues = part.astype(np.uint64) % _P
-        for limb in range(3):
-            piece = residues[:, limb * columns : (limb + 1) * columns]
-            total += piece << np.uint64(_SPLIT_BITS * limb)
-        total %= _P
-    return total
+        _reduce(part, spare)
+        sums += part
+    _reduce(sums, spare)
+    total = sums[:, :columns] + sums[:, columns:] * float(1 << _SPLIT_BITS)
+    _reduce(total, spare[:, :columns])
+    return (total.astype(np.int64) % PRIME).astype(np.uint64)
 
 
 def split(
@@ -114,23 +148,68 @@ def split(
 
 
 def inverse(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the inverses modulo p of nonzero field elements."""
-    return np.array([pow(int(value), -1, PRIME) for value in values], np.uint64)
+    """Return the inverses modulo p of nonzero field elements, shape (m,).
+
+    One inversion for all (Montgomery, Mathematics of Computation 48, 1987, section 10.3.1), by
+    halves: 1/a = b/(ab) and 1/b = a/(ab).
+    """
+    if len(values) <= 1:
+        return np.array([pow(int(value), -1, PRIME) for value in values], np.uint64)
+    half = len(values) // 2
+    first, second = values[:half], values[half : 2 * half]
+    inverses = inverse(np.concatenate([first * second % _P, values[2 * half :]]))
+    paired = inverses[:half]
+    return np.concatenate([paired * second % _P, paired * first % _P, inverses[half:]])
+
+
+def _row_products(table: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the products modulo p along the last axis; the table is spent."""
+    width = table.shape[-1]
+    while width > 1:
+        half = (width + 1) // 2
+        left = table[..., : width - half]
+        left *= table[..., half:width]
+        left %= _P
+        width = half
+    product: NDArray[np.uint64] = table[..., 0]
+    return product
+
+
+def lagrange_rows(points: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the Lagrange weights at zero of many sets of points at once.
+
+    Parameters
+    ----------
+    points : ndarray of integers, shape (m, t)
+        One set in each row: distinct, from 1 to p - 1.
+
+    Returns
+    -------
+    ndarray of uint64, shape (m, t)
+        The product of a row with the shares at its points is the value at zero.
+    """
+    x = points.astype(np.uint64)
+    count, size = x.shape
+    at_once = max(1, _CELLS_AT_ONCE // (size * size))
+    diagonal = np.arange(size)
+    divisors = np.empty_like(x)
+    for start in range(0, count, at_once):
+        some = x[start : start + at_once]
+        differences = some[:, None, :] + _P - some[:, :, None]
+        # w_i is the product of all x_j / (x_j - x_i), and x_i / x_i takes the place of j = i.
+        differences[:, diagonal, diagonal] = some
+        differences %= _P
+        divisors[start : start + at_once] = _row_products(differences)
+    numerators = _row_products(x.copy())
+    inverses = inverse(divisors.reshape(-1)).reshape(x.shape)
+    weights: NDArray[np.uint64] = numerators[:, None] * inverses % _P
+    return weights
 
 
 @lru_cache(maxsize=64)
 def lagrange_weights(points: tuple[int, ...]) -> NDArray[np.uint64]:
     """Return the weights whose product with shares at ``points`` is the value at zero."""
-    x = np.array(points, np.uint64)
-    numerator, denominator = np.ones_like(x), np.ones_like(x)
-    for i, point in enumerate(x):
-        difference = (point + _P - x) % _P
-        difference[i] = 1
-        denominator = denominator * difference % _P
-        factor = np.full_like(x, point)
-        factor[i] = 1
-        numerator = numerator * factor % _P
-    weights = numerator * inverse(denominator) % _P
+    weights: NDArray[np.uint64] = lagrange_rows(np.array([points], np.uint64))[0]
     weights.setflags(write=False)
     return weights
 
