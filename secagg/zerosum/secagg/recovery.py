@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.decoding import recover_around
-from zerosum.secagg.shamir import LIMBS, PRIME, from_limbs, leave_one_out_weights, weigh
+from zerosum.secagg.shamir import LIMBS, from_limbs, lagrange_rows, leave_one_out_weights, weigh
 
 Check = Callable[[int, bytes], bool]
 # What each holder released: the dealers' positions, ascending, and a share of each.
 Released = Mapping[int, tuple[NDArray[np.intp], NDArray[np.uint32]]]
 
-_P = np.uint64(PRIME)
 _AT_ONCE = 512
 
 
@@ -125,34 +124,9 @@ class EdgeShares(ShareTable):
         for start in range(0, len(dealers), _AT_ONCE):
             group = dealers[start : start + _AT_ONCE]
             places = self._starts[list(group)][:, None] + np.arange(threshold)
-            weights = _lagrange_rows(self._holders[places].astype(np.uint64) + np.uint64(1))
+            weights = lagrange_rows(self._holders[places] + 1)
             limbs = weigh(weights, self._rows[places].transpose(1, 0, 2))
             yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
-
-
-def _lagrange_rows(points: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return Lagrange weights at zero for many sets of points, one a row, shape (m, t)."""
-    numerator, denominator = np.ones_like(points), np.ones_like(points)
-    for i in range(points.shape[1]):
-        point = points[:, i : i + 1]
-        difference = (point + _P - points) % _P
-        difference[:, i] = 1
-        denominator = denominator * difference % _P
-        factor = np.repeat(point, points.shape[1], axis=1)
-        factor[:, i] = 1
-        numerator = numerator * factor % _P
-    return numerator * _inverses(denominator) % _P
-
-
-def _inverses(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return inverses modulo p by Fermat's little theorem, all at once."""
-    result, power, exponent = np.ones_like(values), values, PRIME - 2
-    while exponent:
-        if exponent & 1:
-            result = result * power % _P
-        power = power * power % _P
-        exponent >>= 1
-    return result
 
 
 @dataclass
