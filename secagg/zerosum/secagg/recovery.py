@@ -47,6 +47,7 @@ class DenseShares(ShareTable):
     def __init__(self, size: int, released: Released) -> None:
         self._shares = np.zeros((size, size, LIMBS), np.uint32)
         self._given = np.zeros((size, size), bool)
+        self._live = frozenset(released)
         for holder, (dealers, table) in released.items():
             self._shares[holder, dealers] = table
             self._given[holder, dealers] = True
@@ -64,7 +65,7 @@ class DenseShares(ShareTable):
         """Combine the shares of dealers that have the same holders in one product."""
         bases: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         for dealer in dealers:
-            base = _base(self.holders(dealer).tolist(), dealer, threshold)
+            base = _base(self.holders(dealer).tolist(), dealer, threshold, dealer in self._live)
             left_out = base.index(dealer) if dealer in base else threshold
             bases[base].append((dealer, left_out))
         for base, members in bases.items():
@@ -75,13 +76,13 @@ class DenseShares(ShareTable):
             yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
 
 
-def _base(holders: list[int], dealer: int, threshold: int) -> tuple[int, ...]:
+def _base(holders: list[int], dealer: int, threshold: int, live: bool) -> tuple[int, ...]:
     """Return t + 1 positions of which all but one hold shares of the dealer and are used.
 
     The one left out is the dealer itself where it is among them, so that dealers with the same
-    live holders have the same base.
+    live holders have the same base, and so have those that are no holders any more.
     """
-    if len(holders) > threshold and dealer > holders[threshold]:
+    if len(holders) > threshold and not (live and dealer < holders[threshold]):
         return tuple(holders[: threshold + 1])
     return tuple(sorted([*holders, dealer])[: threshold + 1])
 

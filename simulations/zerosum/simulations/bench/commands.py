@@ -114,6 +114,13 @@ def _print_session(console: Console, found: Values) -> None:
     table.add_row("all", "", *_costs(whole), style="bold")
     console.print(table)
     console.print("CPU time and bytes of a client are means; the server's time is for all.")
+    aes, agreed, verified = found["machine"].values()
+    console.print(
+        f"Rates just before and after: AES-128-CTR {aes:.1f} GB/s, X25519 {agreed:,.0f}/s, "
+        f"Ed25519 verify {verified:,.0f}/s",
+        highlight=False,
+        soft_wrap=True,
+    )
     console.print(
         f"{found['total_s']:.2f} s in all, peak memory {found['peak_memory_mb']:,.0f} MB, sum "
         + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),

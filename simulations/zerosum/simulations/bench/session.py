@@ -27,11 +27,11 @@ from zerosum.secagg import (
     ServerParty,
     Session,
     SharedCache,
-    colluders,
-    complete_threshold,
     request_digest,
 )
+from zerosum.secagg.parameters import COMPLETE_BELOW, parameters
 from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.simulations.bench import primitives
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
 
 T = TypeVar("T")
@@ -183,7 +183,8 @@ def run(
     server : str
         ``malicious`` or ``semi-honest``.
     degree : int or str
-        ``complete``, ``auto`` (the smallest that is safe), or a number.
+        ``complete``, ``auto`` (complete below 500 clients, else the smallest that is safe), or a
+        number, of which nothing is checked.
     threshold : int, optional
         By default the one that goes with the degree; with a number, floor(2k/3) + 1.
     bits : int
@@ -198,7 +199,8 @@ def run(
     dict
         ``client_cpu_s`` is the mean over the clients of each stage, summed over the stages;
         ``server_unmask_cpu_s`` all that the server does at unmask; ``total_s`` wall time
-        without the drawing of vectors.
+        without the drawing of vectors; ``machine`` rates of this machine's primitives, just
+        before and after.
     """
     try:
         session, identities, roster = _prepare(
@@ -207,11 +209,14 @@ def run(
         rng = numpy_generator(seed, "bench dropouts")
         gone = rng.choice(n, floor(dropout * n + 1e-9), replace=False).tolist()
         play = _Play(session, bits, seed, share, frozenset(gone))
+        machine = [primitives.machine()]
         before_mb, start, cpu = peak_memory_mb(), time.perf_counter(), time.process_time()
         total = play.run(identities, roster)
     except SecAggError as error:
         raise BenchError(f"{type(error).__name__}: {error}") from error
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    peak_mb = peak_memory_mb()
+    machine.append(primitives.machine())
     rows = {name: stage.row() for name, stage in play.stages.items()}
     return {
         "n": n,
@@ -230,12 +235,13 @@ def run(
         "server_cpu_s": sum(row["server_cpu_s"] for row in rows.values()),
         "bytes_up_per_client": sum(row["bytes_up_per_client"] for row in rows.values()),
         "bytes_down_per_client": sum(row["bytes_down_per_client"] for row in rows.values()),
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": peak_mb,
         "memory_before_mb": before_mb,
         "total_s": wall - play.outside_s,
         "vectors_s": play.outside_s,
         "cpu_s": cpu,
         "sum_correct": bool(np.array_equal(total, session.ring.encode(play.expected))),
+        "machine": {name: sum(each[name] for each in machine) / 2 for name in machine[0]},
         "stages": rows,
     }
 
@@ -281,7 +287,9 @@ def graph_of(
     n: int, dropout: float, corruption: float, mode: ServerMode, degree: int | str
 ) -> tuple[int, int]:
     """Return the degree and the threshold."""
-    if degree == "complete":
-        return n - 1, complete_threshold(n, dropout, colluders(n, n, corruption))
+    if degree in ("auto", "complete"):
+        below = COMPLETE_BELOW if degree == "auto" else n + 1
+        chosen = parameters(n, dropout, corruption, mode, complete_below=below)
+        return chosen.degree, chosen.threshold
     k = int(degree)
     return k, 2 * k // 3 + 1
