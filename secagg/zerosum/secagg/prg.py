@@ -5,8 +5,10 @@ initial counter, read as little-endian words of the ring's container. Modulo a p
 every word is uniform as it stands, so none is rejected.
 """
 
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
 
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from zerosum.secagg.ring import Ring
 
 SEED_BYTES = 32
-CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 512 << 10
 SHARED_CHUNK_BYTES = 32 << 10
 
 _AT_ONCE = 256
@@ -57,13 +59,26 @@ class _Pad:
     """
 
     def __init__(self, chunk: int, dtype: np.dtype[Any]) -> None:
-        self._zeros = memoryview(bytes(chunk))
+        self._zeros = _zeros(max(chunk, 2 * CHUNK_BYTES))
         self._bytes = _aligned(chunk + _BLOCK).data
         self._words = np.frombuffer(self._bytes, dtype.newbyteorder("<"), chunk // dtype.itemsize)
 
     def cut(self, chunk: NDArray[Any]) -> tuple[memoryview, memoryview, NDArray[Any]]:
         """Return zeros, buffer and the buffer's words, for a chunk of an accumulator."""
         return self._zeros[: chunk.nbytes], self._bytes, self._words[: len(chunk)]
+
+
+@lru_cache(maxsize=4)
+def _zeros(size: int) -> memoryview:
+    """Return zeros to encrypt.
+
+    Where the system maps what was never written to its one page of zeros, they take none of the
+    cache that the accumulator and the buffer need.
+    """
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return memoryview(bytes(size))
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return memoryview(mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ))
 
 
 def _aligned(size: int) -> NDArray[np.uint8]:

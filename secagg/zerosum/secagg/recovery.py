@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.decoding import recover_around
-from zerosum.secagg.shamir import LIMBS, PRIME, from_limbs, leave_one_out_weights, weigh
+from zerosum.secagg.shamir import LIMBS, from_limbs, lagrange_rows, leave_one_out_weights, weigh
 
 Check = Callable[[int, bytes], bool]
 # What each holder released: the dealers' positions, ascending, and a share of each.
 Released = Mapping[int, tuple[NDArray[np.intp], NDArray[np.uint32]]]
 
-_P = np.uint64(PRIME)
 _AT_ONCE = 512
 
 
@@ -48,6 +47,7 @@ class DenseShares(ShareTable):
     def __init__(self, size: int, released: Released) -> None:
         self._shares = np.zeros((size, size, LIMBS), np.uint32)
         self._given = np.zeros((size, size), bool)
+        self._live = frozenset(released)
         for holder, (dealers, table) in released.items():
             self._shares[holder, dealers] = table
             self._given[holder, dealers] = True
@@ -65,7 +65,7 @@ class DenseShares(ShareTable):
         """Combine the shares of dealers that have the same holders in one product."""
         bases: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         for dealer in dealers:
-            base = _base(self.holders(dealer).tolist(), dealer, threshold)
+            base = _base(self.holders(dealer).tolist(), dealer, threshold, dealer in self._live)
             left_out = base.index(dealer) if dealer in base else threshold
             bases[base].append((dealer, left_out))
         for base, members in bases.items():
@@ -76,13 +76,13 @@ class DenseShares(ShareTable):
             yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
 
 
-def _base(holders: list[int], dealer: int, threshold: int) -> tuple[int, ...]:
+def _base(holders: list[int], dealer: int, threshold: int, live: bool) -> tuple[int, ...]:
     """Return t + 1 positions of which all but one hold shares of the dealer and are used.
 
     The one left out is the dealer itself where it is among them, so that dealers with the same
-    live holders have the same base.
+    live holders have the same base, and so have those that are no holders any more.
     """
-    if len(holders) > threshold and dealer > holders[threshold]:
+    if len(holders) > threshold and not (live and dealer < holders[threshold]):
         return tuple(holders[: threshold + 1])
     return tuple(sorted([*holders, dealer])[: threshold + 1])
 
@@ -125,34 +125,9 @@ class EdgeShares(ShareTable):
         for start in range(0, len(dealers), _AT_ONCE):
             group = dealers[start : start + _AT_ONCE]
             places = self._starts[list(group)][:, None] + np.arange(threshold)
-            weights = _lagrange_rows(self._holders[places].astype(np.uint64) + np.uint64(1))
+            weights = lagrange_rows(self._holders[places] + 1)
             limbs = weigh(weights, self._rows[places].transpose(1, 0, 2))
             yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
-
-
-def _lagrange_rows(points: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return Lagrange weights at zero for many sets of points, one a row, shape (m, t)."""
-    numerator, denominator = np.ones_like(points), np.ones_like(points)
-    for i in range(points.shape[1]):
-        point = points[:, i : i + 1]
-        difference = (point + _P - points) % _P
-        difference[:, i] = 1
-        denominator = denominator * difference % _P
-        factor = np.repeat(point, points.shape[1], axis=1)
-        factor[:, i] = 1
-        numerator = numerator * factor % _P
-    return numerator * _inverses(denominator) % _P
-
-
-def _inverses(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return inverses modulo p by Fermat's little theorem, all at once."""
-    result, power, exponent = np.ones_like(values), values, PRIME - 2
-    while exponent:
-        if exponent & 1:
-            result = result * power % _P
-        power = power * power % _P
-        exponent >>= 1
-    return result
 
 
 @dataclass

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
+from zerosum.simulations.bench.commands import bench_app
 
 if TYPE_CHECKING:
     from zerosum.server.training import Result
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     rich_markup_mode="rich",
 )
+app.add_typer(bench_app, name="bench")
 
 
 @app.callback()

@@ -1,0 +1,9 @@
+"""Benchmarks of secure aggregation: whole sessions, its primitives, and Flower's SecAgg+.
+
+Each measurement runs in a process of its own, on one core, so that its peak memory is its own;
+ratios are of figures that were measured in the same run.
+"""
+
+from zerosum.simulations.bench.process import BenchError, measure
+
+__all__ = ["BenchError", "measure"]

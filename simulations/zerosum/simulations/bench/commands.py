@@ -1,0 +1,193 @@
+"""``zerosum bench``."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from zerosum.simulations.bench.process import BenchError, Values, measure
+
+bench_app = typer.Typer(help="Measure what secure aggregation costs.", no_args_is_help=True)
+
+_USER_ERROR = 2
+
+
+class Rival(StrEnum):
+    """What a session can be compared with."""
+
+    FLOWER = "flower"
+
+
+@bench_app.callback()
+def _root() -> None:
+    """Measure what secure aggregation costs."""
+
+
+@bench_app.command()
+def secagg(
+    n: Annotated[int, typer.Option("--n", help="Clients.", min=2)] = 100,
+    d: Annotated[int, typer.Option("--d", help="Coordinates of a vector.", min=1)] = 100_000,
+    dropout: Annotated[
+        float, typer.Option(help="Fraction of clients that vanish before they contribute.")
+    ] = 0.0,
+    corruption: Annotated[float, typer.Option(help="Fraction that colludes.")] = 0.05,
+    server: Annotated[str, typer.Option(help="malicious or semi-honest.")] = "malicious",
+    degree: Annotated[str, typer.Option(help="Neighbours: auto, complete or a number.")] = "auto",
+    threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
+    bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
+    share: Annotated[bool, typer.Option(help="Let parties share a cache.")] = False,
+    seed: Annotated[int, typer.Option(help="Of vectors and dropouts.")] = 0,
+    primitives: Annotated[bool, typer.Option(help="Measure the primitives instead.")] = False,
+    versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds for the rival's client; beyond, extrapolated.")
+    ] = 60.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Run a whole session, all clients in one process, and print CPU time, bytes and memory."""
+    console = Console()
+    try:
+        if primitives:
+            found = measure("primitives", {"lengths": [100_000, 1_000_000, 10_000_000]})
+            _print_primitives(console, found)
+        else:
+            found = _session(
+                n=n,
+                d=d,
+                dropout=dropout,
+                corruption=corruption,
+                server=server,
+                degree=degree,
+                threshold=threshold,
+                bits=bits,
+                share=share,
+                seed=seed,
+            )
+            _print_session(console, found)
+            if versus is not None:
+                found["versus"] = {versus.value: _versus_flower(console, found, time_limit)}
+    except BenchError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(_USER_ERROR) from None
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _session(**settings: Any) -> Values:
+    if settings["server"] not in ("malicious", "semi-honest"):
+        raise BenchError(f"--server {settings['server']}: it is malicious or semi-honest")
+    degree = settings["degree"]
+    if degree not in ("auto", "complete") and not degree.isdecimal():
+        raise BenchError(f"--degree {degree}: it is auto, complete or a number")
+    if not 0 <= settings["dropout"] < 1:
+        raise BenchError(f"--dropout {settings['dropout']}: it is at least 0 and below 1")
+    return measure("session", settings)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    return table
+
+
+def _print_session(console: Console, found: Values) -> None:
+    table = _table(
+        f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
+        f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server\n"
+        f"k = {found['degree']:,}, t = {found['threshold']:,}, "
+        f"sharing {'on' if found['sharing'] else 'off'}",
+        "stage",
+        "clients",
+        "client, ms",
+        "server, s",
+        "bytes up",
+        "bytes down",
+    )
+    for name, row in found["stages"].items():
+        table.add_row(name, f"{row['clients']:,}", *_costs(row))
+    whole = {**found, "server_cpu_s": found["server_cpu_s"]}
+    table.add_row("all", "", *_costs(whole), style="bold")
+    console.print(table)
+    console.print("CPU time and bytes of a client are means; the server's time is for all.")
+    aes, agreed, verified = found["machine"].values()
+    console.print(
+        f"Rates just before and after: AES-128-CTR {aes:.1f} GB/s, X25519 {agreed:,.0f}/s, "
+        f"Ed25519 verify {verified:,.0f}/s",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(
+        f"{found['total_s']:.2f} s in all, peak memory {found['peak_memory_mb']:,.0f} MB, sum "
+        + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
+        highlight=False,
+    )
+
+
+def _costs(row: Values) -> tuple[str, ...]:
+    return (
+        f"{row['client_cpu_s'] * 1e3:,.2f}",
+        f"{row['server_cpu_s']:,.3f}",
+        f"{row['bytes_up_per_client']:,.0f}",
+        f"{row['bytes_down_per_client']:,.0f}",
+    )
+
+
+def _print_primitives(console: Console, found: Values) -> None:
+    table = _table(
+        "Mask expansion against raw AES-128-CTR, one core",
+        "d",
+        "streams",
+        "masks, GB/s",
+        "AES, GB/s",
+        "ratio of bests",
+        "of medians",
+    )
+    for row in found["expansion"]:
+        table.add_row(
+            f"{row['d']:,}",
+            f"{row['peers']}",
+            f"{row['expansion_gb_s']:.2f}",
+            f"{row['aes_gb_s']:.2f}",
+            f"{row['ratio']:.0%}",
+            f"{row['ratio_median']:.0%}",
+        )
+    console.print(table)
+    rates = _table("Rates, one core", "operation", "value", "")
+    for row in found["rates"]:
+        rates.add_row(row["name"], f"{row['value']:,.3g}", row["unit"])
+    console.print(rates)
+
+
+def _versus_flower(console: Console, found: Values, time_limit: float) -> Values:
+    settings = {key: found[key] for key in ("degree", "d", "threshold", "bits")}
+    theirs = measure("flower", {**settings, "time_limit": time_limit}, 4 * time_limit + 60)
+    theirs["ratio"] = theirs["client_cpu_s"] / found["client_cpu_s"]
+    label = "Flower SecAgg+"
+    if theirs["extrapolated"]:
+        label += f" (extrapolated from {theirs['measured_degree']} neighbours)"
+    table = _table(f"One client, {found['degree']:,} neighbours, CPU s", "", "ours", label, "ratio")
+    stages = found["stages"]
+    ours = {
+        "keys": stages["advertise"]["client_cpu_s"],
+        "shares": stages["share"]["client_cpu_s"],
+        "masked vector": stages["contribute"]["client_cpu_s"],
+        "unmask": sum(
+            stages[name]["client_cpu_s"] for name in ("confirm", "unmask") if name in stages
+        ),
+    }
+    for (name, own), other in zip(ours.items(), theirs["stages"].values(), strict=True):
+        table.add_row(name, f"{own:.4f}", f"{other:.4f}", f"{other / own:,.1f}")
+    table.add_row(
+        "all",
+        f"{found['client_cpu_s']:.4f}",
+        f"{theirs['client_cpu_s']:.4f}",
+        f"{theirs['ratio']:,.1f}",
+        style="bold",
+    )
+    console.print(table)
+    return theirs

@@ -1,0 +1,198 @@
+"""The primitives, one by one: rates on one core, and mask expansion against the raw cipher.
+
+Rates are the best of several repetitions; the expansion and the raw cipher take turns, so that
+both meet the same machine.
+"""
+
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from zerosum.secagg import Ring, shamir
+from zerosum.secagg.prg import CHUNK_BYTES, Stream, accumulate
+from zerosum.secagg.randomness import Keystream
+from zerosum.simulations.bench.process import Values, peak_memory_mb
+
+_WORDS = np.dtype(np.uint32)
+
+
+def run(
+    *,
+    lengths: list[int],
+    peers: int = 50,
+    holders: int = 500,
+    threshold: int = 334,
+    bits: int = 20,
+    repetitions: int = 7,
+) -> Values:
+    """Measure each primitive.
+
+    Parameters
+    ----------
+    lengths : list of int
+        Accumulators' lengths, in 32-bit words, for mask expansion.
+    peers : int
+        Streams that are added up in each.
+    holders, threshold : int
+        Of Shamir's scheme.
+    bits : int
+        Of packed words.
+    repetitions : int
+        The best of so many.
+
+    Returns
+    -------
+    dict
+        ``expansion``: a row for each length; ``rates``: name, value and unit.
+    """
+    rows = [_expansion(length, peers, repetitions) for length in lengths]
+    rates = [
+        *_shamir(holders, threshold, repetitions),
+        *_curves(repetitions),
+        *_packing(bits, repetitions),
+    ]
+    return {"expansion": rows, "rates": rates, "peak_memory_mb": peak_memory_mb()}
+
+
+def machine() -> Values:
+    """Return three rates of this moment, means over a tenth of a second or so.
+
+    Other loads on the machine change what a session takes by half and more: these say by how
+    much they changed what everybody knows the cost of.
+    """
+    own, peer = X25519PrivateKey.generate(), X25519PrivateKey.generate().public_key()
+    signer = Ed25519PrivateKey.generate()
+    signature, verifier = signer.sign(b"message"), signer.public_key()
+    size, count = 1 << 28, 1000
+    agreeing = _spent(lambda: [own.exchange(peer) for _ in range(count)])
+    verifying = _spent(lambda: [verifier.verify(signature, b"message") for _ in range(count)])
+    return {
+        "aes_gb_s": size * 1e-9 / _spent(_raw(size)),
+        "x25519_per_s": count / agreeing,
+        "ed25519_verify_per_s": count / verifying,
+    }
+
+
+def _best(call: Callable[[], object], repetitions: int) -> float:
+    return min(_spent(call) for _ in range(repetitions))
+
+
+def _spent(call: Callable[[], object]) -> float:
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+
+
+def _raw(size: int) -> Callable[[], None]:
+    """Return a call that draws ``size`` bytes from one cipher into the buffer of an expansion."""
+    # A slice of much more, which the system maps to its page of zeros: the faster of two ways.
+    zeros, buffer = memoryview(bytes(1 << 24))[:CHUNK_BYTES], bytearray(CHUNK_BYTES + 16)
+    key = os.urandom(32)
+    cipher = Cipher(algorithms.AES(key[:16]), modes.CTR(key[16:])).encryptor()
+
+    def draw() -> None:
+        for _ in range(-(-size // CHUNK_BYTES)):
+            cipher.update_into(zeros, buffer)
+
+    return draw
+
+
+def _expansion(length: int, peers: int, repetitions: int) -> Values:
+    total = np.ones(length, _WORDS)
+    size = peers * total.nbytes
+    raw_size = -(-size // CHUNK_BYTES) * CHUNK_BYTES
+    raw = _raw(size)
+    raws: list[float] = []
+    expansions: list[float] = []
+    half = peers // 2
+
+    def expand() -> None:
+        accumulate(total, streams[:half], streams[half:])
+
+    # Short runs are repeated more often: an undisturbed moment is as short for either.
+    for _ in range(max(repetitions, repetitions * 100_000_000 // max(size, 10_000_000))):
+        streams = [Stream(os.urandom(32)) for _ in range(peers)]
+        raws.append(_spent(raw) / raw_size)
+        expansions.append(_spent(expand) / size)
+    return {
+        "d": length,
+        "peers": peers,
+        "expansion_gb_s": 1e-9 / min(expansions),
+        "aes_gb_s": 1e-9 / min(raws),
+        "ratio": min(raws) / min(expansions),
+        "ratio_median": float(np.median(raws) / np.median(expansions)),
+    }
+
+
+def _rate(name: str, value: float, unit: str) -> Values:
+    return {"name": name, "value": value, "unit": unit}
+
+
+def _shamir(holders: int, threshold: int, repetitions: int) -> list[Values]:
+    batch, points = 16, range(1, holders + 1)
+    secrets = [os.urandom(32) for _ in range(batch)]
+    stream = Keystream(os.urandom(32))
+
+    def split() -> None:
+        shamir.split(secrets, threshold, points, stream)
+
+    shares = shamir.split(secrets, threshold, points, stream)
+    rng = np.random.default_rng(0)
+    chosen = [np.sort(rng.permutation(holders)[:threshold]) for _ in secrets]
+    given = [
+        ([place + 1 for place in places.tolist()], shares[places, dealer])
+        for dealer, places in enumerate(chosen)
+    ]
+
+    def recover() -> None:
+        shamir.lagrange_weights.cache_clear()
+        if [shamir.combine(*each) for each in given] != secrets:
+            raise ArithmeticError("a recovered secret is not the one that was split")
+
+    name = f"Shamir ({threshold} of {holders})"
+    return [
+        _rate(f"{name}: split, batch of {batch}", _best(split, repetitions) / batch * 1e3, "ms"),
+        _rate(f"{name}: recover, cold", batch / _best(recover, repetitions), "1/s"),
+    ]
+
+
+def _curves(repetitions: int) -> list[Values]:
+    count = 200
+    own, peer = X25519PrivateKey.generate(), X25519PrivateKey.generate().public_key()
+    signer, message = Ed25519PrivateKey.generate(), os.urandom(64)
+    signature, verifier = signer.sign(message), signer.public_key()
+    calls: dict[str, Callable[[], object]] = {
+        "X25519: exchange": lambda: own.exchange(peer),
+        "Ed25519: sign": lambda: signer.sign(message),
+        "Ed25519: verify": lambda: verifier.verify(signature, message),
+    }
+
+    def repeated(call: Callable[[], object]) -> Callable[[], None]:
+        def run_all() -> None:
+            for _ in range(count):
+                call()
+
+        return run_all
+
+    return [
+        _rate(name, count / _best(repeated(call), repetitions), "1/s")
+        for name, call in calls.items()
+    ]
+
+
+def _packing(bits: int, repetitions: int) -> list[Values]:
+    ring, count = Ring(bits), 1_000_000
+    rng = np.random.default_rng(0)
+    words = ring.reduce(rng.integers(0, 1 << 64, count, dtype=np.uint64).astype(ring.dtype))
+    packed = ring.pack(words)
+    pack = _best(lambda: ring.pack(words), repetitions)
+    unpack = _best(lambda: ring.unpack(packed, count), repetitions)
+    return [
+        _rate(f"packing: {bits}-bit words", count / pack / 1e6, "million/s"),
+        _rate(f"unpacking: {bits}-bit words", count / unpack / 1e6, "million/s"),
+    ]

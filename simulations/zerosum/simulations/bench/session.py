@@ -1,0 +1,295 @@
+"""A whole session in one process: CPU time and bytes by stage, and peak memory.
+
+Messages travel as bytes: reading, checking and writing them is part of what is measured. Each
+client is run on its own, its vector is drawn when it contributes and forgotten, and the server
+adds up as it goes, so that no two vectors are alive beside the server's. What is not measured:
+identity keys and roster, which outlive a session; durable writes; the network.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil, floor, log2
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.secagg import (
+    ClientParty,
+    IdentityKey,
+    Message,
+    Roster,
+    SecAggError,
+    ServerMode,
+    ServerParty,
+    Session,
+    SharedCache,
+    request_digest,
+)
+from zerosum.secagg.parameters import COMPLETE_BELOW, parameters
+from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.simulations.bench import primitives
+from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
+
+T = TypeVar("T")
+
+_REQUEST = request_digest(b"a benchmark", b"")
+
+
+@dataclass
+class Stage:
+    """What one stage took: CPU seconds and bytes over all clients, and the server's."""
+
+    clients: int = 0
+    client_cpu_s: float = 0.0
+    server_receive_cpu_s: float = 0.0
+    server_close_cpu_s: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def row(self) -> Values:
+        """Return a client's mean, and the server's sum over all clients."""
+        clients = max(1, self.clients)
+        return {
+            "clients": self.clients,
+            "client_cpu_s": self.client_cpu_s / clients,
+            "server_cpu_s": self.server_receive_cpu_s + self.server_close_cpu_s,
+            "server_receive_cpu_s": self.server_receive_cpu_s,
+            "server_close_cpu_s": self.server_close_cpu_s,
+            "bytes_up_per_client": self.bytes_up / clients,
+            "bytes_down_per_client": self.bytes_down / clients,
+        }
+
+
+@dataclass
+class _Play:
+    """A session under way."""
+
+    session: Session
+    vector_bits: int
+    seed: int
+    share: bool
+    gone: frozenset[int]
+    stages: dict[str, Stage] = field(default_factory=lambda: defaultdict(Stage))
+    outside_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.expected = np.zeros(self.session.vector_length, np.int64)
+        self._cache = SharedCache() if self.share else None
+        self._identities: dict[int, IdentityKey] = {}
+        self._roster: Roster | None = None
+        self._clients: dict[int, ClientParty] = {}
+
+    def run(self, identities: dict[int, IdentityKey], roster: Roster | None) -> NDArray[Any]:
+        """Play all stages and return the sum."""
+        self._identities, self._roster = identities, roster
+        first = self.stages[self.session.stages[0]]
+        server, spent = _timed(lambda: ServerParty(self.session, roster=roster, cache=self._cache))
+        first.server_close_cpu_s += spent
+        messages: Mapping[int, Message | None] = dict.fromkeys(self.session.cohort)
+        for name in self.session.stages:
+            stage = self.stages[name]
+            for index, message in messages.items():
+                self._answer(name, stage, server, index, message)
+            request = _REQUEST if name == "share" else None
+            messages, spent = _timed(partial(server.close, request))
+            stage.server_close_cpu_s += spent
+        return server.result.total
+
+    def _answer(
+        self, name: str, stage: Stage, server: ServerParty, index: int, message: Message | None
+    ) -> None:
+        """Carry one client's message of one stage there and back."""
+        if name == "contribute" and index in self.gone:
+            self._clients.pop(index)
+            return
+        asked, spent = _timed(lambda: b"" if message is None else message.to_bytes())
+        stage.server_close_cpu_s += spent
+        answer = self._client_answer(name, index, asked)
+        sent, spent = _timed(answer)
+        stage.client_cpu_s += spent
+        _, spent = _timed(lambda: server.receive(index, sent))
+        stage.server_receive_cpu_s += spent
+        stage.clients += 1
+        stage.bytes_up += len(sent)
+        stage.bytes_down += len(asked)
+
+    def _client_answer(self, name: str, index: int, asked: bytes) -> Callable[[], bytes]:
+        if name == "advertise":
+            return lambda: self._join(index).advertise().send.to_bytes()
+        if name == "unmask":
+            client = self._clients.pop(index)
+            return lambda: client.unmask(asked).send.to_bytes()
+        client = self._clients[index]
+        if name == "contribute":
+            vector = self._vector(index)
+            return lambda: client.contribute(asked, vector).send.to_bytes()
+        return lambda: getattr(client, name)(asked).send.to_bytes()
+
+    def _join(self, index: int) -> ClientParty:
+        client = self._clients[index] = ClientParty(
+            self.session,
+            index,
+            identity=self._identities.get(index),
+            roster=self._roster,
+            cache=self._cache,
+        )
+        return client
+
+    def _vector(self, index: int) -> NDArray[np.int64]:
+        start = time.perf_counter()
+        limit = 1 << (self.vector_bits - 1)
+        rng = numpy_generator(self.seed, "bench vector", index)
+        vector = rng.integers(-limit, limit, self.session.vector_length)
+        self.expected += vector
+        self.outside_s += time.perf_counter() - start
+        return vector
+
+
+def _timed(call: Callable[[], T]) -> tuple[T, float]:
+    """Return what a call returns, and the CPU seconds it took."""
+    start = time.process_time()
+    value = call()
+    return value, time.process_time() - start
+
+
+def run(
+    *,
+    n: int,
+    d: int,
+    dropout: float = 0.0,
+    corruption: float = 0.05,
+    server: str = "malicious",
+    degree: int | str = "auto",
+    threshold: int | None = None,
+    bits: int = 16,
+    share: bool = False,
+    seed: int = 0,
+) -> Values:
+    """Play one session and return what it took.
+
+    Parameters
+    ----------
+    n, d : int
+        Clients, and coordinates of each one's vector.
+    dropout : float
+        floor(dropout x n) clients, drawn at random, vanish between share and contribute: the
+        costliest moment for the server.
+    corruption : float
+        Fraction of clients that collude, for degree and threshold.
+    server : str
+        ``malicious`` or ``semi-honest``.
+    degree : int or str
+        ``complete``, ``auto`` (complete below 500 clients, else the smallest that is safe), or a
+        number, of which nothing is checked.
+    threshold : int, optional
+        By default the one that goes with the degree; with a number, floor(2k/3) + 1.
+    bits : int
+        Bits of each value; the ring has ceil(log2 n) more.
+    share : bool
+        Whether parties share a cache: never where one client's cost is wanted.
+    seed : int
+        Of vectors and dropouts; keys are drawn from the operating system.
+
+    Returns
+    -------
+    dict
+        ``client_cpu_s`` is the mean over the clients of each stage, summed over the stages;
+        ``server_unmask_cpu_s`` all that the server does at unmask; ``total_s`` wall time
+        without the drawing of vectors; ``machine`` rates of this machine's primitives, just
+        before and after.
+    """
+    try:
+        session, identities, roster = _prepare(
+            n, d, dropout, corruption, ServerMode(server), degree, threshold, bits, seed
+        )
+        rng = numpy_generator(seed, "bench dropouts")
+        gone = rng.choice(n, floor(dropout * n + 1e-9), replace=False).tolist()
+        play = _Play(session, bits, seed, share, frozenset(gone))
+        machine = [primitives.machine()]
+        before_mb, start, cpu = peak_memory_mb(), time.perf_counter(), time.process_time()
+        total = play.run(identities, roster)
+    except SecAggError as error:
+        raise BenchError(f"{type(error).__name__}: {error}") from error
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    peak_mb = peak_memory_mb()
+    machine.append(primitives.machine())
+    rows = {name: stage.row() for name, stage in play.stages.items()}
+    return {
+        "n": n,
+        "d": d,
+        "degree": session.degree,
+        "threshold": session.threshold,
+        "server": server,
+        "dropout": dropout,
+        "corruption": corruption,
+        "survivors": n - len(gone),
+        "bits": bits,
+        "ring_bits": session.ring_bits,
+        "sharing": share,
+        "client_cpu_s": sum(row["client_cpu_s"] for row in rows.values()),
+        "server_unmask_cpu_s": rows["unmask"]["server_cpu_s"],
+        "server_cpu_s": sum(row["server_cpu_s"] for row in rows.values()),
+        "bytes_up_per_client": sum(row["bytes_up_per_client"] for row in rows.values()),
+        "bytes_down_per_client": sum(row["bytes_down_per_client"] for row in rows.values()),
+        "peak_memory_mb": peak_mb,
+        "memory_before_mb": before_mb,
+        "total_s": wall - play.outside_s,
+        "vectors_s": play.outside_s,
+        "cpu_s": cpu,
+        "sum_correct": bool(np.array_equal(total, session.ring.encode(play.expected))),
+        "machine": {name: sum(each[name] for each in machine) / 2 for name in machine[0]},
+        "stages": rows,
+    }
+
+
+def _prepare(
+    n: int,
+    d: int,
+    dropout: float,
+    corruption: float,
+    mode: ServerMode,
+    degree: int | str,
+    threshold: int | None,
+    bits: int,
+    seed: int,
+) -> tuple[Session, dict[int, IdentityKey], Roster | None]:
+    k, t = graph_of(n, dropout, corruption, mode, degree)
+    cohort = tuple(range(n))
+    identities: dict[int, IdentityKey] = {}
+    roster = None
+    if mode is ServerMode.MALICIOUS:
+        identities = {index: IdentityKey.generate() for index in cohort}
+        roster = Roster(1, {index: key.public for index, key in identities.items()})
+    permuted = mode is ServerMode.SEMI_HONEST and k < n - 1
+    session = Session(
+        run_id=b"zerosum bench",
+        round=1,
+        attempt=0,
+        roster_version=1,
+        cohort=cohort,
+        threshold=t if threshold is None else threshold,
+        min_survivors=1,
+        ring_bits=bits + ceil(log2(n)),
+        vector_length=d,
+        degree=k,
+        mode=mode,
+        roster_digest=b"" if roster is None else roster.digest,
+        graph_seed=derive_seed(seed, "bench graph") if permuted else b"",
+    )
+    return session, identities, roster
+
+
+def graph_of(
+    n: int, dropout: float, corruption: float, mode: ServerMode, degree: int | str
+) -> tuple[int, int]:
+    """Return the degree and the threshold."""
+    if degree in ("auto", "complete"):
+        below = COMPLETE_BELOW if degree == "auto" else n + 1
+        chosen = parameters(n, dropout, corruption, mode, complete_below=below)
+        return chosen.degree, chosen.threshold
+    k = int(degree)
+    return k, 2 * k // 3 + 1

@@ -1,0 +1,128 @@
+"""Each benchmark runs on a tiny case and says what it should: never how long it took."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from zerosum.simulations.bench import BenchError, measure
+from zerosum.simulations.bench.flower import run as flower
+from zerosum.simulations.bench.primitives import run as primitives
+from zerosum.simulations.bench.session import run as session
+from zerosum.simulations.cli import app
+
+KEYS = {
+    "n",
+    "d",
+    "degree",
+    "threshold",
+    "client_cpu_s",
+    "server_unmask_cpu_s",
+    "bytes_up_per_client",
+    "peak_memory_mb",
+    "total_s",
+    "machine",
+    "sum_correct",
+}
+
+
+@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+@pytest.mark.parametrize("degree", ["complete", "9"])
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_session_gives_the_right_sum_and_every_figure(server, degree, dropout):
+    found = session(n=12, d=50, server=server, degree=degree, dropout=dropout, corruption=0.0)
+    assert found.keys() >= KEYS
+    assert found["sum_correct"] is True
+    assert found["survivors"] == (12 if dropout == 0 else 10)
+    assert found["degree"] == (11 if degree == "complete" else 9)
+    stages = ["advertise", "share", "contribute", "unmask"]
+    if server == "malicious":
+        stages.insert(3, "confirm")
+    assert list(found["stages"]) == stages
+    assert [row["clients"] for row in found["stages"].values()][:3] == [12, 12, found["survivors"]]
+    json.dumps(found)
+
+
+def test_sharing_changes_no_bytes_and_is_said():
+    alone, shared = (session(n=6, d=20, degree="complete", share=share) for share in (False, True))
+    assert (alone["sharing"], shared["sharing"]) == (False, True)
+    assert alone["bytes_up_per_client"] == shared["bytes_up_per_client"]
+    assert shared["sum_correct"]
+
+
+def test_a_vector_takes_as_many_bytes_as_its_bits_ask_for():
+    ring = session(n=4, d=1000, degree="complete", bits=16)
+    assert ring["ring_bits"] == 18
+    vector = 1000 * 18 // 8
+    assert vector < ring["stages"]["contribute"]["bytes_up_per_client"] < vector + 200
+
+
+def test_each_measurement_has_a_process_of_its_own():
+    found = measure("session", {"n": 4, "d": 10, "degree": "complete"})
+    assert found["sum_correct"] is True
+    assert found["processor"]
+    assert found["peak_memory_mb"] < 200
+
+
+def test_a_session_that_cannot_be_is_refused_in_one_line():
+    with pytest.raises(BenchError, match=r"threshold = 9 is not in 1 \.\. 3"):
+        measure("session", {"n": 4, "d": 10, "degree": "complete", "threshold": 9})
+
+
+def test_a_measurement_ends_at_its_limit():
+    with pytest.raises(BenchError, match="did not end within"):
+        measure("session", {"n": 4, "d": 10, "degree": "complete"}, time_limit=0.001)
+
+
+def test_primitives_give_rates_and_ratios():
+    found = primitives(lengths=[1000], peers=3, holders=5, threshold=3, bits=20, repetitions=1)
+    (row,) = found["expansion"]
+    assert row.keys() >= {"d", "peers", "expansion_gb_s", "aes_gb_s", "ratio", "ratio_median"}
+    names = [rate["name"] for rate in found["rates"]]
+    assert [name.partition(" ")[0] for name in names] == [
+        "Shamir",
+        "Shamir",
+        "X25519:",
+        "Ed25519:",
+        "Ed25519:",
+        "packing:",
+        "unpacking:",
+    ]
+    assert all(rate["value"] > 0 for rate in found["rates"])
+
+
+def test_flowers_client_is_measured_as_it_is_where_it_finishes():
+    found = flower(degree=4, d=30, threshold=3)
+    assert found["extrapolated"] is False
+    assert list(found["stages"]) == ["setup", "share", "contribute", "unmask"]
+    assert found["client_cpu_s"] == sum(found["stages"].values())
+
+
+def test_what_flowers_client_does_not_finish_is_extrapolated_and_said():
+    found = flower(degree=40, d=30, threshold=27, time_limit=0.0)
+    assert found["extrapolated"] is True
+    assert found["measured_degree"] == 8
+    assert found["client_cpu_s"] > found["measured_client_cpu_s"]
+
+
+def test_the_command_writes_its_figures(tmp_path):
+    file = tmp_path / "figures.json"
+    arguments = ["bench", "secagg", "--n", "5", "--d", "40", "--degree", "complete"]
+    arguments += ["--dropout", "0.2", "--versus", "flower", "--json", str(file)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(file.read_text())
+    assert found.keys() >= KEYS
+    assert found["sum_correct"] is True
+    assert found["versus"]["flower"]["ratio"] > 0
+    assert "sum correct" in result.output
+    assert "Flower SecAgg+" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--server", "kind"), ("--degree", "many"), ("--dropout", "1.5")]
+)
+def test_a_wrong_option_is_named(option, value):
+    result = CliRunner().invoke(app, ["bench", "secagg", "--n", "5", option, value])
+    assert result.exit_code == 2
+    assert f"{option} {value}" in result.output
