@@ -90,7 +90,8 @@ def test_running_statistics_are_refused(affine: bool) -> None:
 
 
 def test_batch_normalisation_without_statistics_is_allowed() -> None:
-    Layout.of(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)))
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False))
+    assert Layout.of(model).length == 3 * 3 + 3 + 3 + 3
 
 
 def test_a_model_with_nothing_to_train_is_refused() -> None:

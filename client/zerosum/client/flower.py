@@ -136,16 +136,6 @@ class DeployedEnvironment:
         data = question.data if path is None else question.data.model_copy(update={"path": path})
         return resolve_task(question.task, data, question.model, question.seed)
 
-    def client_info(self, request: Request, context: Context) -> ClientInfo:
-        """Describe this client to the task."""
-        question = request.question
-        return ClientInfo(
-            index=self.index(context),
-            count=question.population,
-            seed=question.seed,
-            node_config=dict(context.node_config),
-        )
-
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with a trainer made for this one message."""
         from zerosum.client.answer import Answerer

@@ -18,7 +18,7 @@ from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.store import DecisionStore
 from zerosum.client.task import BUILTIN_TASKS, ClientInfo, Task
-from zerosum.secagg import Client, Session, graph
+from zerosum.secagg import Client, Session, Step, graph
 from zerosum.secagg.randomness import derive_seed
 
 log = logging.getLogger("zerosum.client")
@@ -62,10 +62,6 @@ class Environment(Protocol):
         """Return the task that the request names."""
         ...
 
-    def client_info(self, request: Request, context: Context) -> ClientInfo:
-        """Return what the task is told about this client."""
-        ...
-
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Return the float answer to a request, before protection: shape (request.dimension,)."""
         ...
@@ -81,18 +77,14 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     store.raise_high_water(session.run_id, session.round, session.attempt)
     party = environment.open_party(context, session, protocol)
     step = party.advertise()
-    store.append(session.digest, step.persist)
-    environment.keep(context, party)
-    return wire.pack({"message": step.send.to_bytes()})
+    return _sent(environment, context, party, step)
 
 
 def share(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Seal shares of this client's secrets for its neighbours."""
     party = environment.party(context)
     step = party.share(wire.bytes_field(content, "message"))
-    environment.store(context).append(party.session.digest, step.persist)
-    environment.keep(context, party)
-    return wire.pack({"message": step.send.to_bytes()})
+    return _sent(environment, context, party, step)
 
 
 def contribute(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
@@ -110,18 +102,14 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     vector = _protected(environment, request, protection, party.session, context)
     step = party.contribute(message, vector)
     store.count_contribution()
-    store.append(party.session.digest, step.persist)
-    environment.keep(context, party)
-    return wire.pack({"message": step.send.to_bytes()})
+    return _sent(environment, context, party, step)
 
 
 def unmask(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Release one share for each neighbour, and end the session."""
     party = environment.party(context)
     step = party.unmask(wire.bytes_field(content, "message"))
-    environment.store(context).append(party.session.digest, step.persist)
-    environment.keep(context, None)
-    return wire.pack({"message": step.send.to_bytes()})
+    return _sent(environment, context, party, step, last=True)
 
 
 def protection_for(request: Request, session: Session) -> Protection:
@@ -145,6 +133,15 @@ def protection_for(request: Request, session: Session) -> Protection:
     if (protection.ring_bits, protection.length) != (session.ring_bits, session.vector_length):
         raise Declined("the session's ring or length does not fit the request")
     return protection
+
+
+def _sent(
+    environment: Environment, context: Context, party: Client, step: Step, *, last: bool = False
+) -> RecordDict:
+    """Make a step's decisions durable, keep the party or end it, and only then send."""
+    environment.store(context).append(party.session.digest, step.persist)
+    environment.keep(context, None if last else party)
+    return wire.pack({"message": step.send.to_bytes()})
 
 
 def _check_session(session: Session, protocol: str, policy: ClientPolicy) -> None:
@@ -216,7 +213,13 @@ def _protected(
         noise = environment.entropy.keystream("noise", *key)
     try:
         task = environment.task(request, context)
-        update = environment.update(request, task, environment.client_info(request, context))
+        client = ClientInfo(
+            index=key[2],
+            count=question.population,
+            seed=question.seed,
+            node_config=dict(context.node_config),
+        )
+        update = environment.update(request, task, client)
     except Exception:
         log.exception("client %d: its answer to round %d failed", key[2], question.round)
         if not question.privacy.private:

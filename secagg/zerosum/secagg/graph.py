@@ -6,9 +6,7 @@ semi-honest server, edges run both ways and the two are the same; against a mali
 every client draws N(u) itself, so that nobody chooses anybody's neighbours.
 """
 
-import math
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Protocol
 
@@ -16,19 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.errors import LocalProtocolError
+from zerosum.secagg.failures import SECURITY, colluders_in, share_of
 from zerosum.secagg.parameters import parameters as parameters
 from zerosum.secagg.randomness import Keystream
-from zerosum.secagg.session import Session
+from zerosum.secagg.session import ServerMode, Session
 
 Positions = NDArray[np.intp]
 
 # A client that more than this many times the degree chose as a neighbour refuses.
 CROWD = 3
-
-SECURITY = 2.0**-40
-
-# A float is at most this far from the short fraction that it stands for.
-_FINEST = 10**9
 
 
 class Graph(Protocol):
@@ -173,16 +167,9 @@ def quorum(session: Session) -> int:
     return session.threshold + 1
 
 
-def _floor_share(fraction: float, count: int, name: str) -> int:
-    """Return floor(fraction x count) of the fraction that was meant, such as 1/3 or 0.29."""
-    if not 0 <= fraction <= 1:
-        raise LocalProtocolError(f"{name} = {fraction} is not in 0 .. 1")
-    return math.floor(Fraction(fraction).limit_denominator(_FINEST) * count)
-
-
 def dropped(n: int, dropout: float) -> int:
     """Return floor(dropout x n): how many of a cohort of n may drop out."""
-    return _floor_share(dropout, n, "dropout")
+    return share_of(dropout, n, "dropout")
 
 
 def colluders(n: int, roster: int, corruption: float, security: float = SECURITY) -> int:
@@ -208,21 +195,7 @@ def colluders(n: int, roster: int, corruption: float, security: float = SECURITY
     LocalProtocolError
         If the sizes or fractions are out of range.
     """
-    if not 1 <= n <= roster:
-        raise LocalProtocolError(f"a cohort of {n} from a roster of {roster}")
-    if not 0 <= security < 1:
-        raise LocalProtocolError(f"security = {security} is not in 0 .. 1")
-    bad = _floor_share(corruption, roster, "corruption")
-    most, fewest = min(n, bad), max(0, n - (roster - bad))
-    allowed = Fraction(security) * math.comb(roster, n)
-    ways = math.comb(bad, most) * math.comb(roster - bad, n - most)
-    tail, count = 0, most
-    while count > fewest and tail + ways <= allowed:
-        tail += ways
-        # The number of cohorts with one colluder less, from the number with `count`.
-        ways = ways * count * (roster - bad - n + count) // ((bad - count + 1) * (n - count + 1))
-        count -= 1
-    return count
+    return colluders_in(n, roster, corruption, ServerMode.SEMI_HONEST, security)
 
 
 def complete_threshold(n: int, dropout: float, corruption_count: int) -> int:

@@ -13,7 +13,7 @@ from zerosum.secagg.errors import (
     ServerModeRefused,
     VectorTooLong,
 )
-from zerosum.secagg.graph import SECURITY
+from zerosum.secagg.failures import SECURITY
 from zerosum.secagg.identity import Roster
 from zerosum.secagg.parameters import check
 from zerosum.secagg.session import ServerMode, Session

@@ -6,7 +6,7 @@ ever decreases: not across rounds, restarts or aborted rounds.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.contribution import CohortTooSmallError, Protection, min_survivors
+from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.client.store import sync_folder
 from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
@@ -37,7 +37,7 @@ Key = tuple[int, int, str]
 NO_NOISE = 'privacy.model = "none": no noise, so no epsilon'
 
 
-class DeltaTooLargeError(ValueError):
+class DeltaTooLargeError(ConfigError):
     """At this delta, exposing one client whole would count as private."""
 
 
@@ -76,8 +76,6 @@ class RunLedger:
         Clients in the roster.
     protections : mapping of str to Protection
         For each kind of private sum, the protection of a session of any cohort.
-    colluders : callable, optional
-        c for a cohort of n, where it may be more than ``secagg.corruption`` says.
     seeded : bool
         Whether cohorts and noise follow from a seed, as in simulations.
 
@@ -100,7 +98,6 @@ class RunLedger:
         sampling: SamplingSpec,
         population: int,
         protections: Mapping[str, Protection],
-        colluders: Callable[[int], int] | None = None,
         seeded: bool = True,
     ) -> None:
         check_delta(privacy, population)
@@ -112,7 +109,7 @@ class RunLedger:
         self.terms = {kind: t for kind, t in terms.items() if t is not None}
         if privacy.private and len(self.terms) != len(terms):
             raise ValueError("under privacy every kind of private sum has a noise mechanism")
-        self.sampling = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
+        self.sampling = sampling_terms(privacy, secagg, sampling, population)
         self._contributions: dict[Key, tuple[int, set[int]]] = {}
         self._sums: set[Key] = set()
         shape = (len(self.kinds), population)
@@ -303,8 +300,6 @@ def sampling_terms(
     secagg: SecAggSpec,
     sampling: SamplingSpec,
     population: int,
-    *,
-    colluders: Callable[[int], int] | None = None,
 ) -> Sampling:
     """Return what sampling and abandonment contribute to the release figure.
 
@@ -324,10 +319,7 @@ def sampling_terms(
     def needed(cohort: int) -> int:
         try:
             limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=privacy)
-            if colluders is None:
-                return limits.min_survivors
-            own = min_survivors(privacy.honest_fraction, cohort, colluders(cohort))
-            return max(limits.min_survivors, own)
+            return limits.min_survivors
         except CohortTooSmallError:
             return cohort + 1
 

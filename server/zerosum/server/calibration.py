@@ -71,7 +71,6 @@ def planned_figures(
     rounds: int,
     dimension: int,
     evaluation: Evaluation | None = None,
-    colluders: Callable[[int], int] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the figures that a run of these parameters is going to report.
 
@@ -85,10 +84,8 @@ def planned_figures(
         Clients, training rounds, model parameters.
     evaluation : Evaluation, optional
         The federated evaluations of the run, which are charged to the same ledger.
-    colluders
-        As in :class:`zerosum.server.accounting.RunLedger`.
     """
-    how = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
+    how = sampling_terms(privacy, secagg, sampling, population)
     plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how, evaluation)
     return plan.figures(privacy)
 
@@ -103,7 +100,6 @@ def find_noise_multiplier(
     rounds: int,
     dimension: int,
     evaluation: Evaluation | None = None,
-    colluders: Callable[[int], int] | None = None,
 ) -> float:
     """Return the noise multiplier at which ``privacy.epsilon_for`` sees ``privacy.epsilon``.
 
@@ -120,7 +116,7 @@ def find_noise_multiplier(
     if target is None:
         raise ValueError("privacy.epsilon is needed to find a noise multiplier")
 
-    how = sampling_terms(privacy, secagg, sampling, population, colluders=colluders)
+    how = sampling_terms(privacy, secagg, sampling, population)
     plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how, evaluation)
 
     def epsilon(z: float) -> float:

@@ -5,12 +5,13 @@ import math
 from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.request import FEDERATED_METRICS
 from zerosum.secagg import graph
+from zerosum.server.accounting import check_delta
 from zerosum.server.calibration import Evaluation, find_noise_multiplier
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
+from zerosum.server.planning import evaluation_protection, planned_protections
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
-from zerosum.server.training import evaluation_protection, planned_protections
 
 
 def prepare(experiment: Experiment, *, population: int, dimension: int) -> Experiment:
@@ -34,7 +35,7 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
         One line that names the key, its value, what is allowed and the cure.
     """
     _check_sampling(experiment, population)
-    _check_delta(experiment, population)
+    check_delta(experiment.privacy, population)
     _check_threshold(experiment, population)
     if experiment.sampling.kind == "once" and experiment.evaluation.federated_every:
         raise ConfigError(
@@ -82,15 +83,6 @@ def _check_sampling(experiment: Experiment, population: int) -> None:
         raise ConfigError(
             f'rounds = {experiment.rounds}: with sampling.kind = "once" and sampling.cohort = '
             f"{cohort}, {population} clients last for {population // cohort} rounds"
-        )
-
-
-def _check_delta(experiment: Experiment, population: int) -> None:
-    privacy = experiment.privacy
-    if privacy.private and privacy.delta >= 1 / population and not privacy.allow_large_delta:
-        raise ConfigError(
-            f"privacy.delta = {privacy.delta} is not below 1/population = {1 / population:.3g}: "
-            "lower it, or set privacy.allow_large_delta = true"
         )
 
 

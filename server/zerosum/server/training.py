@@ -1,6 +1,5 @@
 """The round loop: sample, sum in private, step, test, record."""
 
-import hashlib
 import logging
 import platform
 import resource
@@ -16,10 +15,8 @@ import numpy as np
 import torch
 from safetensors.numpy import save as save_tensors
 
-from zerosum.client.contribution import Protection
 from zerosum.client.entropy import Entropy
-from zerosum.client.request import FEDERATED_METRICS, Question, Request
-from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.client.request import Question, Request
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.client.vectors import load_vector, to_state_dict
@@ -28,6 +25,12 @@ from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoi
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Aggregate, Charge, Coordinator, RoundAbandoned, Traffic
 from zerosum.server.optimizers import ServerOptimizer
+from zerosum.server.planning import (
+    configuration_digest,
+    evaluation_protection,
+    noise_draw,
+    planned_protections,
+)
 from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
@@ -39,9 +42,6 @@ Record = dict[str, Any]
 
 ACCEPTED_WRAP = -40.0
 """log2 of the probability of a wrapped sum that needs no word."""
-
-FEDERATED_RANGE = float(1 << 20)
-"""Largest sum a client may report in an evaluation without DP."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +140,17 @@ class FederatedTraining:
             entropy,
             checkpoint.order_seed if checkpoint is not None else None,
         )
-        self._ledger = open_ledger(
-            experiment,
+        planned = planned_protections(experiment, population, self._trainer.layout.length)
+        self._ledger = RunLedger(
+            folder.path / LEDGER,
+            privacy=experiment.privacy,
+            secagg=experiment.secagg,
+            sampling=experiment.sampling,
             population=population,
-            dimension=self._trainer.layout.length,
-            path=folder.path / LEDGER,
+            protections=planned,
             seeded=entropy.reproducible,
         )
         self.last_opened: Opened | None = None
-        planned = planned_protections(experiment, population, self._trainer.layout.length)
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
         if self._wrap_probability > ACCEPTED_WRAP:
             log.warning(
@@ -228,7 +230,7 @@ class FederatedTraining:
         experiment = self._experiment
         privacy, encoding = experiment.privacy, experiment.encoding
         if kind == "evaluate":
-            privacy, encoding = self._evaluation_protection()
+            privacy, encoding = evaluation_protection(experiment)
         return Request(
             Question(
                 kind=kind,
@@ -246,9 +248,6 @@ class FederatedTraining:
             ),
             self._optimizer.model,
         )
-
-    def _evaluation_protection(self) -> tuple[PrivacySpec, EncodingSpec]:
-        return evaluation_protection(self._experiment)
 
     def _average(self, aggregate: Aggregate) -> np.ndarray:
         """Divide by the fixed expected cohort under DP, by what is there without."""
@@ -363,76 +362,6 @@ class FederatedTraining:
             "seed": experiment.seed,
             "versions": versions(),
         }
-
-
-def configuration_digest(experiment: Experiment) -> str:
-    """Return a digest of what may not change in a run: all but rounds and the path of the data."""
-    data = experiment.data.model_copy(update={"path": None})
-    fixed = experiment.model_copy(update={"rounds": 1, "data": data})
-    return hashlib.sha256(fixed.canonical()).hexdigest()
-
-
-def open_ledger(
-    experiment: Experiment, *, population: int, dimension: int, path: Path | None, seeded: bool
-) -> RunLedger:
-    """Open the ledger of a run with the terms of every private sum that it will ask for."""
-    protections = planned_protections(experiment, population, dimension)
-    return RunLedger(
-        path,
-        privacy=experiment.privacy,
-        secagg=experiment.secagg,
-        sampling=experiment.sampling,
-        population=population,
-        protections=protections,
-        seeded=seeded,
-    )
-
-
-def planned_protections(
-    experiment: Experiment, population: int, dimension: int, cohort: int | None = None
-) -> dict[str, Protection]:
-    """Return the protection of every kind of private sum that a run asks for.
-
-    Parameters
-    ----------
-    population, dimension : int
-        Clients; trainable parameters.
-    cohort : int, optional
-        Clients in a session. Default: the expected number.
-    """
-    cohort = max(2, cohort or experiment.sampling.cohort or population)
-    length = dimension + (experiment.training.weighting == "examples")
-    asked = {"train": (experiment.privacy, experiment.encoding, length)}
-    if experiment.evaluation.federated_every:
-        asked["evaluate"] = (*evaluation_protection(experiment), len(FEDERATED_METRICS))
-    return {
-        kind: Protection.build(
-            privacy, encoding, cohort=cohort, dimension=length, rotation_seed=bytes(32)
-        )
-        for kind, (privacy, encoding, length) in asked.items()
-    }
-
-
-def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
-    """Return how a federated evaluation is protected: three coordinates of norm at most 1."""
-    privacy = experiment.privacy
-    if not privacy.private:
-        return (
-            privacy.model_copy(update={"clip": None}),
-            EncodingSpec(bits=32, range=FEDERATED_RANGE),
-        )
-    noise = experiment.evaluation.federated_noise_multiplier
-    update = {"clip": 1.0, "noise_multiplier": noise, "epsilon": None}
-    return privacy.model_copy(update=update), EncodingSpec(bits=16)
-
-
-def noise_draw(experiment: Experiment) -> Literal["per_client", "summed"]:
-    """Return who draws the noise; only a trusted sum can have it drawn once."""
-    privacy = experiment.privacy
-    summable = experiment.secagg.protocol == "ideal" and privacy.model == "distributed"
-    if privacy.noise_draw == "auto":
-        return "summed" if summable else "per_client"
-    return privacy.noise_draw
 
 
 def versions() -> dict[str, str]:

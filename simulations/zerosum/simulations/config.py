@@ -1,6 +1,7 @@
 """Experiments by name or by file."""
 
 import difflib
+import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -70,9 +71,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _shipped(name: str) -> dict[str, Any]:
-    path = resources.files("zerosum.simulations") / "experiments" / f"{name}.toml"
-    with resources.as_file(path) as file:
-        return read_toml(file)
+    return tomllib.loads(experiment_text(name))
 
 
 def _extended(values: Mapping[str, Any]) -> dict[str, Any]:

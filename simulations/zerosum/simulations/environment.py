@@ -106,16 +106,6 @@ class SimulatedEnvironment:
         """Return the task of the run."""
         return self._task
 
-    def client_info(self, request: Request, context: Context) -> ClientInfo:
-        """Describe the client to the task."""
-        question = request.question
-        return ClientInfo(
-            index=self.index(context),
-            count=question.population,
-            seed=question.seed,
-            node_config=context.node_config,
-        )
-
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
         return self._answerer.update(request, client)

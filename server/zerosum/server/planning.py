@@ -1,0 +1,66 @@
+"""What follows from an experiment before it runs: how each private sum is protected."""
+
+import hashlib
+from typing import Literal
+
+from zerosum.client.contribution import Protection
+from zerosum.client.request import FEDERATED_METRICS
+from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.server.spec import Experiment
+
+FEDERATED_RANGE = float(1 << 20)
+"""Largest sum a client may report in an evaluation without DP."""
+
+
+def configuration_digest(experiment: Experiment) -> str:
+    """Return a digest of what may not change in a run: all but rounds and the path of the data."""
+    data = experiment.data.model_copy(update={"path": None})
+    fixed = experiment.model_copy(update={"rounds": 1, "data": data})
+    return hashlib.sha256(fixed.canonical()).hexdigest()
+
+
+def planned_protections(
+    experiment: Experiment, population: int, dimension: int, cohort: int | None = None
+) -> dict[str, Protection]:
+    """Return the protection of every kind of private sum that a run asks for.
+
+    Parameters
+    ----------
+    population, dimension : int
+        Clients; trainable parameters.
+    cohort : int, optional
+        Clients in a session. Default: the expected number.
+    """
+    cohort = max(2, cohort or experiment.sampling.cohort or population)
+    length = dimension + (experiment.training.weighting == "examples")
+    asked = {"train": (experiment.privacy, experiment.encoding, length)}
+    if experiment.evaluation.federated_every:
+        asked["evaluate"] = (*evaluation_protection(experiment), len(FEDERATED_METRICS))
+    return {
+        kind: Protection.build(
+            privacy, encoding, cohort=cohort, dimension=length, rotation_seed=bytes(32)
+        )
+        for kind, (privacy, encoding, length) in asked.items()
+    }
+
+
+def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
+    """Return how a federated evaluation is protected: three coordinates of norm at most 1."""
+    privacy = experiment.privacy
+    if not privacy.private:
+        return (
+            privacy.model_copy(update={"clip": None}),
+            EncodingSpec(bits=32, range=FEDERATED_RANGE),
+        )
+    noise = experiment.evaluation.federated_noise_multiplier
+    update = {"clip": 1.0, "noise_multiplier": noise, "epsilon": None}
+    return privacy.model_copy(update=update), EncodingSpec(bits=16)
+
+
+def noise_draw(experiment: Experiment) -> Literal["per_client", "summed"]:
+    """Return who draws the noise; only a trusted sum can have it drawn once."""
+    privacy = experiment.privacy
+    summable = experiment.secagg.protocol == "ideal" and privacy.model == "distributed"
+    if privacy.noise_draw == "auto":
+        return "summed" if summable else "per_client"
+    return privacy.noise_draw
