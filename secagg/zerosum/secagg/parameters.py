@@ -204,6 +204,7 @@ def parameters(
     security: float = SECURITY,
     correctness: float = CORRECTNESS,
     complete_below: int = 0,
+    degree: int | None = None,
 ) -> GraphParameters:
     """Return the smallest degree, and for it the smallest threshold, that fail rarely enough.
 
@@ -230,6 +231,8 @@ def parameters(
         neighbours, over the cohort.
     complete_below : int
         Cohorts smaller than this get the complete graph; ``COMPLETE_BELOW`` for ``auto``.
+    degree : int, optional
+        The one degree to look at, up to n - 1; by default the smallest that can do.
 
     Returns
     -------
@@ -266,6 +269,7 @@ def parameters(
         security,
         correctness,
         complete_below,
+        degree,
     )
 
 
@@ -288,6 +292,7 @@ def _parameters(
     security: float,
     correctness: float,
     complete_below: int,
+    degree: int | None,
 ) -> GraphParameters:
     if n < 2:
         raise LocalProtocolError(f"a cohort has at least two clients, not {n}")
@@ -296,11 +301,28 @@ def _parameters(
     a = Assumptions(server, n, corrupt, share_of(dropout, n, "dropout"), security, correctness)
     if not _feasible(a):
         raise _refusal(a, dropout, corruption, roster)
-    sparse = None if n < complete_below else smallest_sparse(a)
+    if degree is not None and degree != n - 1:
+        return _of_degree(a, degree)
+    sparse = None if n < complete_below or degree is not None else smallest_sparse(a)
     if sparse is not None:
         return _described(a, sparse[0], sparse[1])
     least, largest = _complete_range(a)
     return _described(a, n - 1, max(least, min(largest, 2 * (n - 1) // 3 + 1)))
+
+
+def _of_degree(a: Assumptions, degree: int) -> GraphParameters:
+    """Return the one sparse graph of this degree, at its smallest safe threshold."""
+    if not 1 <= degree < a.n:
+        raise LocalProtocolError(f"degree = {degree} is not in 1 .. {a.n - 1}")
+    if _hopeless(a, degree, degree, isolation_only=False):
+        least = smallest_sparse(a)
+        cure = "the complete graph" if least is None else f"{least[0]}, or the complete graph"
+        raise NoFeasibleGraph(
+            f"no threshold makes a graph of degree {degree} safe for a cohort of {a.n} with "
+            f"{a.colluders} colluders and {a.dropped} dropouts; the smallest degree is {cure}"
+        )
+    largest = _largest_threshold(a, degree)
+    return _described(a, degree, _least_threshold(a, degree, largest, isolation_only=False))
 
 
 def _described(a: Assumptions, degree: int, threshold: int) -> GraphParameters:
