@@ -417,7 +417,9 @@ def _packed(
 ) -> dict[int, RecordDict]:
     """Pack each client's message; a broadcast, one object for all, is packed once."""
     packed: dict[int, RecordDict] = {}
-    for message in messages.values():
-        if id(message) not in packed:
-            packed[id(message)] = wire.pack({"message": message.to_bytes(), **extra}, model)
-    return {index: packed[id(message)] for index, message in messages.items()}
+    last: SecAggMessage | None = None
+    for index, message in messages.items():
+        if message is not last:
+            last, content = message, wire.pack({"message": message.to_bytes(), **extra}, model)
+        packed[index] = content
+    return packed
