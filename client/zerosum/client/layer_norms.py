@@ -96,7 +96,7 @@ def measure(capture: Capture) -> Measured:
 
 
 def write_weighted_sum(
-    measured: Measured, factors: torch.Tensor, places: Mapping[nn.Parameter, torch.Tensor]
+    measured: Measured, factors: torch.Tensor, places: Mapping[torch.Tensor, torch.Tensor]
 ) -> None:
     """Write the sums of a layer's gradients, each example weighed.
 
@@ -109,7 +109,8 @@ def write_weighted_sum(
     places : mapping of Parameter to torch.Tensor
         Where each parameter's sum goes, of the parameter's shape.
     """
-    capture, layer = measured.capture, measured.capture.layer
+    capture = measured.capture
+    layer: Any = capture.layer
     gradient = capture.gradient
     if measured.products is not None:
         places[layer.weight].copy_(_from_products(layer, measured.products, factors))
@@ -234,6 +235,7 @@ def _convolution_weight(
 ) -> torch.Tensor:
     padded, (_, right, _, down) = _padded(layer, inputs)
     shape = list(layer.weight.shape)
-    return conv2d_weight(
+    weight: torch.Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
         padded, shape, gradient, layer.stride, (down, right), layer.dilation, layer.groups
     )
+    return weight

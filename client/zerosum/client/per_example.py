@@ -182,7 +182,7 @@ class ClippedGradients:
         return torch.cat([found[name].flatten(1) for name in self._flat.layout.names], dim=1)
 
 
-def _places(flat: FlatModel) -> dict[nn.Parameter, torch.Tensor]:
+def _places(flat: FlatModel) -> dict[torch.Tensor, torch.Tensor]:
     """Return each trainable parameter's part of the flat gradients, of its shape."""
     parameters = [p for p in flat.model.parameters() if p.requires_grad]
     return {
