@@ -9,9 +9,10 @@ from scipy.stats import binom
 
 from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
-from zerosum.server.accounting import sampling_terms
-from zerosum.server.figures import Sampling, Tally, Terms, all_figures
+from zerosum.server.accounting import sampling_terms, terms_of
+from zerosum.server.figures import all_figures
 from zerosum.server.spec import SamplingSpec
+from zerosum.server.terms import Sampling, Tally
 
 SURPRISE = 1e-3
 """Probability that some client of a planned Poisson or fixed-size run takes part more often."""
@@ -175,9 +176,8 @@ class _Plan:
         sums = {"train": (protection, self.rounds)}
         if self.evaluation is not None:
             sums["evaluate"] = (self.evaluation.protection, self.evaluation.count)
-        terms = {kind: Terms.of(protection, groups) for kind, (protection, _) in sums.items()}
-        known = {kind: t for kind, t in terms.items() if t is not None}
-        if len(known) < len(terms):
+        known = terms_of({k: p for k, (p, _) in sums.items()}, privacy, self.secagg)
+        if len(known) < len(sums):
             raise ValueError('privacy.model = "none" has no figures')
         counts = [count for _, count in sums.values()]
         times = [planned_participations(self.sampling, self.population, n) for n in counts]
