@@ -130,7 +130,7 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
             population=population,
             rounds=experiment.rounds,
             dimension=dimension,
-            evaluation=_evaluation(experiment, population),
+            evaluation=evaluation_of(experiment, population),
         )
     except ValueError as error:
         raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None
@@ -138,7 +138,7 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
     return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
 
 
-def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
+def evaluation_of(experiment: Experiment, population: int) -> Evaluation | None:
     """Return the federated evaluations that a target epsilon has to leave room for."""
     every = experiment.evaluation.federated_every
     if not every or experiment.rounds < every:

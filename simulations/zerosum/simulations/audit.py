@@ -133,19 +133,19 @@ def run_audit(
     for number in range(1, plan.repetitions + 1):
         coins, null_coins = (_coins(audited.seed, what, number, plan) for what in ("coins", "null"))
         seen = pipeline.observe(coins, number)
-        row = _judged(scores(seen.total / protection_clip(audited)), coins, null_coins, guesses,
+        row = _judged(scores(seen.total / canary_norm(audited)), coins, null_coins, guesses,
                       plan)  # fmt: skip
         rows.append(row | {"survivors": len(seen.survivors)})
         on_repetition(number)
     return _result(audited, plan, upper, guesses, deviation, rows)
 
 
-def protection_clip(experiment: Experiment) -> float:
+def canary_norm(experiment: Experiment) -> float:
     """Return the norm C of a canary."""
     clip = experiment.privacy.clip
     if clip is None:
         raise ConfigError("privacy.clip = none: without a norm there is nothing to audit")
-    return clip
+    return float(clip)
 
 
 def verdict(result: Mapping[str, Any]) -> str:
