@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from zerosum.client.clipping import clip_layers, layer_clips
 from zerosum.client.examples import as_examples
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import TrainSpec
@@ -42,6 +43,10 @@ class Answerer:
         dataset = self._task.data(client)
         seed = derive_seed(question.seed, "local training", question.round, client.index)
         delta = trainer.train(request.model, dataset, seed)
+        if question.privacy.clipping == "per-layer" and question.privacy.clip is not None:
+            layers, fractions = trainer.layout.layers, question.privacy.clip_fractions
+            clips = layer_clips(question.privacy.clip, len(layers), fractions)
+            delta = clip_layers(delta, layers, clips)
         if question.training.weighting == "uniform":
             return delta
         count = _count(dataset)

@@ -3,6 +3,7 @@
 import math
 
 from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.exact import ExactUnavailableError, check_available
 from zerosum.client.request import FEDERATED_METRICS
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
@@ -52,6 +53,11 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
             'privacy.noise_draw = "summed" needs privacy.model = "distributed": local noise is '
             "each client's own"
         )
+    if experiment.privacy.exact:
+        try:
+            check_available(dimension)
+        except ExactUnavailableError as error:
+            raise ConfigError(str(error)) from None
     if experiment.privacy.epsilon is not None:
         experiment = _resolve_noise(experiment, population, dimension)
     _check_ring(experiment, population, dimension)

@@ -85,6 +85,8 @@ class Aggregate:
         Under protocol ``none`` alone: each survivor's noised vector, float64, shape (d,).
     failures : tuple of str
         Why groups failed, if some did; each cost its members.
+    bit : float, optional
+        Under adaptive clipping: the noised sum of 1[norm <= clip] - 1/2 over the survivors.
     """
 
     total: np.ndarray
@@ -94,6 +96,7 @@ class Aggregate:
     sample: Sample | None = None
     contributions: Mapping[int, np.ndarray] | None = None
     failures: tuple[str, ...] = ()
+    bit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -342,6 +345,7 @@ class Coordinator:
             sample=_sample(complete, traffic),
             contributions=self._contributions(complete),
             failures=tuple(failures),
+            bit=first.protection.decode_bit(total),
         )
 
     def _topped_up(

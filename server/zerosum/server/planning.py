@@ -1,6 +1,7 @@
 """What follows from an experiment before it runs: how each private sum is protected."""
 
 import hashlib
+import math
 from typing import Literal
 
 from zerosum.client.contribution import Protection
@@ -50,11 +51,13 @@ def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, Encoding
     privacy = experiment.privacy
     if not privacy.private:
         return (
-            privacy.model_copy(update={"clip": None}),
+            privacy.model_copy(update={"clip": None, "clipping": "flat"}),
             EncodingSpec(bits=32, range=FEDERATED_RANGE),
         )
     noise = experiment.evaluation.federated_noise_multiplier
-    update = {"clip": 1.0, "noise_multiplier": noise, "epsilon": None}
+    # Three coordinates of at most 1/sqrt(3) each.
+    clip = math.sqrt(3) if privacy.noise == "discrete-laplace" else 1.0
+    update = {"clip": clip, "clipping": "flat", "noise_multiplier": noise, "epsilon": None}
     return privacy.model_copy(update=update), EncodingSpec(bits=16)
 
 

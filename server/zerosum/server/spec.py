@@ -135,6 +135,26 @@ class Experiment(Spec):
         return self
 
     @model_validator(mode="after")
+    def _noise_fits(self) -> Self:
+        privacy, encoding, secagg = self.privacy, self.encoding, self.secagg
+        if privacy.noise == "discrete-laplace" and encoding.rotate:
+            raise ValueError(
+                'privacy.mechanism = "discrete-laplace" bounds an L1 norm, which no rotation '
+                "keeps: set encoding.rotate = false"
+            )
+        if privacy.adaptive and encoding.range is not None:
+            raise ValueError(
+                'privacy.clipping = "adaptive" moves the range with the clip: leave encoding.range'
+            )
+        masked = secagg.protocol == "pairwise"
+        if privacy.model == "central" and masked and secagg.server == "malicious":
+            raise ValueError(
+                'privacy.model = "central" trusts the server with the noise, and secagg.server = '
+                '"malicious" does not: write "semi-honest", or secagg.protocol = "ideal"'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluation_is_accounted(self) -> Self:
         evaluation = self.evaluation
         wanted = evaluation.federated_every > 0 and self.privacy.private

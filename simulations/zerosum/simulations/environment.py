@@ -24,7 +24,7 @@ from zerosum.secagg import (
 )
 
 OPEN_POLICY = ClientPolicy(
-    models=["distributed", "local", "none"],
+    models=["distributed", "local", "central", "none"],
     servers=["malicious", "semi-honest"],
     protocols=["pairwise", "ideal", "none"],
     min_noise_multiplier=0.0,
