@@ -15,6 +15,11 @@ from zerosum.client.mechanisms import (
 from zerosum.client.spec import PrivacySpec
 from zerosum.secagg.encoding import Encoding, Rule
 
+SMALLEST_SHARE = 3.0
+"""Sigma of a discrete Gaussian share, in integer units, below which no run is started: above it
+the distance of their sum from a discrete Gaussian, which depends on the cohort's size, is below
+10^-37 a coordinate and share, so that one figure holds for every cohort."""
+
 BIT_UNITS = 1024
 """Integer units of the bit's 1/2: far above what Skellam's second-order term notices."""
 
@@ -76,6 +81,12 @@ def choose_mechanism(privacy: PrivacySpec, code: Encoding, cohort: int) -> Mecha
             return SkellamWithBit(update, _bit(privacy, shares)) if privacy.adaptive else update
         case "discrete-gaussian":
             sigma = z * l2 / math.sqrt(shares)
+            if sigma < SMALLEST_SHARE:
+                raise ValueError(
+                    f"discrete Gaussian shares of sigma = {sigma:.3g} integer units are too small "
+                    f"(at least {SMALLEST_SHARE:g}): raise encoding.bits, or write "
+                    'privacy.mechanism = "skellam"'
+                )
             return DistributedDiscreteGaussian(
                 l2, code.l1_sensitivity, sigma, code.length, privacy.exact
             )

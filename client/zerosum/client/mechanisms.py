@@ -118,8 +118,8 @@ class DistributedDiscreteGaussian:
     """A client's share of discrete Gaussian noise; shares add up to nearly such noise.
 
     Formal guarantees: Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism for
-    federated learning with secure aggregation" (2021), Proposition 14, for whole numbers of
-    shares. Not closed under sums: a top-up is drawn share by share, as clients would have.
+    federated learning with secure aggregation" (2021), Proposition 14. Not closed under sums: a
+    top-up is drawn share by share, as clients would have drawn them.
 
     Attributes
     ----------
@@ -178,22 +178,18 @@ class DistributedDiscreteGaussian:
         return total
 
     def event(self, shares: float) -> DpEvent:
-        """Return the receipt of a sum with ``shares`` shares, rounded down to a whole number.
+        """Return the receipt of a sum with ``shares`` shares (any positive real) of noise.
 
-        Raises
-        ------
-        ValueError
-            If that leaves none.
+        A part of a share is stated as one more, of all of them smaller ones: the same variance,
+        and no smaller a distance from the discrete Gaussian.
         """
         from zerosum.client.events import DistributedDiscreteGaussianDpEvent
 
-        whole = math.floor(shares * (1 + 1e-12))
-        if whole < 1:
-            raise ValueError("discrete Gaussian shares cannot be divided")
+        whole = max(1, math.ceil(shares * (1 - 1e-12)))
         return DistributedDiscreteGaussianDpEvent(
             l2_sensitivity=self.l2_sensitivity,
             l1_sensitivity=self.l1_sensitivity,
-            sigma=self.sigma,
+            sigma=self.sigma * math.sqrt(shares / whole),
             num_shares=whole,
             dimension=self.dimension,
         )

@@ -3,6 +3,7 @@
 import math
 
 from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.exact import ExactUnavailableError, check_available
 from zerosum.client.request import FEDERATED_METRICS
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
@@ -52,6 +53,11 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
             'privacy.noise_draw = "summed" needs privacy.model = "distributed": local noise is '
             "each client's own"
         )
+    if experiment.privacy.exact:
+        try:
+            check_available(dimension)
+        except ExactUnavailableError as error:
+            raise ConfigError(str(error)) from None
     if experiment.privacy.epsilon is not None:
         experiment = _resolve_noise(experiment, population, dimension)
     _check_ring(experiment, population, dimension)
@@ -130,7 +136,7 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
             population=population,
             rounds=experiment.rounds,
             dimension=dimension,
-            evaluation=_evaluation(experiment, population),
+            evaluation=evaluation_of(experiment, population),
         )
     except ValueError as error:
         raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None
@@ -138,7 +144,7 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
     return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
 
 
-def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
+def evaluation_of(experiment: Experiment, population: int) -> Evaluation | None:
     """Return the federated evaluations that a target epsilon has to leave room for."""
     every = experiment.evaluation.federated_every
     if not every or experiment.rounds < every:

@@ -370,7 +370,7 @@ class FederatedTraining:
             "population": self._population,
             "dimension": self._trainer.layout.length,
             "noise_multiplier": experiment.privacy.noise_multiplier,
-            "noise_from_seed": self._entropy.reproducible,
+            "noise_from_seed": self._entropy.reproducible and not experiment.privacy.exact,
             "noise_draw": noise_draw(experiment),
             "wrap_probability_log2": self._wrap_probability,
             "protocol": experiment.secagg.protocol,

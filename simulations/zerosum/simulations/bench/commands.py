@@ -1,6 +1,7 @@
 """``zerosum bench``."""
 
 import json
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -104,6 +105,30 @@ def dpsgd(
         json_file.write_text(json.dumps(found, indent=2) + "\n")
 
 
+@bench_app.command()
+def noise(
+    deviations: Annotated[
+        list[float] | None, typer.Option("--std", help="Standard deviation, integer units.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Integers that a table draws.", min=1)] = 4_000_000,
+    few: Annotated[int, typer.Option(help="Integers that exact samplers draw.", min=1)] = 200,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Draw noise by table, by exact rejection and by OpenDP, and print the rates on one core."""
+    console = Console()
+    wanted = deviations or [30.0, 1000.0, 20_000.0]
+    try:
+        if any(not 1 <= std <= 1e9 for std in wanted):
+            raise BenchError("--std: it is at least 1 and at most 10^9")
+        found = measure("noise", {"deviations": wanted, "count": count, "few": few})
+    except BenchError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(_USER_ERROR) from None
+    _print_noise(console, found)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
+
+
 def _session(**settings: Any) -> Values:
     if settings["server"] not in ("malicious", "semi-honest"):
         raise BenchError(f"--server {settings['server']}: it is malicious or semi-honest")
@@ -151,6 +176,31 @@ def _print_session(console: Console, found: Values) -> None:
     console.print(
         f"{found['total_s']:.2f} s in all, peak memory {found['peak_memory_mb']:,.0f} MB, sum "
         + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
+        highlight=False,
+    )
+
+
+def _print_noise(console: Console, found: Values) -> None:
+    table = _table(
+        "Integer noise, one core", "law", "std", "sampler", "million/s", "tau", "table, s"
+    )
+    for row in found["rows"]:
+        table.add_row(
+            row["law"],
+            f"{row['std']:g}",
+            row["sampler"],
+            f"{row['million_per_s']:.3g}",
+            f"2^{math.log2(row['tau']):.0f}" if row["tau"] else "0",
+            f"{row['build_s']:.2f}" if "build_s" in row else "",
+        )
+    console.print(table)
+    console.print(
+        "tau bounds the total-variation distance of one integer from the law; best of several."
+    )
+    version = found["opendp"]
+    console.print(
+        f"OpenDP {version}" if version else "OpenDP is not installed: pip install 'zerosum[exact]'",
+        markup=False,
         highlight=False,
     )
 
