@@ -118,7 +118,7 @@ def write_weighted_sum(
             places[layer.bias].copy_(factors @ gradient.sum((2, 3)))
         return
     weighed = gradient * factors.view(-1, *[1] * (gradient.dim() - 1))
-    if isinstance(layer, nn.Conv2d):
+    if isinstance(capture.layer, nn.Conv2d):
         if capture.trains_weight:
             places[layer.weight].copy_(_convolution_weight(layer, capture.inputs, weighed))
         if capture.trains_bias:

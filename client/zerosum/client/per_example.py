@@ -88,7 +88,7 @@ class ClippedGradients:
         targets : torch.Tensor
             Shape (n, ...).
         clip : float
-            The norm C, above 0.
+            The norm C, above 0; infinite for plain sums.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class ClippedGradients:
             usable = _norms([measure(capture) for capture in wide]).isfinite()
             measured = [measure(capture.where(usable)) for capture in wide]
             norms = _norms(measured)
-        return self._weighted(measured, clip / norms.clamp(min=clip))
+        return self._weighted(measured, (clip / norms).clamp(max=1.0))
 
     def _weighted(self, measured: list[Measured], factors: torch.Tensor) -> torch.Tensor:
         if len(measured) < len(self._layers or ()):  # a layer that no loss depends on
