@@ -12,7 +12,7 @@ from zerosum.client.spec import DataSpec
 from zerosum.simulations.datasets import Collection, DataError, Records, reading
 from zerosum.simulations.scattering import random_projection, scattering
 
-VERSION = 1
+VERSION = 2
 """Of the features that are kept on disk: raised when they change."""
 
 PROJECTION_SEED = 0
