@@ -58,27 +58,6 @@ def scattering(images: np.ndarray) -> np.ndarray:
     return found
 
 
-def random_projection(features: np.ndarray, width: int, seed: int) -> np.ndarray:
-    """Return features projected on random directions and scaled to unit norm, float32.
-
-    Parameters
-    ----------
-    features : numpy.ndarray
-        Shape (n, d).
-    width : int
-        Number of directions.
-    seed : int
-        Fixes the directions: they do not depend on data.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    directions = torch.randn(features.shape[1], width, generator=generator)
-    found = np.empty((len(features), width), dtype=np.float32)
-    for start in range(0, len(features), 1000):
-        rows = torch.from_numpy(features[start : start + 1000]).float() @ directions
-        found[start : start + 1000] = torch.nn.functional.normalize(rows).numpy()
-    return found
-
-
 def _normalised(channels: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.group_norm(channels, GROUPS)
 
