@@ -188,10 +188,22 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "one dimension": lambda: nn.Sequential(
         nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)
     ),
+    "a branch on values": Branching,
     "positions folded into the batch": lambda: nn.Sequential(
         nn.Unflatten(1, (2, 3)), Folded(), nn.Flatten(), nn.Linear(8, 3)
     ),
 }
+
+
+class Branching(nn.Module):
+    """Looks at its values, which vmap cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(6, 3), nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.scale if x.sum() > 0 else self.layer(-x)
 
 
 class Folded(nn.Module):
