@@ -178,6 +178,17 @@ class BehindTheLayersBack(nn.Module):
         return self.layer(x) + nn.functional.linear(torch.tanh(x), self.layer.weight)
 
 
+class Branching(nn.Module):
+    """Looks at its values, which vmap cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(6, 3), nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.scale if x.sum() > 0 else self.layer(-x)
+
+
 OTHERS: dict[str, Callable[[], nn.Module]] = {
     "a layer called twice": Reused,
     "tied weights": Tied,
@@ -193,17 +204,6 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
         nn.Unflatten(1, (2, 3)), Folded(), nn.Flatten(), nn.Linear(8, 3)
     ),
 }
-
-
-class Branching(nn.Module):
-    """Looks at its values, which vmap cannot."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.scale = nn.Linear(6, 3), nn.Parameter(torch.ones(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) * self.scale if x.sum() > 0 else self.layer(-x)
 
 
 class Folded(nn.Module):
