@@ -66,7 +66,7 @@ class Thresholds:
 @lru_cache(maxsize=4096)
 def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
     """Return the graph that the experiment asks for, at the smallest safe threshold."""
-    fixed = isinstance(secagg.degree, int)
+    degree = _degree(cohort, secagg)
     below = COMPLETE_BELOW if secagg.degree == "auto" else cohort + 1
     try:
         return parameters(
@@ -76,11 +76,23 @@ def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
             secagg.server,
             roster,
             complete_below=below,
-            degree=min(secagg.degree, cohort - 1) if isinstance(secagg.degree, int) else None,
+            degree=degree,
         )
     except LocalProtocolError as error:
-        key = f"secagg.degree = {secagg.degree}: " if fixed else ""
+        key = f"secagg.degree = {secagg.degree}: " if degree is not None else ""
         raise CohortTooSmallError(f"{key}{error}") from None
+
+
+def _degree(cohort: int, secagg: SecAggSpec) -> int | None:
+    """Return the degree that was written, as far as the cohort has it; None where none was.
+
+    A regular graph with both its size and its degree odd does not exist: the server that permutes
+    one takes a neighbour more.
+    """
+    if not isinstance(secagg.degree, int):
+        return None
+    odd = secagg.server == "semi-honest" and cohort * secagg.degree % 2
+    return min(secagg.degree + odd, cohort - 1)
 
 
 def _threshold(graph: GraphParameters, roster: int, secagg: SecAggSpec) -> int:
