@@ -111,7 +111,7 @@ def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Ses
     body = memoryview(data)[:-CHECKSUM_BYTES]
     if _checksum(body) != data[-CHECKSUM_BYTES:]:
         raise MalformedMessage("the message was damaged on its way")
-    reader = Reader(bytes(body[HEAD_BYTES:]))
+    reader = Reader(body[HEAD_BYTES:])
     message = expected.read(session.digest, reader, session)
     reader.finish()
     message.validate(session)
