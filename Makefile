@@ -19,7 +19,7 @@ slow: $(VENV)/.installed-test
 
 # FUZZ="--runs 1000000 --seed 7" says how much.
 fuzz: $(VENV)/.installed-test
-	$(BIN)/python -m tests.fuzz.mutate $(FUZZ)
+	$(BIN)/python tests/fuzz/mutate.py $(FUZZ)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
