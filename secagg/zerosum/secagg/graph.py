@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.errors import LocalProtocolError
+from zerosum.secagg.failures import CROWD as CROWD
 from zerosum.secagg.failures import SECURITY, colluders_in, share_of
 from zerosum.secagg.parameters import parameters as parameters
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.session import ServerMode, Session
 
 Positions = NDArray[np.intp]
-
-# A client that more than this many times the degree chose as a neighbour refuses.
-CROWD = 3
 
 
 class Graph(Protocol):
