@@ -43,7 +43,6 @@ from zerosum.secagg.messages import (
     UnmaskShares,
     accept,
     advert_statement,
-    decode,
     survivors_statement,
 )
 from zerosum.secagg.neighbourhood import Neighbourhood
@@ -53,9 +52,9 @@ from zerosum.secagg.prg import SEED_BYTES, accumulate
 from zerosum.secagg.randomness import Keystream, RandomSource, SystemRandomness
 from zerosum.secagg.session import Session
 from zerosum.secagg.shamir import LIMBS, PRIME, split
-from zerosum.secagg.wire import Reader, prefixed, to_bitmap, to_mask, to_positions, u64
+from zerosum.secagg.state import ClientState
+from zerosum.secagg.wire import to_bitmap, to_mask, to_positions
 
-_STATE_TAG = b"zerosum client state 2\0"
 _NOTHING = hashlib.sha256(b"").digest()
 
 
@@ -287,12 +286,16 @@ class ClientParty:
         """Return the volatile state: secret until the session ends, and to be deleted then."""
         if self._wiped:
             raise LocalProtocolError("the party was wiped")
-        kept = (self._adverts, self._request, self._answer)
-        messages = (b"" if message is None else message.to_bytes() for message in kept)
-        lines = b"\n".join(self._decisions.lines())
-        parts = (self._session.to_bytes(), u64(self._index), bytes((self._phase,)), self._seed)
-        body = _STATE_TAG + b"".join(map(prefixed, (*parts, lines, *messages)))
-        return body + hashlib.sha256(body).digest()
+        return ClientState(
+            self._session,
+            self._index,
+            self._phase,
+            self._seed,
+            self._decisions.lines(),
+            self._adverts,
+            self._request,
+            self._answer,
+        ).to_bytes()
 
     @classmethod
     def restore(
@@ -322,28 +325,18 @@ class ClientParty:
         ------
         LocalProtocolError
             If ``data`` is damaged, or contradicts the record.
+        WrongRoster
+            If the session is bound to another roster.
         """
-        body, checksum = data[:-32], data[-32:]
-        if not body.startswith(_STATE_TAG) or hashlib.sha256(body).digest() != checksum:
-            raise LocalProtocolError("the exported state is damaged")
-        reader = Reader(body[len(_STATE_TAG) :])
-        encoded, index, phase, seed, lines, *messages = (reader.prefixed() for _ in range(8))
-        session = Session.from_bytes(encoded)
+        state = ClientState.from_bytes(data)
         party = cls.__new__(cls)
-        decisions = Decisions(session.digest, (*lines.split(b"\n"), *record))
-        party._begin(session, int.from_bytes(index, "big"), cache, decisions)
+        decisions = Decisions(state.session.digest, (*state.lines, *record))
+        party._begin(state.session, state.index, cache, decisions)
         party._identify(identity, roster)
-        party._phase, party._seed = phase[0], seed
-        party._resume(*messages)
+        party._phase, party._seed = state.phase, state.seed
+        party._adverts, party._request = state.adverts, state.request
+        party._answer = state.answer
         return party
-
-    def _resume(self, adverts: bytes, request: bytes, answer: bytes) -> None:
-        if adverts:
-            self._adverts = decode(adverts, Adverts, self._session)
-        if request:
-            self._request = decode(request, ContributeRequest, self._session)
-        if answer:
-            self._answer = decode(answer, UnmaskShares, self._session)
 
     def wipe(self) -> None:
         """Forget all secrets and refuse everything from now on (best effort in Python)."""
