@@ -58,7 +58,8 @@ class DenseShares(ShareTable):
 
     def counts(self) -> NDArray[np.intp]:
         """Return, by dealer, how many released a share of its secret."""
-        return np.count_nonzero(self._given, axis=0)
+        counts: NDArray[np.intp] = self._given.sum(axis=0)
+        return counts
 
     def holders(self, dealer: int) -> NDArray[np.intp]:
         """Return who released a share of a dealer's secret, ascending."""

@@ -233,6 +233,8 @@ class ServerParty(StagedServer):
 
     def _after_contribute(self, live: list[int]) -> Mapping[int, Message]:
         survivors = to_bitmap(live, self._session.size)
+        if self._cache is not None:
+            self._cache.end_contribute()
         if self._session.signed:
             digest = self._session.digest
             self._statement = survivors_statement(digest, self._request, survivors)

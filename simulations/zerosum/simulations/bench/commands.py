@@ -40,6 +40,7 @@ def secagg(
     threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
     bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
     share: Annotated[bool, typer.Option(help="Let parties share a cache.")] = False,
+    threads: Annotated[int, typer.Option(help="Threads that expand masks.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Of vectors and dropouts.")] = 0,
     primitives: Annotated[bool, typer.Option(help="Measure the primitives instead.")] = False,
     versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
@@ -65,6 +66,7 @@ def secagg(
                 threshold=threshold,
                 bits=bits,
                 share=share,
+                threads=threads,
                 seed=seed,
             )
             _print_session(console, found)

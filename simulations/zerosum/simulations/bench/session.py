@@ -72,6 +72,7 @@ class _Play:
     vector_bits: int
     seed: int
     share: bool
+    threads: int
     gone: frozenset[int]
     stages: dict[str, Stage] = field(default_factory=lambda: defaultdict(Stage))
     outside_s: float = 0.0
@@ -87,7 +88,7 @@ class _Play:
         """Play all stages and return the sum."""
         self._identities, self._roster = identities, roster
         first = self.stages[self.session.stages[0]]
-        server, spent = _timed(lambda: ServerParty(self.session, roster=roster, cache=self._cache))
+        server, spent = _timed(lambda: self._server_party(roster))
         first.server_close_cpu_s += spent
         messages: Mapping[int, Message | None] = dict.fromkeys(self.session.cohort)
         for name in self.session.stages:
@@ -98,6 +99,9 @@ class _Play:
             messages, spent = _timed(partial(server.close, request))
             stage.server_close_cpu_s += spent
         return server.result.total
+
+    def _server_party(self, roster: Roster | None) -> ServerParty:
+        return ServerParty(self.session, roster=roster, cache=self._cache, threads=self.threads)
 
     def _answer(
         self, name: str, stage: Stage, server: ServerParty, index: int, message: Message | None
@@ -136,6 +140,7 @@ class _Play:
             identity=self._identities.get(index),
             roster=self._roster,
             cache=self._cache,
+            threads=self.threads,
         )
         return client
 
@@ -167,6 +172,7 @@ def run(
     threshold: int | None = None,
     bits: int = 16,
     share: bool = False,
+    threads: int = 1,
     seed: int = 0,
 ) -> Values:
     """Play one session and return what it took.
@@ -191,6 +197,8 @@ def run(
         Bits of each value; the ring has ceil(log2 n) more.
     share : bool
         Whether parties share a cache: never where one client's cost is wanted.
+    threads : int
+        How many threads expand masks: less time, not less CPU time.
     seed : int
         Of vectors and dropouts; keys are drawn from the operating system.
 
@@ -208,7 +216,7 @@ def run(
         )
         rng = numpy_generator(seed, "bench dropouts")
         gone = rng.choice(n, floor(dropout * n + 1e-9), replace=False).tolist()
-        play = _Play(session, bits, seed, share, frozenset(gone))
+        play = _Play(session, bits, seed, share, threads, frozenset(gone))
         machine = [primitives.machine()]
         before_mb, start, cpu = peak_memory_mb(), time.perf_counter(), time.process_time()
         total = play.run(identities, roster)
@@ -230,6 +238,7 @@ def run(
         "bits": bits,
         "ring_bits": session.ring_bits,
         "sharing": share,
+        "threads": threads,
         "client_cpu_s": sum(row["client_cpu_s"] for row in rows.values()),
         "server_unmask_cpu_s": rows["unmask"]["server_cpu_s"],
         "server_cpu_s": sum(row["server_cpu_s"] for row in rows.values()),
