@@ -21,7 +21,7 @@ from zerosum.secagg.ring import Ring
 
 SEED_BYTES = 32
 CHUNK_BYTES = 256 << 10
-SHARED_CHUNK_BYTES = 32 << 10
+SHARED_CHUNK_BYTES = 64 << 10
 
 _AT_ONCE = 256
 _PAIRS_AT_ONCE = 4096
