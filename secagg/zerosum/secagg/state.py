@@ -88,7 +88,7 @@ def read_lines(lines: bytes, session: Session) -> tuple[bytes, ...]:
 
 
 @dataclass(frozen=True)
-class ClientState:
+class ClientSnapshot:
     """What a client exports.
 
     Attributes
@@ -123,7 +123,7 @@ class ClientState:
         return seal_state(_TAG, [*place, self.seed, b"\n".join(self.lines), *messages])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "ClientState":
+    def from_bytes(cls, data: bytes) -> "ClientSnapshot":
         """Read canonical bytes.
 
         Raises
