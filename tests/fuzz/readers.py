@@ -96,8 +96,8 @@ def make_session(kind: str) -> Session:
         "threshold": 5, "min_survivors": 2, "ring_bits": 13, "vector_length": 5,
         "degree": SIZE - 1, "bounds": b"bounds",
     }  # fmt: skip
-    values |= KINDS[kind]
-    if values.get("mode") == "malicious":
+    values |= {"mode": "semi-honest"} | KINDS[kind]
+    if values["mode"] == "malicious":
         values["roster_digest"] = ROSTER.digest
     return Session(**values)
 

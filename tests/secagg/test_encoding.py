@@ -10,6 +10,7 @@ from zerosum.secagg.encoding import (
     Encoding,
     MessageCanWrapError,
     check_message_fits,
+    is_plausible,
     l1_sensitivity,
     l2_sensitivity,
     log2_wrap_probability,
@@ -197,3 +198,20 @@ def test_encoding_keeps_its_memory_within_a_few_vectors() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * vector.nbytes
+
+
+def test_a_sum_beyond_its_clients_bound_is_not_plausible():
+    within = np.array([300, -300, 0])
+    assert is_plausible(within, survivors=3, bound=100, noise_variance=0.0)
+    for end in (301, -301, np.iinfo(np.int64).min, np.iinfo(np.int64).max):
+        beyond = np.array([0, end])
+        assert not is_plausible(beyond, survivors=3, bound=100, noise_variance=0.0)
+    assert is_plausible(np.array([301]), survivors=3, bound=100, noise_variance=0.0, slack=1)
+
+
+def test_noise_is_allowed_what_it_reaches_once_in_a_trillion():
+    deviation = 50.0
+    for deviations, plausible in ((5, True), (9, False)):
+        reached = np.full(10, int(300 + deviations * deviation))
+        found = is_plausible(reached, survivors=3, bound=100, noise_variance=deviation**2)
+        assert found is plausible

@@ -314,3 +314,26 @@ def test_a_malicious_server_needs_keys_in_the_roster():
         Coordinator(
             grid, Roster(nodes(CLIENTS)), SecAggSpec(), run_id=b"x", entropy=SeededEntropy(0)
         )
+
+
+@pytest.mark.parametrize("noise", [None, 1.0])
+def test_a_vector_beyond_what_was_asked_spoils_no_model(noise):
+    """A client that sends more than its bound is not validated; the sum that it spoils is."""
+
+    class Cheating(FixedAnswers):
+        factor = 1
+
+        def open_party(self, context, session, protocol):
+            party = super().open_party(context, session, protocol)
+            if self.index(context) == 4:
+                honest = party.contribute
+                party.contribute = lambda message, vector: honest(message, self.factor * vector)
+            return party
+
+    environment = Cheating()
+    privacy = OPEN if noise is None else {"clip": 1.0, "noise_multiplier": noise, "delta": 0.01}
+    asked = coordinator(build_app(lambda context: environment))
+    asked.private_sum(request(**privacy), EVERYBODY, round=1)
+    environment.factor = 400
+    with pytest.raises(RoundAbandoned, match="exceeds what they can send"):
+        asked.private_sum(request(**privacy), EVERYBODY, round=2)

@@ -21,6 +21,7 @@ from zerosum.secagg.encoding import (
     MAX_RING_BITS,
     Encoding,
     check_message_fits,
+    is_plausible,
     log2_wrap_probability,
     ring_bits_needed,
 )
@@ -289,6 +290,27 @@ class Protection:
             sigma = self.mechanism.std(survivors)
             return binned_gaussian_sampler(sigma).sample(self.length, noise)
         return None
+
+    def is_plausible(self, total: NDArray[np.int64], survivors: int, *, noised: bool) -> bool:
+        """Return whether honest clients can have such a sum: see :func:`encoding.is_plausible`.
+
+        Parameters
+        ----------
+        total : ndarray of int64, shape (length,)
+            Centred, before the server adds noise.
+        survivors : int
+            Contributions in it.
+        noised : bool
+            Whether contributions carry their noise.
+        """
+        mechanism = self.mechanism if noised else None
+        return is_plausible(
+            total,
+            survivors=survivors,
+            bound=self.encoding.bound,
+            noise_variance=0.0 if mechanism is None else mechanism.std(survivors) ** 2,
+            slack=self._rounding_slack(),
+        )
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the real vector, shape (dimension,), of a centred sum of shape (length,)."""

@@ -214,6 +214,8 @@ class Coordinator:
             except CohortTooSmallError as error:
                 failures.append(f"the cohort is too small: {error}")
         self._walk(opened, request, round, traffic, charge)
+        for group in opened:
+            self._check_sum(group, request)
         failures += [group.failure for group in opened if group.failure]
         complete = [group for group in opened if not group.failure]
         if not complete:
@@ -313,6 +315,19 @@ class Coordinator:
             answered.add(index)
             traffic.up[index] = traffic.up.get(index, 0) + wire.size(reply)
         traffic.dropouts[stage] = tuple(index for index in asked if index not in answered)
+
+    def _check_sum(self, group: _Group, request: Request) -> None:
+        """Fail a group whose sum cannot be one of honest clients: it is not to be used."""
+        if group.failure:
+            return
+        result, protection = group.party.result, group.protection
+        total = group.session.ring.centre(result.total)
+        noised = request.question.noise_draw == "per_client"
+        if not protection.is_plausible(total, len(result.survivors), noised=noised):
+            group.failure = (
+                f"the sum of {len(result.survivors)} clients exceeds what they can send: one of "
+                "them sent another vector than was asked, or the sum wrapped"
+            )
 
     def _aggregate(
         self,
