@@ -14,9 +14,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from zerosum import secagg
 from zerosum.client.entropy import SystemEntropy
 from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.store import FileStore
+from zerosum.secagg import IdentityKey, SignedRoster
+from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Coordinator, Roster
+from zerosum.server.flower import roster_keys
 from zerosum.server.runs import MODEL, SUMMARY, RunFolder
 from zerosum.server.spec import FaultSpec
 from zerosum.server.training import FederatedTraining
@@ -28,7 +33,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"
 BIN = Path(sys.executable).parent
 
 
-def deployed(experiment, folder, state, faults=None, policy=EXAMPLE / "policy.toml"):
+def deployed(experiment, folder, state, faults=None, policy=EXAMPLE / "policy.toml", keys=None):
     """Run an experiment with deployed clients: state in contexts, decisions in files."""
     planned = api.plan(experiment)
     grid = InProcessGrid(
@@ -38,10 +43,11 @@ def deployed(experiment, folder, state, faults=None, policy=EXAMPLE / "policy.to
         node_config=lambda index: {
             "state-dir": str(state / str(index)),
             "policy": str(policy),
+            **(keys.node_config(index) if keys else {}),
         },
     )
     entropy = SystemEntropy()
-    roster = Roster(nodes(planned.population))
+    roster = Roster(nodes(planned.population), keys.roster if keys else None)
     coordinator = Coordinator(
         grid, roster, planned.experiment.secagg, run_id=b"deployed", entropy=entropy
     )
@@ -85,11 +91,110 @@ def test_deployed_clients_survive_each_others_dropouts(tmp_path, one_thread):
 
 def test_a_policy_that_forbids_a_request_keeps_the_client_out(tmp_path, one_thread):
     policy = tmp_path / "policy.toml"
-    policy.write_text('models = ["distributed"]\nmin_noise_multiplier = 3.0\n')
+    policy.write_text(
+        'models = ["distributed"]\nmin_noise_multiplier = 3.0\nservers = ["semi-honest"]\n'
+    )
     experiment = load_experiment(EXAMPLE / "experiment.toml", ["data.clients=3", "rounds=1"])
     result = deployed(experiment, tmp_path / "run", tmp_path / "state", policy=policy)
     assert result.summary["rounds_abandoned"] == 1
     assert result.rounds[0]["dropouts"]["contribute"] == 3
+
+
+class Keys:
+    """Identity keys and a signed roster in files, as nodes are given them before a run."""
+
+    def __init__(self, folder, count, version=1):
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        authority = IdentityKey.generate()
+        self.authority = authority.public.hex()
+        entries = {}
+        for index in range(count):
+            key = IdentityKey.generate()
+            (folder / f"{index}.key").write_bytes(key.to_bytes())
+            entries[index] = key.public
+        self.roster = secagg.Roster(version, entries)
+        self.path = folder / "roster"
+        self.path.write_bytes(SignedRoster.sign(self.roster, authority).to_bytes())
+
+    def node_config(self, index):
+        return {
+            "identity": str(self.folder / f"{index}.key"),
+            "roster": str(self.path),
+            "authority": self.authority,
+        }
+
+
+MALICIOUS = ["secagg.server=malicious", "data.clients=8", "rounds=2", "secagg.dropout=0.25"]
+
+
+def strict(tmp_path):
+    policy = tmp_path / "strict.toml"
+    policy.write_text('models = ["none"]\ncorruption = 0.1\n')
+    return policy
+
+
+def test_deployed_clients_sign_against_a_malicious_server(tmp_path, one_thread):
+    experiment = load_experiment(EXAMPLE / "experiment.toml", MALICIOUS)
+    keys = Keys(tmp_path / "keys", 8)
+    faults = FaultPlan(FaultSpec(share=0.05, contribute=0.1, confirm=0.05), seed=5)
+    result = deployed(
+        experiment, tmp_path / "run", tmp_path / "state", faults, strict(tmp_path), keys
+    )
+    assert result.summary["rounds_abandoned"] == 0
+    assert sum(result.summary["dropouts"].values()) > 0
+    assert "confirm" in result.summary["dropouts"]
+    assert result.metrics["test_accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("fault", ["no keys", "another authority", "an older roster", "not a key"])
+def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, fault):
+    experiment = load_experiment(EXAMPLE / "experiment.toml", [*MALICIOUS, "rounds=1"])
+    keys = Keys(tmp_path / "keys", 8, version=2)
+    given = keys.node_config
+
+    def spoiled(index):
+        config = given(index)
+        if fault == "no keys":
+            return {}
+        if fault == "another authority":
+            return config | {"authority": "00" * 31 + "01"}
+        if fault == "not a key":
+            return config | {"identity": str(keys.path)}
+        return config
+
+    keys.node_config = spoiled
+    if fault == "an older roster":
+        for index in range(8):
+            FileStore(tmp_path / "state" / str(index)).admit_roster(3, bytes(32))
+    result = deployed(
+        experiment,
+        tmp_path / "run",
+        tmp_path / "state",
+        policy=strict(tmp_path),
+        keys=keys,
+    )
+    assert result.summary["rounds_abandoned"] == 1
+    assert result.rounds[0]["dropouts"]["advertise"] == 8
+
+
+def test_a_semi_honest_session_is_refused_unless_the_policy_names_it(tmp_path, one_thread):
+    experiment = load_experiment(EXAMPLE / "experiment.toml", ["data.clients=4", "rounds=1"])
+    result = deployed(experiment, tmp_path / "run", tmp_path / "state", policy=strict(tmp_path))
+    assert result.rounds[0]["dropouts"]["advertise"] == 4
+
+
+def test_a_server_without_a_roster_says_what_is_missing(tmp_path):
+    spec = load_experiment(EXAMPLE / "experiment.toml", ["secagg.server=malicious"])
+    with pytest.raises(ConfigError, match=r"deployment\.roster and deployment\.authority"):
+        roster_keys(spec)
+    keys = Keys(tmp_path / "keys", 2)
+    given = [f"deployment.roster={keys.path}", f"deployment.authority={keys.authority}"]
+    named = load_experiment(EXAMPLE / "experiment.toml", ["secagg.server=malicious", *given])
+    assert roster_keys(named) == keys.roster
+    keys.path.write_bytes(keys.path.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match="cannot be used"):
+        roster_keys(named)
 
 
 def free_port():

@@ -18,6 +18,7 @@ from zerosum.server.runs import (
     SUMMARY,
     RunFolder,
 )
+from zerosum.server.spec import FaultSpec
 from zerosum.simulations import api
 from zerosum.simulations.report.record import SIGHT
 
@@ -30,6 +31,7 @@ SMALL = [
     "secagg.dropout=0.4",
     "privacy.honest_fraction=0.5",
 ]
+STAGES_OF_FOUR = ("advertise", "share", "contribute", "unmask")
 PER_CLIENT = [*SMALL, "privacy.noise_draw=per_client"]
 
 
@@ -173,12 +175,20 @@ def test_a_target_epsilon_is_met_from_below(tmp_path):
     assert 4.0 * 0.99 <= spent <= 4.0
 
 
-def test_clients_vanish_at_every_stage_and_the_sum_is_over_the_survivors(tmp_path):
-    faults = [f"faults.{stage}=0.15" for stage in ("advertise", "share", "contribute", "unmask")]
-    settings = [*SMALL, *faults, "rounds=6", "secagg.threshold=3", "privacy.honest_fraction=0.3"]
+SEMI_HONEST = ["secagg.server=semi-honest", "secagg.threshold=3"]
+
+
+@pytest.mark.parametrize(
+    ("server", "chance"), [(["sampling.cohort=20"], 0.08), (SEMI_HONEST, 0.15)]
+)
+def test_clients_vanish_at_every_stage_and_the_sum_is_over_the_survivors(tmp_path, server, chance):
+    stages = FaultSpec.model_fields if "sampling.cohort=20" in server else STAGES_OF_FOUR
+    faults = [f"faults.{stage}={chance}" for stage in stages]
+    settings = [*SMALL, *faults, "rounds=6", "privacy.honest_fraction=0.3", *server]
     open_sum = [*settings, "privacy.model=none", "encoding.bits=28"]
     masked = run("digits", overrides=open_sum, out=tmp_path / "masked")
     shown = run("digits", overrides=[*open_sum, "secagg.protocol=none"], out=tmp_path / "shown")
+    assert masked.summary["dropouts"].keys() == set(stages)
     assert all(count > 0 for count in masked.summary["dropouts"].values())
     completed = [r for r in masked.rounds if r["status"] == "completed"]
     assert len(completed) >= 3
@@ -187,6 +197,33 @@ def test_clients_vanish_at_every_stage_and_the_sum_is_over_the_survivors(tmp_pat
         before_sum = lost["advertise"] + lost["share"] + lost["contribute"]
         assert record["survivors"] == record["cohort"] - before_sum
     assert model_bytes(masked.folder) == model_bytes(shown.folder)
+
+
+@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+def test_groups_give_the_same_model_under_every_protocol(tmp_path, server):
+    settings = [*PER_CLIENT, "secagg.groups=3", "sampling.cohort=24", f"secagg.server={server}"]
+    settings += ["faults.contribute=0.1", "rounds=4"]
+    masked = run("digits", overrides=settings, out=tmp_path / "masked")
+    ideal = run("digits", overrides=[*settings, "secagg.protocol=ideal"], out=tmp_path / "ideal")
+    assert model_bytes(masked.folder) == model_bytes(ideal.folder)
+    assert masked.summary["rounds_abandoned"] == 0
+    assert masked.summary["groups"] == 3
+    single = run("digits", overrides=[*settings, "secagg.groups=1"], out=tmp_path / "single")
+    assert masked.rounds[0]["noise_norm"] == pytest.approx(
+        3**0.5 * single.rounds[0]["noise_norm"], rel=1e-3
+    )
+    epsilons = [r.summary["epsilon"]["release"]["value"] for r in (masked, single)]
+    assert epsilons[0] < epsilons[1]
+
+
+def test_a_failed_group_is_told_in_the_record_and_the_report(tmp_path):
+    settings = [*PER_CLIENT, "secagg.groups=3", "sampling.cohort=24", "faults.contribute=0.35"]
+    result = api.run("digits", overrides=[*settings, "rounds=6"], out=tmp_path / "run")
+    failed = [r["failed_groups"] for r in result.rounds if r.get("failed_groups")]
+    assert result.summary["groups_failed"] == sum(map(len, failed)) > 0
+    page = (result.folder / REPORT).read_text()
+    assert "Each cohort was 3 groups" in page
+    assert "shared agreed keys" in page
 
 
 def test_too_few_survivors_abandon_the_round_and_leave_the_model_alone(tmp_path):

@@ -1,5 +1,6 @@
 """Neighbours, thresholds and the number of colluders."""
 
+import tracemalloc
 from fractions import Fraction
 from math import comb
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerosum.secagg import LocalProtocolError, ServerMode, colluders, complete_threshold
-from zerosum.secagg.graph import SparseGraph, draw_neighbours, dropped, public_graph
+from zerosum.secagg.graph import HararyGraph, SparseGraph, draw_neighbours, dropped, public_graph
 
 
 def tail(n, roster, bad, above):
@@ -112,6 +113,24 @@ def test_the_permuted_harary_graph_is_regular_symmetric_and_connected(lab, n, k)
         assert graph.naming(u).tolist() == graph.masking(u).tolist() == named
         assert all(u in graph.named_by(v) for v in named)
     assert components(graph, n) == 1
+
+
+@given(st.integers(4, 30), st.data())
+def test_the_counts_of_the_harary_graph_are_those_of_its_edges(n, data):
+    k = data.draw(st.integers(1, n - 2).filter(lambda k: n * k % 2 == 0))
+    graph = HararyGraph(data.draw(st.binary(min_size=32, max_size=32)), n, k)
+    live = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    assert graph.counts(live).tolist() == [live[graph.named_by(u)].sum() for u in range(n)]
+
+
+def test_a_large_degree_makes_no_client_allocate_all_edges():
+    n = 20_000
+    tracemalloc.start()
+    try:
+        assert len(HararyGraph(b"s" * 32, n, n - 2).named_by(7)) == n - 2
+        assert tracemalloc.get_traced_memory()[1] < 100 * n
+    finally:
+        tracemalloc.stop()
 
 
 def test_another_seed_permutes_the_graph_otherwise_and_the_same_one_does_not(lab):

@@ -1,20 +1,24 @@
+import itertools
 import json
+import math
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from zerosum.client.contribution import Protection
+from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.accounting import (
     DeltaTooLargeError,
     LedgerMismatchError,
     RunLedger,
     UnknownKindError,
+    sampling_terms,
 )
 from zerosum.server.figures import all_figures
 from zerosum.server.spec import SamplingSpec
+from zerosum.server.thresholds import Thresholds
 
 PRIVACY = PrivacySpec(noise_multiplier=2.1, honest_fraction=0.8)
 
@@ -55,8 +59,8 @@ def build(privacy: PrivacySpec, cohort: int, dimension: int) -> Protection:
 def play(book: RunLedger, rounds: int = 40, *, first: int = 0, kind: str = "train") -> RunLedger:
     for number in range(first, first + rounds):
         sampled = np.flatnonzero(np.random.default_rng(number).random(400) < 0.25).tolist()
-        book.charge_contributions((number, 0, kind), sampled, cohort=len(sampled))
-        book.charge_sum((number, 0, kind))
+        book.charge_contributions((number, 0, kind, 0), sampled, cohort=len(sampled))
+        book.charge_sum((number, 0, kind, 0))
     return book
 
 
@@ -130,8 +134,8 @@ def test_without_masking_the_server_sees_what_clients_send() -> None:
 def test_local_noise_is_exact_and_all_else_is_post_processing() -> None:
     local = PrivacySpec(model="local", noise_multiplier=2.0, delta=1e-5)
     book = ledger(local, kind="once")
-    book.charge_contributions((0, 0, "train"), range(100), cohort=100)
-    book.charge_sum((0, 0, "train"))
+    book.charge_contributions((0, 0, "train", 0), range(100), cohort=100)
+    book.charge_sum((0, 0, "train", 0))
     found = values(book)
     # sigma = 2 clips, each once, delta 1e-5: the page's 4.4.
     assert found["local"] == pytest.approx(4.377178, abs=1e-5)
@@ -156,19 +160,19 @@ def test_noise_decides_the_sum_figure_and_the_fraction_does_not() -> None:
 
 def test_a_client_asked_once_costs_one_share() -> None:
     book = ledger()
-    book.charge_contributions((0, 0, "train"), [3], cohort=100)
+    book.charge_contributions((0, 0, "train", 0), [3], cohort=100)
     before = values(book)
     assert before["release"] == 0  # nothing has been opened
     assert before["local"] > 0  # type: ignore[operator]
-    book.charge_sum((0, 0, "train"))
+    book.charge_sum((0, 0, "train", 0))
     assert values(book)["release"] > 0  # type: ignore[operator]
 
 
 def test_larger_cohorts_leave_smaller_shares() -> None:
     small, large = ledger(), ledger()
     for book, cohort in ((small, 50), (large, 120)):
-        book.charge_contributions((0, 0, "train"), [3], cohort=cohort)
-        book.charge_sum((0, 0, "train"))
+        book.charge_contributions((0, 0, "train", 0), [3], cohort=cohort)
+        book.charge_sum((0, 0, "train", 0))
     assert values(large)["local"] > values(small)["local"]  # type: ignore[operator]
     assert values(large)["sum"] == values(small)["sum"]
 
@@ -184,33 +188,33 @@ def test_an_evaluation_is_a_release_of_its_own() -> None:
 
 def test_an_unknown_kind_of_sum_is_refused() -> None:
     with pytest.raises(UnknownKindError, match="statistics"):
-        ledger().charge_contributions((0, 0, "statistics"), [1], cohort=10)
+        ledger().charge_contributions((0, 0, "statistics", 0), [1], cohort=10)
 
 
 def test_charging_a_key_again_is_the_same_release() -> None:
     book = play(ledger(), 5)
     before = values(book)
     assert values(play(book, 5)) == before
-    book.charge_contributions((0, 1, "train"), [0], cohort=100)
-    book.charge_sum((0, 1, "train"))
+    book.charge_contributions((0, 1, "train", 0), [0], cohort=100)
+    book.charge_sum((0, 1, "train", 0))
     assert values(book)["release"] > before["release"]  # type: ignore[operator]
 
 
 def test_a_key_is_bound_to_its_cohort() -> None:
     book = ledger()
-    book.charge_contributions((0, 0, "train"), [1], cohort=100)
+    book.charge_contributions((0, 0, "train", 0), [1], cohort=100)
     with pytest.raises(ValueError, match="cohort of 100"):
-        book.charge_contributions((0, 0, "train"), [1], cohort=50)
+        book.charge_contributions((0, 0, "train", 0), [1], cohort=50)
 
 
 def test_a_sum_without_contributions_is_refused() -> None:
     with pytest.raises(ValueError, match="no contributions"):
-        ledger().charge_sum((0, 0, "train"))
+        ledger().charge_sum((0, 0, "train", 0))
 
 
 def test_clients_outside_the_roster_are_refused() -> None:
     with pytest.raises(ValueError, match=r"0\.\.399"):
-        ledger().charge_contributions((0, 0, "train"), [400], cohort=100)
+        ledger().charge_contributions((0, 0, "train", 0), [400], cohort=100)
 
 
 def test_no_figure_ever_decreases(tmp_path: Path) -> None:
@@ -226,17 +230,20 @@ def test_no_figure_ever_decreases(tmp_path: Path) -> None:
 def test_lines_are_on_disk_before_the_call_returns(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     book = ledger(path=path)
-    book.charge_contributions((4, 0, "train"), [7, 2], cohort=100)
+    book.charge_contributions((4, 0, "train", 0), [7, 2], cohort=100)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["type"] for line in lines] == ["run", "contributions"]
     assert lines[1] == {
         "type": "contributions",
-        "key": [4, 0, "train"],
+        "key": [4, 0, "train", 0],
         "cohort": 100,
         "clients": [2, 7],
     }
-    book.charge_sum((4, 0, "train"))
-    assert json.loads(path.read_text().splitlines()[-1]) == {"type": "sum", "key": [4, 0, "train"]}
+    book.charge_sum((4, 0, "train", 0))
+    assert json.loads(path.read_text().splitlines()[-1]) == {
+        "type": "sum",
+        "key": [4, 0, "train", 0],
+    }
 
 
 def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
@@ -297,3 +304,82 @@ def test_figures_are_cheap_each_round() -> None:
     start = time.process_time()
     book.figures()
     assert time.process_time() - start < 0.05
+
+
+def by_groups(groups: int, rounds: int = 10, size: int = 40, fail: int = 0) -> RunLedger:
+    """Play rounds of groups of ``size``, of which the last ``fail`` are never opened."""
+    # Without dropouts a round tells nothing by being opened: noise alone decides.
+    book = ledger(secagg={"groups": groups, "dropout": 0.0}, cohort=size)
+    for number in range(rounds):
+        order = np.random.default_rng(number).permutation(400)
+        for group in range(groups):
+            members = order[group * size : (group + 1) * size].tolist()
+            book.charge_contributions((number, 0, "train", group), members, cohort=size)
+            if group < groups - fail:
+                book.charge_sum((number, 0, "train", group))
+    return book
+
+
+def test_a_release_of_groups_carries_the_noise_of_all_of_them() -> None:
+    one, four = by_groups(1), by_groups(4)
+    # Four times the variance: the noise multiplier is doubled for outsiders ...
+    twice = PRIVACY.model_copy(update={"noise_multiplier": 4.2})
+    doubled = ledger(twice, secagg={"dropout": 0.0})
+    for key in [(number, 0, "train", 0) for number in range(10)]:
+        doubled.charge_contributions(key, range(40), cohort=40)
+        doubled.charge_sum(key)
+    assert values(four)["release"] == pytest.approx(values(doubled)["release"], rel=1e-4)
+    assert values(four)["release"] < 0.6 * values(one)["release"]
+    assert four.figures()["release"]["participations"] == 10
+    assert any("4 V/f" in note for note in four.figures()["release"]["assumptions"])
+
+
+def test_the_server_sees_a_groups_sum_with_no_more_noise_than_one_sessions() -> None:
+    four = by_groups(4, rounds=1)
+    one = ledger(cohort=40)
+    one.charge_contributions((0, 0, "train", 0), range(40), cohort=40)
+    one.charge_sum((0, 0, "train", 0))
+    assert values(four)["sum"] == pytest.approx(values(one)["sum"], rel=1e-6)
+    # A share is V/(f n) of the group's n, not of the cohort's.
+    assert values(four)["local"] == pytest.approx(values(one)["local"], rel=1e-6)
+    assert any("4 groups" in note for note in four.figures()["sum"]["assumptions"])
+
+
+def test_groups_that_fail_change_no_figure() -> None:
+    assert values(by_groups(4, fail=3)) == values(by_groups(4))
+
+
+def test_the_share_of_rounds_opened_because_of_one_bounds_every_group() -> None:
+    """By enumeration: five others, each out, or in one of two groups, surviving or not."""
+    population, q, dropout, groups = 6, 0.7, 0.25, 2
+    secagg = SecAggSpec(groups=groups, dropout=dropout, server="semi-honest")
+    privacy = PRIVACY.model_copy(update={"honest_fraction": 0.5})
+    sampling = SamplingSpec(kind="poisson", cohort=int(q * population))
+    q = sampling.cohort / population
+
+    def opens(alive: int, size: int) -> bool:
+        try:
+            limits = Thresholds.of(size, roster=population, secagg=secagg, privacy=privacy)
+        except CohortTooSmallError:
+            return False
+        return alive >= limits.min_survivors
+
+    states = [(None, False), (0, True), (0, False), (1, True), (1, False)]
+    weights = [1 - q] + [q / 2 * w for w in (1 - dropout, dropout)] * 2
+    because = opened = 0.0
+    for drawn in itertools.product(range(5), repeat=population - 1):
+        chance = math.prod(weights[i] for i in drawn)
+        size, alive = [0, 0], [0, 0]
+        for i in drawn:
+            group, survives = states[i]
+            if group is not None:
+                size[group] += 1
+                alive[group] += survives
+        without = [opens(alive[g], size[g]) for g in range(2)]
+        joined = [opens(alive[g] + 1, size[g] + 1) for g in range(2)]
+        opened += chance * (1 - q) * any(without)
+        for g in range(2):
+            opened += chance * q / 2 * (joined[g] or without[1 - g])
+            because += chance * q / 2 * (joined[g] and not without[g])
+    claimed = sampling_terms(privacy, secagg, sampling, population).p
+    assert 0 < because / opened <= claimed <= 2.5 * because / opened

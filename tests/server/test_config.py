@@ -60,6 +60,9 @@ def test_unusual_settings_survive_toml(overrides):
         ("model.hidden=[0]", "model.hidden", "greater than 0"),
         ("seed=-1", "seed = -1", "greater than or equal to 0"),
         ("secagg.threshold=few", "secagg.threshold = 'few'", "auto"),
+        ("secagg.degree=0", "secagg.degree = 0", "greater than 0"),
+        ("secagg.groups=0", "secagg.groups = 0", "greater than 0"),
+        ("secagg.server=honest", "secagg.server = 'honest'", "'malicious'"),
     ],
 )
 def test_a_wrong_setting_is_one_line_with_key_value_and_cure(override, key, cure):

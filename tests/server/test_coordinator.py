@@ -16,20 +16,24 @@ from zerosum.client.spec import (
     SecAggSpec,
     TrainSpec,
 )
-from zerosum.secagg import SharedCache
+from zerosum.secagg import IdentityKey, SharedCache
 from zerosum.server.coordinator import Coordinator, Roster, RoundAbandoned
-from zerosum.simulations.environment import SimulatedEnvironment
+from zerosum.simulations.environment import SimulatedEnvironment, roster_of
 from zerosum.simulations.grid import InProcessGrid, nodes
 
 CLIENTS = 9
 DIMENSION = 50
+EVERYBODY = (tuple(range(CLIENTS)),)
+IDENTITIES = [IdentityKey.generate() for _ in range(CLIENTS)]
 
 
 class FixedAnswers(SimulatedEnvironment):
     """Clients that train nothing: client u answers with the vector u + 1."""
 
     def __init__(self):
-        super().__init__(task=None, entropy=SeededEntropy(0), cache=SharedCache())
+        super().__init__(
+            task=None, entropy=SeededEntropy(0), identities=IDENTITIES, cache=SharedCache(4)
+        )
 
     def update(self, request, task, client):
         return np.full(DIMENSION, (client.index + 1) / 100)
@@ -59,10 +63,11 @@ OPEN = {"model": "none", "clip": None}
 
 
 def coordinator(app, protocol="pairwise", **secagg):
-    spec = SecAggSpec(protocol=protocol, dropout=secagg.pop("dropout", 0.5), **secagg)
+    spec = SecAggSpec(protocol=protocol, dropout=secagg.pop("dropout", 0.3), **secagg)
     grid = InProcessGrid(app, CLIENTS)
     entropy = SeededEntropy(0)
-    return Coordinator(grid, Roster(nodes(CLIENTS)), spec, run_id=b"test", entropy=entropy)
+    roster = Roster(nodes(CLIENTS), roster_of(IDENTITIES))
+    return Coordinator(grid, roster, spec, run_id=b"test", entropy=entropy)
 
 
 def spoiled(stage, who, spoil):
@@ -85,11 +90,13 @@ def expected(indices):
 
 
 @pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
-def test_without_noise_the_sum_is_the_sum(protocol):
+@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+def test_without_noise_the_sum_is_the_sum(protocol, server):
     environment = FixedAnswers()
     app = build_app(lambda context: environment)
     cohort = (0, 2, 3, 5, 8)
-    aggregate = coordinator(app, protocol).private_sum(request(**OPEN), cohort, round=1)
+    asked = coordinator(app, protocol, server=server, dropout=0.1)
+    aggregate = asked.private_sum(request(**OPEN), (cohort,), round=1)
     assert aggregate.survivors == cohort
     # Each client rounds to a step of 1 / (2^19 - 1).
     np.testing.assert_allclose(aggregate.total, expected(cohort), atol=5 / 2**19)
@@ -116,25 +123,26 @@ def flipped(content):
 @pytest.mark.parametrize("kind", list(RUBBISH))
 def test_a_client_that_answers_rubbish_is_a_dropout_of_that_stage(stage, kind):
     app = spoiled(stage, {1, 4}, RUBBISH[kind])
-    aggregate = coordinator(app).private_sum(request(**OPEN), tuple(range(CLIENTS)), round=1)
+    aggregate = coordinator(app).private_sum(request(**OPEN), EVERYBODY, round=1)
     rest = (0, 2, 3, 5, 6, 7, 8)
     assert aggregate.survivors == rest
     assert aggregate.traffic.dropouts[stage] == (1, 4)
     np.testing.assert_allclose(aggregate.total, expected(rest), atol=9 / 2**19)
 
 
-def test_rubbish_at_unmask_leaves_the_vector_in_the_sum():
-    app = spoiled("unmask", {1, 4}, RUBBISH["random bytes"])
-    aggregate = coordinator(app).private_sum(request(**OPEN), tuple(range(CLIENTS)), round=1)
+@pytest.mark.parametrize("stage", ["confirm", "unmask"])
+def test_rubbish_after_the_vector_leaves_it_in_the_sum(stage):
+    app = spoiled(stage, {1, 4}, RUBBISH["random bytes"])
+    aggregate = coordinator(app).private_sum(request(**OPEN), EVERYBODY, round=1)
     assert aggregate.survivors == tuple(range(CLIENTS))
     np.testing.assert_allclose(aggregate.total, expected(range(CLIENTS)), atol=9 / 2**19)
 
 
-@pytest.mark.parametrize("stage", ["advertise", "share", "contribute", "unmask"])
+@pytest.mark.parametrize("stage", list(wire.STAGE_TYPES))
 def test_too_few_good_answers_abandon_the_round_at_any_stage(stage):
     app = spoiled(stage, set(range(7)), RUBBISH["random bytes"])
     with pytest.raises(RoundAbandoned) as caught:
-        coordinator(app).private_sum(request(**OPEN), tuple(range(CLIENTS)), round=1)
+        coordinator(app).private_sum(request(**OPEN), EVERYBODY, round=1)
     assert caught.value.traffic.dropouts[stage] == tuple(range(7))
 
 
@@ -149,15 +157,15 @@ def test_the_ledger_hears_of_vectors_and_of_the_sum_before_they_are_asked_for():
 
     coordinator(watching).private_sum(
         request(**OPEN),
-        tuple(range(CLIENTS)),
+        EVERYBODY,
         round=1,
-        charge=lambda what, clients: heard.append((what, clients)),
+        charge=lambda what, group, clients: heard.append((what, clients)),
     )
     assert [what for what, _ in heard] == ["contributions", "sum"]
     assert heard[0][1] == tuple(range(CLIENTS))
     seen = dict(order)
     assert seen["query.share"] == 0
-    assert seen["train.contribute"] == 1
+    assert seen["train.contribute"] == seen["query.confirm"] == 1
     assert seen["query.unmask"] == 2
 
 
@@ -166,7 +174,7 @@ def test_contributions_are_shown_under_protocol_none_alone():
         environment = FixedAnswers()
         app = build_app(lambda context: environment)
         asked = request(clip=1.0, noise_multiplier=1.0, delta=0.01, honest_fraction=0.5)
-        return coordinator(app, protocol).private_sum(asked, tuple(range(CLIENTS)), round=1)
+        return coordinator(app, protocol).private_sum(asked, EVERYBODY, round=1)
 
     shown = summed("none")
     assert shown.contributions is not None
@@ -182,20 +190,127 @@ def test_contributions_are_shown_under_protocol_none_alone():
 def test_a_session_is_never_joined_twice():
     environment = FixedAnswers()
     asked = coordinator(build_app(lambda context: environment))
-    cohort = tuple(range(CLIENTS))
-    asked.private_sum(request(**OPEN), cohort, round=5)
+    asked.private_sum(request(**OPEN), EVERYBODY, round=5)
     for stale in ({"round": 5}, {"round": 4, "attempt": 9}):
         with pytest.raises(RoundAbandoned, match="after advertise, 0 clients"):
-            asked.private_sum(request(**OPEN), cohort, **stale)
-    again = asked.private_sum(request(**OPEN), cohort, round=5, attempt=1)
-    assert again.survivors == cohort
+            asked.private_sum(request(**OPEN), EVERYBODY, **stale)
+    again = asked.private_sum(request(**OPEN), EVERYBODY, round=5, attempt=1)
+    assert again.survivors == EVERYBODY[0]
 
 
 def test_one_masked_contribution_says_nothing_of_its_vector():
     environment = FixedAnswers()
     app = build_app(lambda context: environment)
-    aggregate = coordinator(app).private_sum(request(**OPEN), tuple(range(CLIENTS)), round=1)
-    words = aggregate.sample.astype(np.float64) / 2.0**aggregate.protection.ring_bits
-    assert len(np.unique(aggregate.sample)) > DIMENSION // 2
+    aggregate = coordinator(app).private_sum(request(**OPEN), EVERYBODY, round=1)
+    words = aggregate.sample.vector.astype(np.float64) / 2.0**aggregate.sample.ring_bits
+    assert len(np.unique(aggregate.sample.vector)) > DIMENSION // 2
     # The client's vector is constant; 50 uniform words have mean 1/2 and this deviation.
     assert abs(words.mean() - 0.5) < 5 * 0.2887 / np.sqrt(DIMENSION)
+
+
+GROUPS = ((0, 2, 4), (1, 5, 8), (3, 6, 7))
+
+
+@pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
+def test_the_sums_of_groups_are_added(protocol):
+    environment = FixedAnswers()
+    app = build_app(lambda context: environment)
+    aggregate = coordinator(app, protocol).private_sum(request(**OPEN), GROUPS, round=1)
+    assert aggregate.survivors == EVERYBODY[0]
+    assert aggregate.failures == ()
+    np.testing.assert_allclose(aggregate.total, expected(range(CLIENTS)), atol=9 / 2**19)
+
+
+def test_groups_walk_their_stages_side_by_side():
+    environment = FixedAnswers()
+    app = build_app(lambda context: environment)
+    order = []
+
+    def watching(message, context):
+        order.append(message.metadata.message_type)
+        return app(message, context)
+
+    coordinator(watching).private_sum(request(**OPEN), GROUPS, round=1)
+    assert order == [kind for kind in wire.STAGE_TYPES.values() for _ in range(CLIENTS)]
+
+
+@pytest.mark.parametrize("stage", list(wire.STAGE_TYPES))
+def test_a_group_that_fails_costs_only_its_members(stage):
+    app = spoiled(stage, {1, 5}, RUBBISH["random bytes"])
+    heard = []
+    aggregate = coordinator(app).private_sum(
+        request(**OPEN),
+        (*GROUPS, ()),
+        round=1,
+        charge=lambda what, group, clients: heard.append((what, group)),
+    )
+    rest = tuple(sorted(GROUPS[0] + GROUPS[2]))
+    assert aggregate.survivors == rest
+    assert len(aggregate.failures) == 2
+    assert {("sum", 0), ("sum", 2)} <= set(heard)
+    assert ("sum", 3) not in heard
+    np.testing.assert_allclose(aggregate.total, expected(rest), atol=9 / 2**19)
+
+
+def test_a_round_is_abandoned_where_every_group_fails():
+    app = spoiled("share", {0, 2, 1, 5, 3, 6}, RUBBISH["random bytes"])
+    with pytest.raises(RoundAbandoned, match=r"share.*share.*share"):
+        coordinator(app).private_sum(request(**OPEN), GROUPS, round=1)
+
+
+@pytest.mark.parametrize("draw", ["per_client", "summed"])
+@pytest.mark.parametrize("lost", [set(), {1}, {1, 5}])
+def test_the_noise_of_a_release_is_that_of_all_groups_whichever_failed(draw, lost):
+    """The variance must be G V/f with no group failed, one short of a client, or one gone."""
+    z, fraction, length, rounds = 2.0, 0.6, DIMENSION, 120
+    app = spoiled("contribute", lost, RUBBISH["random bytes"])
+    asked = request(clip=1.0, noise_multiplier=z, delta=0.01, honest_fraction=fraction)
+    question = asked.question.model_copy(update={"noise_draw": draw})
+    protocol = "ideal" if draw == "summed" else "none"
+    book = coordinator(app, protocol, server="semi-honest", dropout=0.4)
+    survivors = [i for g in GROUPS for i in g if not (len(lost) == 2 and i in GROUPS[1])]
+    survivors = [i for i in survivors if i not in lost]
+    errors = []
+    for number in range(rounds):
+        fresh = Request(question.model_copy(update={"round": number}), asked.model)
+        aggregate = book.private_sum(fresh, GROUPS, round=number)
+        assert set(aggregate.survivors) == set(survivors)
+        assert len(aggregate.failures) == (len(lost) == 2)
+        norms = {i: (i + 1) / 100 * length**0.5 for i in survivors}
+        plain = sum((i + 1) / 100 * min(1.0, 1.0 / norms[i]) for i in survivors)
+        errors.append(aggregate.total - plain)
+    variance = float(np.mean(np.square(errors)))
+    # Delta2 exceeds the clip by the rounding's allowance only: 20 bits, 50 coordinates.
+    claimed = len(GROUPS) * z**2 / fraction
+    samples = rounds * length
+    assert abs(variance / claimed - 1) < 5 * (2 / samples) ** 0.5
+    assert aggregate.noise_std**2 == pytest.approx(claimed, rel=1e-3)
+
+
+@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+def test_a_sparse_graph_gives_the_sum_too(server):
+    environment = FixedAnswers()
+    asked = coordinator(
+        build_app(lambda context: environment), server=server, degree=6, dropout=0.0
+    )
+    aggregate = asked.private_sum(request(**OPEN), EVERYBODY, round=1)
+    assert aggregate.survivors == EVERYBODY[0]
+    np.testing.assert_allclose(aggregate.total, expected(range(CLIENTS)), atol=9 / 2**19)
+
+
+def test_an_unsafe_graph_opens_no_round():
+    environment = FixedAnswers()
+    asked = coordinator(
+        build_app(lambda context: environment), degree=2, dropout=0.0, corruption=0.3
+    )
+    with pytest.raises(RoundAbandoned, match=r"secagg\.degree = 2: no threshold"):
+        asked.private_sum(request(**OPEN), EVERYBODY, round=1)
+
+
+def test_a_malicious_server_needs_keys_in_the_roster():
+    environment = FixedAnswers()
+    grid = InProcessGrid(build_app(lambda context: environment), CLIENTS)
+    with pytest.raises(ValueError, match="identity keys"):
+        Coordinator(
+            grid, Roster(nodes(CLIENTS)), SecAggSpec(), run_id=b"x", entropy=SeededEntropy(0)
+        )

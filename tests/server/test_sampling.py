@@ -72,3 +72,43 @@ def test_once_continues_from_its_order_seed():
 def test_everyone_is_everyone():
     assert sampler("everyone", None, 7).draw(1) == tuple(range(7))
     assert sampler("everyone", None, 7).expected_cohort == 7
+
+
+@pytest.mark.parametrize("kind", ["poisson", "fixed", "everyone"])
+def test_groups_are_disjoint_and_make_up_the_cohort(kind):
+    one = sampler(kind, 40, 100)
+    cohort = one.draw(1)
+    groups = one.split(cohort, 3, 1)
+    assert len(groups) == 3
+    assert sorted(index for group in groups for index in group) == list(cohort)
+    assert all(list(group) == sorted(group) for group in groups)
+    assert groups == one.split(cohort, 3, 1)
+    assert groups != one.split(cohort, 3, 2)
+    assert groups != one.split(cohort, 3, 1, "evaluate")
+    assert one.split(cohort, 1, 1) == (cohort,)
+    if kind != "poisson":
+        assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+def test_under_poisson_a_client_more_moves_no_other():
+    one = sampler("poisson", 40, 100)
+    cohort = one.draw(1)
+    less = one.split(cohort[1:], 4, 1)
+    assert [tuple(i for i in g if i != cohort[0]) for g in one.split(cohort, 4, 1)] == list(less)
+
+
+def test_groups_are_even_and_those_of_two_clients_independent():
+    one = sampler("poisson", 99, 100)
+    everybody = tuple(range(100))
+    of = np.zeros((1000, 100), dtype=int)
+    for number in range(1000):
+        for group, members in enumerate(one.split(everybody, 4, number)):
+            of[number, list(members)] = group
+    shares = np.bincount(of.ravel(), minlength=4) / of.size
+    assert np.abs(shares - 0.25).max() < 5 * (0.25 * 0.75 / of.size) ** 0.5
+    together = (of[:, :50] == of[:, 50:]).mean()
+    assert abs(together - 0.25) < 5 * (0.25 * 0.75 / 50_000) ** 0.5
+
+
+def test_a_group_may_be_empty():
+    assert sum(not group for group in sampler("fixed", 2, 10).split((3, 7), 5, 1)) == 3

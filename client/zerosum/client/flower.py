@@ -17,18 +17,34 @@ from pydantic import ValidationError
 
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SystemEntropy
+from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.stages import Declined, Environment
-from zerosum.client.store import DecisionStore, FileStore, MemoryStore, StaleSession
+from zerosum.client.store import (
+    DecisionStore,
+    FileStore,
+    MemoryStore,
+    OldRosterError,
+    StaleSession,
+)
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import Client, ClientParty, RemoteProtocolError, Session
+from zerosum.secagg import (
+    Client,
+    ClientParty,
+    IdentityKey,
+    RemoteProtocolError,
+    Roster,
+    Session,
+)
 
 log = logging.getLogger("zerosum.client")
 
 Stage = Callable[[Environment, RecordDict, Context], RecordDict]
 
 PARTY = "zerosum.party"
+
+_REFUSALS = (Declined, ProvisioningError, OldRosterError, StaleSession, RemoteProtocolError)
 
 
 def build_app(environment: Callable[[Context], Environment]) -> ClientApp:
@@ -50,6 +66,7 @@ def build_app(environment: Callable[[Context], Environment]) -> ClientApp:
     register(stages.advertise, app.query("advertise"))
     register(stages.share, app.query("share"))
     register(stages.contribute, app.train("contribute"))
+    register(stages.confirm, app.query("confirm"))
     register(stages.unmask, app.query("unmask"))
     return app
 
@@ -68,7 +85,7 @@ def answer(
         return stage(environment, content, context)
     except Exception as error:
         who = context.node_config.get("partition-id", "without an index")
-        if isinstance(error, Declined | StaleSession | RemoteProtocolError):
+        if isinstance(error, _REFUSALS):
             log.warning("client %s declined to %s: %s", who, stage.__name__, error)
         else:
             log.exception("client %s failed to %s", who, stage.__name__)
@@ -82,13 +99,16 @@ class DeployedEnvironment:
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
     (durable decisions; without it they last as long as the SuperNode's memory), ``policy`` (a
-    TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``).
+    TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``). Against
+    a malicious server also ``identity`` (file of this node's signing key), ``roster`` (file of the
+    signed roster) and ``authority`` (public key of who signed it, 64 hexadecimal digits).
     """
 
     entropy: Entropy = SystemEntropy()
 
     def __init__(self, context: Context) -> None:
         self.policy = _read_policy(str(context.node_config.get("policy", "")))
+        self._roster: Roster | None = None
 
     def index(self, context: Context) -> int:
         """Return ``partition-id``; raises Declined where the node has none."""
@@ -104,9 +124,22 @@ class DeployedEnvironment:
             return _process_store(context.run_id, context.node_id)
         return FileStore(Path(str(folder)))
 
+    def roster(self, context: Context) -> Roster | None:
+        """Read the roster from the node's own file, once a message; None where it has none."""
+        path = context.node_config.get("roster")
+        if path is not None and self._roster is None:
+            authority = str(context.node_config.get("authority", ""))
+            self._roster = read_roster(str(path), authority)
+        return self._roster
+
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
         """Make a party of the real protocol, whatever name the server used for it."""
-        return ClientParty(session, self.index(context))
+        return ClientParty(
+            session,
+            self.index(context),
+            identity=_identity(context),
+            roster=self.roster(context),
+        )
 
     def party(self, context: Context) -> Client:
         """Restore the party from the context's state and the decisions from the store."""
@@ -115,8 +148,10 @@ class DeployedEnvironment:
         data = context.state.config_records[PARTY]["state"]
         if not isinstance(data, bytes):
             raise Declined("the state kept for this session is unreadable")
-        party = ClientParty.restore(data)
-        return ClientParty.restore(data, record=self.store(context).lines(party.session.digest))
+        identity, roster = _identity(context), self.roster(context)
+        party = ClientParty.restore(data, identity=identity, roster=roster)
+        record = self.store(context).lines(party.session.digest)
+        return ClientParty.restore(data, identity=identity, roster=roster, record=record)
 
     def keep(self, context: Context, party: Client | None) -> None:
         """Export the party into the context's state, or delete it from there."""
@@ -141,6 +176,11 @@ class DeployedEnvironment:
         from zerosum.client.answer import Answerer
 
         return Answerer(task).update(request, client)
+
+
+def _identity(context: Context) -> IdentityKey | None:
+    path = context.node_config.get("identity")
+    return None if path is None else read_identity(str(path))
 
 
 @cache

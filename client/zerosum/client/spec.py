@@ -153,14 +153,21 @@ class SecAggSpec(Spec):
     protocol: Literal["pairwise", "ideal", "none"] = "pairwise"
     """`pairwise`: double-masked secure aggregation. `ideal`: a trusted sum, for accuracy work. \
 `none`: the server sees every noised contribution."""
-    server: Literal["semi-honest"] = "semi-honest"
-    """The server that the protocol withstands."""
+    server: Literal["malicious", "semi-honest"] = "malicious"
+    """The server that the protocol withstands. `malicious`: one that lies about who dropped out; \
+clients sign, with keys that they know of each other. `semi-honest`: one that is only curious."""
     dropout: Fraction = 0.15
     """Fraction of a cohort that may vanish in a session; sets the threshold and the guarantees."""
     corruption: Fraction = 0.0
     """Fraction of the roster assumed to collude with the server."""
     threshold: PositiveInt | Literal["auto"] = "auto"
     """Shares needed to recover a secret (t)."""
+    degree: PositiveInt | Literal["auto", "complete"] = "auto"
+    """Neighbours that each client gives shares to (k). `auto`: everybody in cohorts below 500, \
+else the fewest that are safe."""
+    groups: PositiveInt = 1
+    """Sessions that a cohort is split into, each with the full noise; their sums are added. A \
+group that fails costs only its members, but the server sees each group's sum."""
 
 
 class DataSpec(Spec):
@@ -214,6 +221,9 @@ class ClientPolicy(Spec):
     """Fraction of the roster that this client assumes to collude with the server."""
     min_cohort: PositiveInt = 2
     """Fewest clients, itself included, whose vectors are in a sum with its own."""
+    servers: list[Literal["malicious", "semi-honest"]] = ["malicious"]
+    """Servers that a session must withstand, any of these; `semi-honest` trusts the server to \
+follow the protocol."""
     protocols: list[Literal["pairwise", "ideal", "none"]] = ["pairwise"]
     """Protocols that this client takes part in: the others show its vector to the server."""
     tasks: list[str] | Literal["built-in", "any"] = "built-in"

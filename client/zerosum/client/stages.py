@@ -18,7 +18,8 @@ from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.store import DecisionStore
 from zerosum.client.task import BUILTIN_TASKS, ClientInfo, Task
-from zerosum.secagg import Client, Session, Step, graph
+from zerosum.secagg import Client, Policy, Roster, ServerMode, Session, Step
+from zerosum.secagg.failures import colluders_in
 from zerosum.secagg.randomness import derive_seed
 
 log = logging.getLogger("zerosum.client")
@@ -42,8 +43,12 @@ class Environment(Protocol):
         """Return the durable record of this client's decisions."""
         ...
 
+    def roster(self, context: Context) -> Roster | None:
+        """Return the roster that this client was given, if it was given one."""
+        ...
+
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
-        """Make the party of a new session."""
+        """Make the party of a new session, which the policy takes part in."""
         ...
 
     def party(self, context: Context) -> Client:
@@ -71,8 +76,11 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     """Open a session: check it against the policy and send this client's public keys."""
     session = Session.from_bytes(wire.bytes_field(content, "session"))
     protocol = wire.str_field(content, "protocol")
-    _check_session(session, protocol, environment.policy)
+    roster = environment.roster(context)
+    _check_session(session, protocol, environment.policy, roster)
     store = environment.store(context)
+    if roster is not None:
+        store.admit_roster(roster.version, roster.digest)
     _check_budget(store, environment.policy)
     store.raise_high_water(session.run_id, session.round, session.attempt)
     party = environment.open_party(context, session, protocol)
@@ -98,10 +106,18 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
         raise Declined("the request is not the one that the session's masks are bound to")
     _check_request(request, environment.policy)
     protection = protection_for(request, party.session)
-    _check_guarantee(request, party.session, environment.policy)
+    roster = environment.roster(context)
+    _check_guarantee(request, party.session, environment.policy, roster)
     vector = _protected(environment, request, protection, party.session, context)
     step = party.contribute(message, vector)
     store.count_contribution()
+    return _sent(environment, context, party, step)
+
+
+def confirm(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Sign the set of survivors; of one set only."""
+    party = environment.party(context)
+    step = party.confirm(wire.bytes_field(content, "message"))
     return _sent(environment, context, party, step)
 
 
@@ -144,9 +160,20 @@ def _sent(
     return wire.pack({"message": step.send.to_bytes()})
 
 
-def _check_session(session: Session, protocol: str, policy: ClientPolicy) -> None:
+def _check_session(
+    session: Session, protocol: str, policy: ClientPolicy, roster: Roster | None
+) -> None:
+    """Decline a session that this client's policy does not take part in."""
     if protocol not in policy.protocols:
         raise Declined(f"protocol {protocol!r} is not among this client's {policy.protocols}")
+    if protocol == "pairwise":
+        if session.signed and roster is None:
+            raise Declined(
+                "a session that withstands a malicious server needs this client's identity key "
+                "and a roster"
+            )
+        modes = frozenset(map(ServerMode, policy.servers))
+        Policy(corruption=policy.corruption, server_modes=modes).admit(session, roster)
     if session.min_survivors < policy.min_cohort:
         raise Declined(
             f"a sum of {session.min_survivors} is below the policy's min_cohort = "
@@ -184,10 +211,13 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined("noise drawn by the server is for simulations under the ideal protocol")
 
 
-def _check_guarantee(request: Request, session: Session, policy: ClientPolicy) -> None:
+def _check_guarantee(
+    request: Request, session: Session, policy: ClientPolicy, roster: Roster | None
+) -> None:
     """Decline a session that could open with less noise than it claims."""
     privacy, n = request.question.privacy, len(session.cohort)
-    colluders = graph.colluders(n, max(n, request.question.population), policy.corruption)
+    population = max(n, request.question.population if roster is None else len(roster))
+    colluders = colluders_in(n, population, policy.corruption, session.mode)
     if session.threshold <= colluders:
         raise Declined(f"threshold {session.threshold} lets {colluders} colluders open any secret")
     if not privacy.private:

@@ -15,6 +15,10 @@ class StaleSession(Exception):
     """The server opened a session that is not newer than one this client already joined."""
 
 
+class OldRosterError(Exception):
+    """The roster at hand is not the newest that this client has worked with."""
+
+
 class DecisionStore(Protocol):
     """Decisions of one client, across runs and restarts."""
 
@@ -28,6 +32,10 @@ class DecisionStore(Protocol):
 
     def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
         """Admit a new session; raise StaleSession unless it is newer than all before."""
+        ...
+
+    def admit_roster(self, version: int, digest: bytes) -> None:
+        """Remember the newest roster; raise OldRosterError for any before it."""
         ...
 
     @property
@@ -46,6 +54,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._lines: dict[bytes, list[bytes]] = defaultdict(list)
         self._high_water: dict[bytes, tuple[int, int]] = {}
+        self._roster: tuple[int, str] | None = None
         self._contributions = 0
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
@@ -61,6 +70,10 @@ class MemoryStore:
     def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
         """Admit a session newer than all before."""
         self._high_water[run_id] = _raised(self._high_water.get(run_id), (round, attempt))
+
+    def admit_roster(self, version: int, digest: bytes) -> None:
+        """Remember the newest roster."""
+        self._roster = _not_older(self._roster, (version, digest.hex()))
 
     @property
     def contributions(self) -> int:
@@ -117,6 +130,16 @@ class FileStore:
         marks[run_id.hex()] = list(mark)
         self._write(counters)
 
+    def admit_roster(self, version: int, digest: bytes) -> None:
+        """Remember the newest roster, durably."""
+        counters = self._read()
+        known = counters.get("roster")
+        before = None if known is None else (int(known[0]), str(known[1]))
+        new = _not_older(before, (version, digest.hex()))
+        if new != before:
+            counters["roster"] = list(new)
+            self._write(counters)
+
     @property
     def contributions(self) -> int:
         """Vectors sent, across runs."""
@@ -164,4 +187,12 @@ def sync_folder(folder: Path) -> None:
 def _raised(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:
     if before is not None and new <= before:
         raise StaleSession(f"round {new[0]} attempt {new[1]} is not newer than {before}")
+    return new
+
+
+def _not_older(before: tuple[int, str] | None, new: tuple[int, str]) -> tuple[int, str]:
+    if before is not None and new[0] < before[0]:
+        raise OldRosterError(f"roster version {new[0]} comes before {before[0]}, known here")
+    if before is not None and new[0] == before[0] and new != before:
+        raise OldRosterError(f"another roster of version {new[0]} was used here before")
     return new

@@ -12,9 +12,10 @@ STAGE_TYPES: Final = {
     "advertise": "query.advertise",
     "share": "query.share",
     "contribute": "train.contribute",
+    "confirm": "query.confirm",
     "unmask": "query.unmask",
 }
-"""Flower message type of each protocol stage, in order."""
+"""Flower message type of each protocol stage, in order; confirm only under a malicious server."""
 
 HELLO_TYPE: Final = "query.hello"
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.cache import SharedCache
-from zerosum.secagg.client_state import ClientState
 from zerosum.secagg.dealing import open_shares, seal_shares
 from zerosum.secagg.decisions import Decisions
 from zerosum.secagg.directory import Directory
@@ -20,7 +19,6 @@ from zerosum.secagg.errors import (
     StateLost,
     WrongParty,
 )
-from zerosum.secagg.exported import Exported
 from zerosum.secagg.identity import IdentityKey, Roster
 from zerosum.secagg.keys import commitment, self_mask
 from zerosum.secagg.masking import Asked, add_masks
@@ -36,7 +34,6 @@ from zerosum.secagg.messages import (
     UnmaskShares,
     accept,
     advert_statement,
-    decode,
     survivors_statement,
 )
 from zerosum.secagg.neighbourhood import Neighbourhood
@@ -45,12 +42,14 @@ from zerosum.secagg.policy import Policy
 from zerosum.secagg.prg import SEED_BYTES
 from zerosum.secagg.randomness import RandomSource, SystemRandomness
 from zerosum.secagg.session import Session
+from zerosum.secagg.staged_client import StagedClient
+from zerosum.secagg.state import ClientState
 from zerosum.secagg.wire import to_bitmap, to_positions
 
 _NOTHING = hashlib.sha256(b"").digest()
 
 
-class ClientParty(ClientState):
+class ClientParty(StagedClient):
     """One client in one session: messages in, messages out.
 
     Each stage's method checks the server's message, and returns what to make durable and what to
@@ -229,12 +228,16 @@ class ClientParty(ClientState):
         """Return the volatile state: secret until the session ends, and to be deleted then."""
         if self._wiped:
             raise LocalProtocolError("the party was wiped")
-        kept = (self._adverts, self._request, self._answer)
-        messages = (b"" if message is None else message.to_bytes() for message in kept)
-        lines = tuple(self._decisions.lines())
-        encoded = self._session.to_bytes()
-        state = Exported(encoded, self._index, self._phase, self._seed, lines, *messages)
-        return state.to_bytes()
+        return ClientState(
+            self._session,
+            self._index,
+            self._phase,
+            self._seed,
+            self._decisions.lines(),
+            self._adverts,
+            self._request,
+            self._answer,
+        ).to_bytes()
 
     @classmethod
     def restore(
@@ -265,24 +268,18 @@ class ClientParty(ClientState):
         ------
         LocalProtocolError
             If ``data`` is damaged, or contradicts the record.
+        WrongRoster
+            If the session is bound to another roster.
         """
-        state = Exported.from_bytes(data)
-        session = Session.from_bytes(state.session)
+        state = ClientState.from_bytes(data)
         party = cls.__new__(cls)
-        decisions = Decisions(session.digest, (*state.lines, *record))
-        party._begin(session, state.index, cache, decisions, threads)
+        decisions = Decisions(state.session.digest, (*state.lines, *record))
+        party._begin(state.session, state.index, cache, decisions, threads)
         party._identify(identity, roster)
         party._phase, party._seed = state.phase, state.seed
-        party._resume(state.adverts, state.request, state.answer)
+        party._adverts, party._request = state.adverts, state.request
+        party._answer = state.answer
         return party
-
-    def _resume(self, adverts: bytes, request: bytes, answer: bytes) -> None:
-        if adverts:
-            self._adverts = decode(adverts, Adverts, self._session)
-        if request:
-            self._request = decode(request, ContributeRequest, self._session)
-        if answer:
-            self._answer = decode(answer, UnmaskShares, self._session)
 
     def _own_advert(self) -> Advert:
         session, secrets = self._session, self._own_secrets()

@@ -14,9 +14,11 @@ from zerosum.secagg.failures import (
     exposing,
     is_connected,
     is_secret,
+    is_uncrowded,
     log_connectivity,
     log_correctness,
     log_isolation,
+    log_overload,
     log_secrecy,
     share_of,
 )
@@ -48,10 +50,11 @@ class GraphParameters:
         How many of the cohort may collude, and how many may drop out.
     complete : bool
         Whether everybody is everybody's neighbour, k = n - 1.
-    log2_secrecy, log2_correctness, log2_isolation, log2_connectivity : float
+    log2_secrecy, log2_correctness, log2_isolation, log2_connectivity, log2_overload : float
         Binary logarithms of the bounds on each failure, -inf where it cannot happen. Isolation
         is that of one client; connectivity is that of any group against a malicious server, and
-        two windows of removed neighbours against a semi-honest one.
+        two windows of removed neighbours against a semi-honest one. Overload is that honest
+        clients draw one so often that it refuses.
     """
 
     server: ServerMode
@@ -65,6 +68,7 @@ class GraphParameters:
     log2_correctness: float
     log2_isolation: float
     log2_connectivity: float
+    log2_overload: float
 
 
 @lru_cache(maxsize=1 << 16)
@@ -86,6 +90,8 @@ def _hopeless(a: Assumptions, low: int, high: int, isolation_only: bool) -> bool
     """
     if low == high and not a.malicious and low * a.n % 2:
         return True
+    if not (isolation_only or is_uncrowded(a, low, high)):
+        return True
     threshold = _largest_threshold(a, high)
     if threshold < 1:
         return True
@@ -104,7 +110,7 @@ def smallest_sparse(a: Assumptions, *, isolation_only: bool = False) -> tuple[in
 
     Whether a degree can do is not monotone, for t is whole: so halve ranges of degrees and
     discard those that are hopeless, leftmost first. ``isolation_only`` counts as connectivity
-    no more than that of one isolated client, as published tables do.
+    no more than that of one isolated client, and nothing as overload, as published tables do.
     """
     ranges = [(1, a.n - 2)]
     while ranges:
@@ -204,6 +210,7 @@ def parameters(
     security: float = SECURITY,
     correctness: float = CORRECTNESS,
     complete_below: int = 0,
+    degree: int | None = None,
 ) -> GraphParameters:
     """Return the smallest degree, and for it the smallest threshold, that fail rarely enough.
 
@@ -227,9 +234,12 @@ def parameters(
         Bound on the secrecy term and on each connectivity term.
     correctness : float
         Bound on the probability that those who may drop out leave a client with fewer than t
-        neighbours, over the cohort.
+        neighbours, over the cohort, and on the probability that honest clients who draw their
+        neighbours crowd one.
     complete_below : int
         Cohorts smaller than this get the complete graph; ``COMPLETE_BELOW`` for ``auto``.
+    degree : int, optional
+        The one degree to look at, up to n - 1; by default the smallest that can do.
 
     Returns
     -------
@@ -249,7 +259,9 @@ def parameters(
     Y ~ Hyp(n-1, n-1-dropped, k); connectivity, malicious, the sum over s = 1 .. floor((n-c)/2)
     of C(n-c, s) P[Hyp(n-1, s-1+c, k) >= t]^s; semi-honest, on a permuted Harary graph (n k
     even), n P[Hyp(n-1, c+dropped, k) = k] and (n^2/2) P[Hyp(n, c+dropped, h) = h] with
-    h = 2 floor(k/2), two disjoint windows wholly removed.
+    h = 2 floor(k/2), two disjoint windows wholly removed. Where clients draw, overload:
+    n P[Z > 3k] <= correctness with Z ~ Bin(n-1, k/(n-1)), for a client that more than 3k drew
+    refuses.
 
     Examples
     --------
@@ -266,6 +278,7 @@ def parameters(
         security,
         correctness,
         complete_below,
+        degree,
     )
 
 
@@ -288,6 +301,7 @@ def _parameters(
     security: float,
     correctness: float,
     complete_below: int,
+    degree: int | None,
 ) -> GraphParameters:
     if n < 2:
         raise LocalProtocolError(f"a cohort has at least two clients, not {n}")
@@ -296,11 +310,28 @@ def _parameters(
     a = Assumptions(server, n, corrupt, share_of(dropout, n, "dropout"), security, correctness)
     if not _feasible(a):
         raise _refusal(a, dropout, corruption, roster)
-    sparse = None if n < complete_below else smallest_sparse(a)
+    if degree is not None and degree != n - 1:
+        return _of_degree(a, degree)
+    sparse = None if n < complete_below or degree is not None else smallest_sparse(a)
     if sparse is not None:
         return _described(a, sparse[0], sparse[1])
     least, largest = _complete_range(a)
     return _described(a, n - 1, max(least, min(largest, 2 * (n - 1) // 3 + 1)))
+
+
+def _of_degree(a: Assumptions, degree: int) -> GraphParameters:
+    """Return the one sparse graph of this degree, at its smallest safe threshold."""
+    if not 1 <= degree < a.n:
+        raise LocalProtocolError(f"degree = {degree} is not in 1 .. {a.n - 1}")
+    if _hopeless(a, degree, degree, isolation_only=False):
+        least = smallest_sparse(a)
+        cure = "the complete graph" if least is None else f"{least[0]}, or the complete graph"
+        raise NoFeasibleGraph(
+            f"no threshold makes a graph of degree {degree} safe for a cohort of {a.n} with "
+            f"{a.colluders} colluders and {a.dropped} dropouts; the smallest degree is {cure}"
+        )
+    largest = _largest_threshold(a, degree)
+    return _described(a, degree, _least_threshold(a, degree, largest, isolation_only=False))
 
 
 def _described(a: Assumptions, degree: int, threshold: int) -> GraphParameters:
@@ -317,6 +348,7 @@ def _described(a: Assumptions, degree: int, threshold: int) -> GraphParameters:
         log2_correctness=log_correctness(a, degree, threshold) / log2,
         log2_isolation=log_isolation(a, degree, threshold) / log2,
         log2_connectivity=log_connectivity(a, degree, threshold) / log2,
+        log2_overload=log_overload(a, degree) / log2,
     )
 
 

@@ -110,13 +110,15 @@ class Policy:
             )
         if self.accepts is not None and not self.accepts(session.bounds):
             raise BoundsRefused("the encoding and privacy parameters are not acceptable")
+        # A sparse session that opens with fewer survivors may lose more than the policy assumes.
+        lost = 0 if session.complete else 1 - Fraction(session.min_survivors, session.size)
         check(
             session.size,
             session.size if roster is None else len(roster),
             session.degree,
             session.threshold,
             corruption=self.corruption,
-            dropout=self.dropout,
+            dropout=max(self.dropout, float(lost)),
             server=session.mode,
             security=self.security,
         )

@@ -31,8 +31,8 @@ from zerosum.server.figures import (
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.thresholds import Thresholds
 
-Key = tuple[int, int, str]
-"""Round, attempt, kind of private sum ("train", "evaluate")."""
+Key = tuple[int, int, str, int]
+"""Round, attempt, kind of private sum ("train", "evaluate"), group."""
 
 NO_NOISE = 'privacy.model = "none": no noise, so no epsilon'
 
@@ -105,7 +105,7 @@ class RunLedger:
         self._privacy, self._secagg, self._seeded = privacy, secagg, seeded
         self._population = population
         self.kinds = tuple(protections)
-        terms = {kind: Terms.of(p) for kind, p in protections.items()}
+        terms = {kind: Terms.of(p, secagg.groups) for kind, p in protections.items()}
         self.terms = {kind: t for kind, t in terms.items() if t is not None}
         if privacy.private and len(self.terms) != len(terms):
             raise ValueError("under privacy every kind of private sum has a noise mechanism")
@@ -125,12 +125,12 @@ class RunLedger:
 
         Parameters
         ----------
-        key : tuple of (round, attempt, kind)
+        key : tuple of (round, attempt, kind, group)
             With derived noise a rerun keeps its attempt; with fresh noise it is a new one.
         clients : iterable of int
             Roster indices.
         cohort : int
-            The session's n, by which noise shares are divided.
+            The session's n (of its group), by which noise shares are divided.
         """
         self._check_kind(key)
         known = self._contributions.get(key)
@@ -196,8 +196,14 @@ class RunLedger:
         largest = [
             max((self._contributions[k][0] for k in ks), default=0) for ks in by_kind.values()
         ]
-        draws = [sum(len(self._contributions[k][1]) + 1 for k in keys) for keys in by_kind.values()]
-        opened = [sum(k[2] == kind for k in self._sums) for kind in self.kinds]
+        # A round's groups are topped up, or replaced by noise, each: one draw more.
+        groups = self._secagg.groups
+        rounds = [len({k[:2] for k in keys}) for keys in by_kind.values()]
+        draws = [
+            sum(len(self._contributions[k][1]) for k in keys) + groups * count
+            for keys, count in zip(by_kind.values(), rounds, strict=True)
+        ]
+        opened = [len({k[:2] for k in self._sums if k[2] == kind}) for kind in self.kinds]
         return Tally(self._worst(), tuple(opened), tuple(largest), tuple(draws))
 
     def _worst(self) -> tuple[Worst, ...]:
@@ -216,6 +222,9 @@ class RunLedger:
     def _note(self, figures: dict[str, dict[str, Any]]) -> None:
         if self._secagg.corruption > 0:
             note = f"at most {self._secagg.corruption:g} of the roster collude and omit their noise"
+            figures["sum"]["assumptions"].append(note)
+        if self._secagg.groups > 1:
+            note = f"the server sees the sums of {self._secagg.groups} groups, each with all of V"
             figures["sum"]["assumptions"].append(note)
         if self._secagg.protocol == "ideal":
             figures["sum"]["assumptions"].append("the sum is formed by a trusted party")
@@ -244,6 +253,7 @@ class RunLedger:
             "protocol": self._secagg.protocol,
             "corruption": self._secagg.corruption,
             "dropout": self._secagg.dropout,
+            "groups": self._secagg.groups,
             "sampling": sampling.model_dump(),
             "kinds": {k: asdict(t) for k, t in self.terms.items()} or list(self.kinds),
         }
@@ -272,8 +282,8 @@ class RunLedger:
             ) from None
 
     def _recall(self, record: dict[str, Any]) -> None:
-        number, attempt, kind = record["key"]
-        key = (int(number), int(attempt), str(kind))
+        number, attempt, kind, group = record["key"]
+        key = (int(number), int(attempt), str(kind), int(group))
         self._check_kind(key)
         if record["type"] == "sum":
             self._sums.add(key)
@@ -303,6 +313,11 @@ def sampling_terms(
 ) -> Sampling:
     """Return what sampling and abandonment contribute to the release figure.
 
+    With G groups, each a Poisson sample at q/G, the probability that a client is in the cohort
+    and its group opened only because of it, given that the round was opened, is at most G times
+    that of one group given that this one was opened. A group that fails is not visible in a
+    release, whose noise is the same, so that no more than this changes.
+
     Raises
     ------
     ValueError
@@ -323,8 +338,9 @@ def sampling_terms(
         except CohortTooSmallError:
             return cohort + 1
 
-    rule = OpeningRule(population, q, secagg.dropout, needed)
-    return Sampling("poisson", q, opened_only_because_of_one(rule))
+    groups = secagg.groups
+    rule = OpeningRule(population, q / groups, secagg.dropout, needed)
+    return Sampling("poisson", q, min(1.0, groups * opened_only_because_of_one(rule)))
 
 
 def _complete_lines(path: Path) -> list[bytes]:

@@ -39,18 +39,18 @@ def planned_participations(sampling: SamplingSpec, population: int, rounds: int)
     return min(rounds, int(binom.isf(SURPRISE / population, rounds, q)) + 1)
 
 
-def planned_cohort(sampling: SamplingSpec, population: int, rounds: int) -> int:
-    """Return the largest cohort that is planned for.
+def planned_cohort(sampling: SamplingSpec, population: int, rounds: int, groups: int = 1) -> int:
+    """Return the largest cohort, or group of one, that is planned for.
 
-    Exact but under "poisson", where it is the size that, with probability 1 - 10^-3, no round
+    Exact but under "poisson", where it is the size that, with probability 1 - 10^-3, no session
     exceeds: a share of the noise is the smaller the larger the cohort.
     """
     if sampling.kind == "everyone" or sampling.cohort is None:
-        return population
+        return math.ceil(population / groups)
     if sampling.kind != "poisson":
-        return sampling.cohort
-    q = sampling.cohort / population
-    return min(population, int(binom.isf(SURPRISE / rounds, population, q)) + 1)
+        return math.ceil(sampling.cohort / groups)
+    q = sampling.cohort / population / groups
+    return min(population, int(binom.isf(SURPRISE / (rounds * groups), population, q)) + 1)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ class _Plan:
     evaluation: Evaluation | None
 
     def figures(self, privacy: PrivacySpec) -> dict[str, dict[str, Any]]:
-        cohort = planned_cohort(self.sampling, self.population, self.rounds)
+        groups = self.secagg.groups
+        cohort = planned_cohort(self.sampling, self.population, self.rounds, groups)
         # The seed of a rotation changes no figure.
         protection = Protection.build(
             privacy,
@@ -174,7 +175,7 @@ class _Plan:
         sums = {"train": (protection, self.rounds)}
         if self.evaluation is not None:
             sums["evaluate"] = (self.evaluation.protection, self.evaluation.count)
-        terms = {kind: Terms.of(protection) for kind, (protection, _) in sums.items()}
+        terms = {kind: Terms.of(protection, groups) for kind, (protection, _) in sums.items()}
         known = {kind: t for kind, t in terms.items() if t is not None}
         if len(known) < len(terms):
             raise ValueError('privacy.model = "none" has no figures')
@@ -184,7 +185,7 @@ class _Plan:
             worst=(tuple((n, n * cohort) for n in times),),
             opened=tuple(counts),
             largest=(cohort,) * len(counts),
-            draws=tuple(n * (cohort + 1) for n in counts),
+            draws=tuple(n * groups * (cohort + 1) for n in counts),
         )
         masked = self.secagg.protocol != "none"
         return all_figures(known, tally, self.how, privacy.delta, masked=masked)

@@ -4,7 +4,7 @@ import math
 
 from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.request import FEDERATED_METRICS
-from zerosum.secagg import graph
+from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
 from zerosum.server.calibration import Evaluation, find_noise_multiplier
 from zerosum.server.config import ConfigError
@@ -87,7 +87,14 @@ def _check_sampling(experiment: Experiment, population: int) -> None:
 
 
 def _check_threshold(experiment: Experiment, population: int) -> None:
-    secagg, cohort = experiment.secagg, expected_cohort(experiment, population)
+    secagg = experiment.secagg
+    whole = expected_cohort(experiment, population)
+    cohort = whole // secagg.groups
+    if cohort < SMALLEST_COHORT and secagg.groups > 1:
+        raise ConfigError(
+            f"secagg.groups = {secagg.groups} leaves fewer than {SMALLEST_COHORT} clients of a "
+            f"cohort of {whole} in a group: at most {whole // SMALLEST_COHORT} are possible"
+        )
     if secagg.threshold != "auto" and secagg.threshold > cohort - 1:
         raise ConfigError(
             f"secagg.threshold = {secagg.threshold} exceeds the {cohort - 1} neighbours of a "
@@ -102,9 +109,9 @@ def _check_threshold(experiment: Experiment, population: int) -> None:
         raise ConfigError(
             f"secagg.dropout = {secagg.dropout}, secagg.corruption = {secagg.corruption} and "
             f"privacy.honest_fraction = {privacy.honest_fraction} cannot be had together with a "
-            f"cohort of {cohort}: {error}"
+            f"{'group' if secagg.groups > 1 else 'cohort'} of {cohort}: {error}"
         ) from None
-    left = cohort - graph.dropped(cohort, secagg.dropout)
+    left = cohort - share_of(secagg.dropout, cohort, "secagg.dropout")
     if limits.min_survivors > left:
         raise ConfigError(
             f"privacy.honest_fraction = {privacy.honest_fraction} needs {limits.min_survivors} "
@@ -140,7 +147,7 @@ def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
     protection = Protection.build(
         privacy,
         encoding,
-        cohort=expected_cohort(experiment, population),
+        cohort=max(1, expected_cohort(experiment, population) // experiment.secagg.groups),
         dimension=len(FEDERATED_METRICS),
         rotation_seed=bytes(32),
     )
@@ -149,7 +156,7 @@ def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
 
 def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:
     """Build the protection of the largest plausible session: what cannot be built is refused."""
-    cohort = expected_cohort(experiment, population)
+    cohort = math.ceil(expected_cohort(experiment, population) / experiment.secagg.groups)
     if experiment.sampling.kind == "poisson":
         cohort = min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
     try:

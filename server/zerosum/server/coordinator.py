@@ -1,15 +1,19 @@
-"""One private sum over a Flower Grid: ask a cohort a question, get back the sum and no more."""
+"""One private sum over a Flower Grid: ask a cohort a question, get back the sum and no more.
+
+A cohort is one session, or several groups that are a session each. Groups walk their stages side
+by side, so that they cost no more exchanges than one, and one that fails costs only its members.
+"""
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 
+from zerosum import secagg
 from zerosum.client import wire
 from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.entropy import Entropy
@@ -20,6 +24,7 @@ from zerosum.secagg import (
     ReconstructionFailed,
     RemoteProtocolError,
     Ring,
+    ServerMode,
     ServerParty,
     Session,
     SharedCache,
@@ -28,39 +33,35 @@ from zerosum.secagg import (
 from zerosum.secagg.messages import Contribution, decode
 from zerosum.secagg.messages import Message as SecAggMessage
 from zerosum.secagg.party import Server
-from zerosum.secagg.randomness import derive_seed
+from zerosum.secagg.randomness import SystemRandomness, derive_seed
+from zerosum.server.exchange import Exchange, Traffic
 from zerosum.server.spec import DeploymentSpec
 from zerosum.server.thresholds import Thresholds
 
 log = logging.getLogger("zerosum.server")
 
-POLL_SECONDS = 0.2
-"""Pause between two looks for replies in a deployment."""
+Charge = Callable[[Literal["contributions", "sum"], int, tuple[int, ...]], None]
+"""Called with a group's number and clients before their vectors are asked for, and before their \
+sum is opened."""
 
-Charge = Callable[[Literal["contributions", "sum"], tuple[int, ...]], None]
-"""Called before vectors are asked for (with those asked) and before a sum is opened."""
+_NO_ROSTER = bytes(32)
+"""Stands for the roster where nobody signs: in the trusted sum."""
 
 
 class RoundAbandoned(Exception):
     """No sum was released; the message says at which stage, with the counts."""
 
-    def __init__(self, reason: str, traffic: "Traffic") -> None:
+    def __init__(self, reason: str, traffic: Traffic) -> None:
         super().__init__(reason)
         self.traffic = traffic
 
 
-@dataclass
-class Traffic:
-    """What a session cost: bytes to and from each client, seconds and losses by stage.
+@dataclass(frozen=True)
+class Sample:
+    """One masked contribution: ring words of so many bits, shape (length,), in their container."""
 
-    ``sample`` is the first contribution, as the bytes that came.
-    """
-
-    up: dict[int, int] = field(default_factory=dict)
-    down: dict[int, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    dropouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    sample: bytes = b""
+    vector: np.ndarray
+    ring_bits: int
 
 
 @dataclass(frozen=True)
@@ -72,35 +73,57 @@ class Aggregate:
     total : numpy.ndarray
         float64, shape (request.dimension,): sum of the survivors' protected vectors.
     survivors : tuple of int
-        Roster indices of the clients in the sum.
-    protection : Protection
-        What each vector went through.
+        Roster indices of the clients in the sum, ascending.
+    noise_std : float
+        Standard deviation of the noise in each coordinate of ``total``.
     traffic : Traffic
-        What the session cost.
-    sample : numpy.ndarray, optional
-        One masked contribution as received, in the ring's container: for the report. Only under
-        ``pairwise``; elsewhere a contribution is not the server's to keep.
+        What the sum cost.
+    sample : Sample, optional
+        One masked contribution as received: for the report. Only under ``pairwise``; elsewhere a
+        contribution is not the server's to keep.
     contributions : dict, optional
         Under protocol ``none`` alone: each survivor's noised vector, float64, shape (d,).
+    failures : tuple of str
+        Why groups failed, if some did; each cost its members.
     """
 
     total: np.ndarray
     survivors: tuple[int, ...]
-    protection: Protection
+    noise_std: float
     traffic: Traffic
-    sample: np.ndarray | None = None
+    sample: Sample | None = None
     contributions: Mapping[int, np.ndarray] | None = None
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Roster:
-    """Who there is: the Flower node of each client, by the client's index."""
+    """Who there is.
+
+    Parameters
+    ----------
+    nodes : mapping of int to int
+        The Flower node of each client, by the client's index.
+    keys : secagg.Roster, optional
+        The clients' identity keys: needed where the protocol withstands a malicious server.
+    """
 
     nodes: Mapping[int, int]
-    version: int = 0
+    keys: secagg.Roster | None = None
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+
+@dataclass
+class _Group:
+    """One session of a private sum, from its opening to its sum or its failure."""
+
+    number: int
+    session: Session
+    protection: Protection
+    party: Server
+    failure: str = ""
 
 
 class Coordinator:
@@ -113,7 +136,7 @@ class Coordinator:
     roster : Roster
         All clients of the run.
     spec : SecAggSpec
-        Protocol, threshold, assumed dropout and corruption.
+        Protocol, server, graph, assumed dropout and corruption.
     run_id : bytes
         Enters every session.
     entropy : Entropy
@@ -122,6 +145,11 @@ class Coordinator:
         How long to wait for answers; without it, until all have answered.
     cache : SharedCache, optional
         Shared with the client parties of a simulation.
+
+    Raises
+    ------
+    ValueError
+        If the protocol withstands a malicious server and the roster has no keys.
     """
 
     def __init__(
@@ -135,23 +163,28 @@ class Coordinator:
         timeouts: DeploymentSpec | None = None,
         cache: SharedCache | None = None,
     ) -> None:
-        self._grid = grid
+        if spec.protocol == "pairwise" and spec.server == "malicious" and roster.keys is None:
+            raise ValueError("against a malicious server the roster holds identity keys")
+        self._exchange = Exchange(grid, roster.nodes, timeouts)
         self._roster = roster
-        self._index_of = {node: index for index, node in roster.nodes.items()}
         self._spec = spec
         self._run_id = run_id
         self._entropy = entropy
-        self._timeouts = timeouts
         self._cache = cache
+
+    @property
+    def shares_cache(self) -> bool:
+        """Whether parties of this process share what they computed: masks that cost less."""
+        return self._cache is not None and self._spec.protocol == "pairwise"
 
     def private_sum(
         self,
         request: Request,
-        cohort: tuple[int, ...],
+        groups: Sequence[tuple[int, ...]],
         *,
         round: int,
         attempt: int = 0,
-        charge: Charge = lambda kind, clients: None,
+        charge: Charge = lambda kind, group, clients: None,
     ) -> Aggregate:
         """Ask a cohort a question and open the sum of the answers.
 
@@ -159,8 +192,8 @@ class Coordinator:
         ----------
         request : Request
             The question and the model.
-        cohort : tuple of int
-            Roster indices, ascending.
+        groups : sequence of tuple of int
+            Roster indices, ascending; disjoint. A cohort that is one session is one group.
         round, attempt : int
             Number of the session, never used before in this run.
         charge : callable
@@ -169,42 +202,30 @@ class Coordinator:
         Raises
         ------
         RoundAbandoned
-            If too few clients are left at any stage, or a secret cannot be recovered.
+            If in every group too few clients are left at some stage, or a secret cannot be
+            recovered.
         """
         traffic = Traffic()
-        try:
-            session, protection = self._open(request, cohort, round, attempt)
-        except CohortTooSmallError as error:
-            raise RoundAbandoned(f"the cohort is too small: {error}", traffic) from error
-        party = self._party(session)
-        try:
-            self._walk(party, session, request, traffic, charge)
-        except (TooFewSurvivors, ReconstructionFailed) as error:
-            raise RoundAbandoned(str(error), traffic) from error
-        ring = Ring(session.ring_bits)
-        result = party.result
-        if result.faulty:
-            log.warning("clients %s gave wrong shares, decoded around", result.faulty)
-        total = ring.centre(result.total)
-        noise = self._noise(protection, request, session, len(result.survivors))
-        if noise is not None:
-            total = ring.centre(ring.encode(total + noise))
-        return Aggregate(
-            total=protection.decode(total),
-            survivors=result.survivors,
-            protection=protection,
-            traffic=traffic,
-            sample=_vector_of(traffic.sample, session),
-            contributions=_contributions(party, protection, ring, self._spec.protocol == "none"),
-        )
+        opened: list[_Group] = []
+        failures = []
+        for number, cohort in enumerate(groups):
+            try:
+                opened.append(self._open(number, request, cohort, round, attempt))
+            except CohortTooSmallError as error:
+                failures.append(f"the cohort is too small: {error}")
+        self._walk(opened, request, round, traffic, charge)
+        failures += [group.failure for group in opened if group.failure]
+        complete = [group for group in opened if not group.failure]
+        if not complete:
+            raise RoundAbandoned("; ".join(failures), traffic)
+        key = (round, attempt)
+        return self._aggregate(request, complete, len(groups), key, traffic, failures)
 
     def _open(
-        self, request: Request, cohort: tuple[int, ...], round: int, attempt: int
-    ) -> tuple[Session, Protection]:
-        question, n = request.question, len(cohort)
-        thresholds = Thresholds.of(
-            n, roster=len(self._roster), secagg=self._spec, privacy=question.privacy
-        )
+        self, number: int, request: Request, cohort: tuple[int, ...], round: int, attempt: int
+    ) -> _Group:
+        question, n, spec = request.question, len(cohort), self._spec
+        limits = Thresholds.of(n, roster=len(self._roster), secagg=spec, privacy=question.privacy)
         protection = Protection.build(
             question.privacy,
             question.encoding,
@@ -212,66 +233,78 @@ class Coordinator:
             dimension=request.dimension,
             rotation_seed=derive_seed(question.seed, "rotation", round, attempt),
         )
+        mode, keys = ServerMode(spec.server), self._roster.keys
+        permuted = mode is ServerMode.SEMI_HONEST and limits.degree < n - 1
         session = Session(
             run_id=self._run_id,
             round=round,
             attempt=attempt,
-            roster_version=self._roster.version,
+            roster_version=0 if keys is None else keys.version,
+            roster_digest=_NO_ROSTER if keys is None else keys.digest,
             cohort=cohort,
-            threshold=thresholds.threshold,
-            min_survivors=thresholds.min_survivors,
+            threshold=limits.threshold,
+            min_survivors=limits.min_survivors,
             ring_bits=protection.ring_bits,
             vector_length=protection.length,
-            degree=n - 1,
+            degree=limits.degree,
+            graph_seed=SystemRandomness().take(32) if permuted else b"",
             bounds=protection.bounds,
+            mode=mode,
         )
-        return session, protection
+        return _Group(number, session, protection, self._party(session))
 
     def _party(self, session: Session) -> Server:
         if self._spec.protocol == "pairwise":
-            return ServerParty(session, cache=self._cache)
+            return ServerParty(session, roster=self._roster.keys, cache=self._cache)
         return IdealServerParty(session, keep=self._spec.protocol == "none")
 
     def _walk(
         self,
-        party: Server,
-        session: Session,
+        groups: list[_Group],
         request: Request,
+        round: int,
         traffic: Traffic,
         charge: Charge,
     ) -> None:
-        """Walk the four stages; each sends what the one before it produced."""
-        opening = wire.pack({"session": session.to_bytes(), "protocol": self._spec.protocol})
-        contents: dict[int, RecordDict] = dict.fromkeys(session.cohort, opening)
+        """Walk the stages of all groups; each sends what the one before it produced."""
+        contents: dict[int, dict[int, RecordDict]] = {
+            group.number: self._opening(group.session) for group in groups
+        }
         model = wire.model_record(request.model_bytes, len(request.model))
-        for stage in wire.STAGE_TYPES:
-            if stage == "contribute":
-                charge("contributions", tuple(contents))
-            elif stage == "unmask":
-                charge("sum", tuple(contents))
-            self._exchange(party, stage, contents, session.round, traffic)
-            messages = party.close(request.digest if stage == "share" else None)
-            extra: dict[str, wire.Value] = {}
-            if stage == "share":
-                extra["request"] = request.header
-            contents = _packed(messages, extra, model if stage == "share" else None)
+        for stage in groups[0].session.stages if groups else ():
+            walking = [group for group in groups if not group.failure]
+            if stage in ("contribute", "unmask"):
+                kind: Literal["contributions", "sum"] = (
+                    "contributions" if stage == "contribute" else "sum"
+                )
+                for group in walking:
+                    charge(kind, group.number, tuple(contents[group.number]))
+            self._exchange_stage(walking, stage, contents, round, traffic)
+            for group in walking:
+                contents[group.number] = _close(group, stage, request, model)
 
-    def _exchange(
+    def _opening(self, session: Session) -> dict[int, RecordDict]:
+        fields: dict[str, wire.Value] = {
+            "session": session.to_bytes(),
+            "protocol": self._spec.protocol,
+        }
+        return dict.fromkeys(session.cohort, wire.pack(fields))
+
+    def _exchange_stage(
         self,
-        party: Server,
+        groups: list[_Group],
         stage: str,
-        contents: Mapping[int, RecordDict],
+        contents: Mapping[int, Mapping[int, RecordDict]],
         round: int,
         traffic: Traffic,
     ) -> None:
-        started = time.perf_counter()
-        for index, content in contents.items():
-            traffic.down[index] = traffic.down.get(index, 0) + wire.size(content)
+        group_of = {index: group for group in groups for index in contents[group.number]}
+        asked = {index: contents[group.number][index] for index, group in group_of.items()}
         answered: set[int] = set()
-        for index, reply in self._ask(stage, contents, round):
+        for index, reply in self._exchange.ask(stage, asked, round, traffic):
             message = _message(reply)
             try:
-                party.receive(index, message)
+                group_of[index].party.receive(index, message)
             except RemoteProtocolError as error:
                 log.warning("client %d is dropped at %s: %s", index, stage, error)
                 continue
@@ -279,47 +312,85 @@ class Coordinator:
                 traffic.sample = traffic.sample or message
             answered.add(index)
             traffic.up[index] = traffic.up.get(index, 0) + wire.size(reply)
-        traffic.dropouts[stage] = tuple(index for index in contents if index not in answered)
-        traffic.seconds[stage] = time.perf_counter() - started
+        traffic.dropouts[stage] = tuple(index for index in asked if index not in answered)
 
-    def _ask(
-        self, stage: str, contents: Mapping[int, RecordDict], round: int
-    ) -> Iterable[tuple[int, RecordDict]]:
-        """Send each client its content; yield the readable replies, one a client."""
-        messages = [
-            Message(
-                content=content,
-                dst_node_id=self._roster.nodes[index],
-                message_type=wire.STAGE_TYPES[stage],
-                group_id=str(round),
-            )
-            for index, content in contents.items()
-        ]
-        answered = set()
-        for reply in self._replies(stage, messages):
-            index = self._index_of.get(reply.metadata.src_node_id)
-            if index is None or index not in contents or index in answered:
-                log.warning("a reply from node %d was not asked for", reply.metadata.src_node_id)
-                continue
-            answered.add(index)
-            if reply.has_content():
-                yield index, reply.content
+    def _aggregate(
+        self,
+        request: Request,
+        complete: list[_Group],
+        groups: int,
+        key: tuple[int, int],
+        traffic: Traffic,
+        failures: list[str],
+    ) -> Aggregate:
+        """Add the groups' sums, each topped up; a failed group's sum is all noise."""
+        by_number = {group.number: group for group in complete}
+        first = complete[0]
+        total = np.zeros(first.protection.length, dtype=np.int64)
+        variance = 0.0
+        for number in range(groups):
+            group = by_number.get(number)
+            protection = (group or first).protection
+            total += self._topped_up(group, protection, request, (*key, number))
+            variance += protection.std_sum**2
+        survivors = (index for group in complete for index in group.party.result.survivors)
+        return Aggregate(
+            total=first.protection.decode(total),
+            survivors=tuple(sorted(survivors)),
+            noise_std=variance**0.5,
+            traffic=traffic,
+            sample=_sample(complete, traffic),
+            contributions=self._contributions(complete),
+            failures=tuple(failures),
+        )
 
-    def _replies(self, stage: str, messages: list[Message]) -> Iterable[Message]:
-        if self._timeouts is None:
-            return self._grid.send_and_receive(messages)
-        training = stage == "contribute"
-        wait = self._timeouts.train_timeout if training else self._timeouts.stage_timeout
-        return poll(self._grid, messages, wait)
+    def _topped_up(
+        self,
+        group: _Group | None,
+        protection: Protection,
+        request: Request,
+        key: tuple[int, int, int],
+    ) -> np.ndarray:
+        """Return a group's sum with the server's share of the noise, centred int64.
 
-    def _noise(
-        self, protection: Protection, request: Request, session: Session, survivors: int
-    ) -> np.ndarray | None:
-        """Return the server's share of the noise, shape (protection.length,), int64."""
-        noise = self._entropy.keystream("top-up", session.round, session.attempt)
-        if request.question.noise_draw == "summed":
-            return protection.summed_noise(survivors, noise)
-        return protection.top_up(survivors, noise)
+        Noise is added in the ring: what is released is a function of the sum's residue alone.
+        """
+        ring = Ring(protection.ring_bits)
+        total, survivors = np.zeros(protection.length, dtype=np.int64), 0
+        if group is not None:
+            result = group.party.result
+            if result.faulty:
+                log.warning("clients %s gave wrong shares, decoded around", result.faulty)
+            total, survivors = ring.centre(result.total), len(result.survivors)
+        coins = self._entropy.keystream("top-up", *key)
+        summed = request.question.noise_draw == "summed"
+        draw = protection.summed_noise if summed else protection.top_up
+        noise = draw(survivors, coins)
+        return total if noise is None else ring.centre(ring.encode(total + noise))
+
+    def _contributions(self, complete: list[_Group]) -> Mapping[int, np.ndarray] | None:
+        if self._spec.protocol != "none":
+            return None
+        return {
+            index: group.protection.decode(group.session.ring.centre(vector))
+            for group in complete
+            if isinstance(group.party, IdealServerParty)
+            for index, vector in group.party.contributions.items()
+        }
+
+
+def _close(
+    group: _Group, stage: str, request: Request, model: ArrayRecord
+) -> dict[int, RecordDict]:
+    """End a group's stage; return what goes to its clients next, nothing if the group failed."""
+    sharing = stage == "share"
+    try:
+        messages = group.party.close(request.digest if sharing else None)
+    except (TooFewSurvivors, ReconstructionFailed) as error:
+        group.failure = str(error)
+        return {}
+    extra: dict[str, wire.Value] = {"request": request.header} if sharing else {}
+    return _packed(messages, extra, model if sharing else None)
 
 
 def _message(reply: RecordDict) -> bytes:
@@ -330,8 +401,15 @@ def _message(reply: RecordDict) -> bytes:
         return b""
 
 
-def _vector_of(message: bytes, session: Session) -> np.ndarray | None:
-    return decode(message, Contribution, session).vector if message else None
+def _sample(groups: list[_Group], traffic: Traffic) -> Sample | None:
+    """Read the first contribution, if it is of a group that was opened."""
+    for group in groups:
+        try:
+            contribution = decode(traffic.sample, Contribution, group.session)
+        except RemoteProtocolError:
+            continue
+        return Sample(contribution.vector, group.session.ring_bits)
+    return None
 
 
 def _packed(
@@ -339,36 +417,9 @@ def _packed(
 ) -> dict[int, RecordDict]:
     """Pack each client's message; a broadcast, one object for all, is packed once."""
     packed: dict[int, RecordDict] = {}
-    for message in messages.values():
-        if id(message) not in packed:
-            packed[id(message)] = wire.pack({"message": message.to_bytes(), **extra}, model)
-    return {index: packed[id(message)] for index, message in messages.items()}
-
-
-def _contributions(
-    party: Server, protection: Protection, ring: Ring, keep: bool
-) -> Mapping[int, np.ndarray] | None:
-    if not keep or not isinstance(party, IdealServerParty):
-        return None
-    return {
-        index: protection.decode(ring.centre(vector))
-        for index, vector in party.contributions.items()
-    }
-
-
-def poll(grid: Grid, messages: list[Message], timeout: float) -> Iterable[Message]:
-    """Send messages and yield replies as they come, until all are there or time is up.
-
-    Flower's own ``send_and_receive`` sleeps three seconds between two looks.
-    """
-    deadline = time.monotonic() + timeout
-    waiting = {key for key in grid.push_messages(messages) if key}
-    while waiting:
-        for reply in grid.pull_messages(list(waiting)):
-            waiting.discard(reply.metadata.reply_to_message_id)
-            yield reply
-        if time.monotonic() > deadline:
-            log.warning("%d clients did not answer within %g s", len(waiting), timeout)
-            return
-        if waiting:
-            time.sleep(POLL_SECONDS)
+    last: SecAggMessage | None = None
+    for index, message in messages.items():
+        if message is not last:
+            last, content = message, wire.pack({"message": message.to_bytes(), **extra}, model)
+        packed[index] = content
+    return packed

@@ -43,6 +43,9 @@ class Terms:
         Total-variation distance of one drawn integer.
     topped_up : bool
         Whether sums reach the constant total.
+    groups : int
+        G: sessions that are added to one released sum, each with the constant total, so that
+        outsiders see G V / f.
     """
 
     l2: float
@@ -53,9 +56,10 @@ class Terms:
     length: int
     tau: float
     topped_up: bool
+    groups: int = 1
 
     @classmethod
-    def of(cls, protection: Protection) -> "Terms | None":
+    def of(cls, protection: Protection, groups: int = 1) -> "Terms | None":
         """Read the terms from any session's protection; None without noise."""
         mechanism, code = protection.mechanism, protection.encoding
         z = protection.noise_multiplier
@@ -72,6 +76,7 @@ class Terms:
             length=protection.length,
             tau=mechanism.tau,
             topped_up=protection.topped_up,
+            groups=groups,
         )
 
 
@@ -183,9 +188,13 @@ def release_bound(
     """Bound what the sequence of released sums says to outsiders."""
     if not all(t.distributed for t in terms):
         return _with_notes(local, "released sums are post-processing of epsilon_local")
-    totals = [t.guaranteed / t.fraction for t in terms]
+    totals = [t.groups * t.guaranteed / t.fraction for t in terms]
     notes: tuple[str, ...]
     notes = ("every contributing client adds its share; the server tops up to V/f",)
+    if (groups := max(t.groups for t in terms)) > 1:
+        notes += (
+            f"a release adds {groups} groups, failed ones included: its noise is {groups} V/f",
+        )
     if sampling.kind != "poisson":
         rows = [_skellam(t.l2, t.l1, v) for t, v in zip(terms, totals, strict=True)]
         at = _renyi(max_over=[_dot([count for count, _ in c], rows) for c in tally.worst])

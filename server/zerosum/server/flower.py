@@ -14,13 +14,16 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
+from zerosum import secagg
 from zerosum.client import wire
 from zerosum.client.entropy import SystemEntropy
+from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.task import population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
-from zerosum.server.coordinator import Coordinator, Roster, poll
+from zerosum.server.coordinator import Coordinator, Roster
+from zerosum.server.exchange import poll
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import DeploymentSpec, Experiment
 from zerosum.server.training import FederatedTraining, Record
@@ -43,8 +46,9 @@ def main(grid: Grid, context: Context) -> None:
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
             '"pairwise" alone'
         )
+    keys = roster_keys(experiment)
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    roster = wait_for_nodes(grid, experiment.deployment)
+    roster = Roster(wait_for_nodes(grid, experiment.deployment), keys)
     count = len(roster)
     wanted = population(task, experiment.data) if experiment.data.clients else count
     if wanted != count:
@@ -71,8 +75,31 @@ def main(grid: Grid, context: Context) -> None:
     log.info("run folder: %s", result.folder.resolve())
 
 
-def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> Roster:
-    """Wait until enough nodes have said which client they are.
+def roster_keys(experiment: Experiment) -> secagg.Roster | None:
+    """Read the roster of identity keys; None where the server is trusted to follow the protocol.
+
+    Raises
+    ------
+    ConfigError
+        If one is needed and cannot be used.
+    """
+    if experiment.secagg.server == "semi-honest":
+        return None
+    spec = experiment.deployment
+    if spec.roster is None or spec.authority is None:
+        raise ConfigError(
+            'secagg.server = "malicious": deployment.roster and deployment.authority are needed, '
+            'with keys on the nodes; or write secagg.server = "semi-honest", and name it in each '
+            "node's policy"
+        )
+    try:
+        return read_roster(spec.roster, spec.authority)
+    except ProvisioningError as error:
+        raise ConfigError(f"deployment.{error}") from None
+
+
+def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> dict[int, int]:
+    """Wait until enough nodes have said which client they are; return node ids by index.
 
     Raises
     ------
@@ -107,7 +134,7 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> Roster:
             f"node config partition-id: nodes have {sorted(found)}, and the roster needs "
             f"0 to {len(found) - 1}"
         )
-    return Roster(dict(sorted(found.items())))
+    return dict(sorted(found.items()))
 
 
 def _experiment(context: Context) -> Experiment:

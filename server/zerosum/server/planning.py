@@ -31,7 +31,8 @@ def planned_protections(
     cohort : int, optional
         Clients in a session. Default: the expected number.
     """
-    cohort = max(2, cohort or experiment.sampling.cohort or population)
+    expected = (experiment.sampling.cohort or population) // experiment.secagg.groups
+    cohort = max(2, cohort or expected)
     length = dimension + (experiment.training.weighting == "examples")
     asked = {"train": (experiment.privacy, experiment.encoding, length)}
     if experiment.evaluation.federated_every:

@@ -69,6 +69,26 @@ class CohortSampler:
         order = _shuffled(self._population, Keystream(self.order_seed))
         return tuple(sorted(order[start : start + self._spec.cohort].tolist()))
 
+    def split(
+        self, cohort: tuple[int, ...], groups: int, round: int, purpose: str = "train"
+    ) -> tuple[tuple[int, ...], ...]:
+        """Split a cohort into groups at random; each is in ascending order, perhaps empty.
+
+        Under ``poisson`` each client draws its group by itself, so that whether one takes part
+        moves no other: each group is a Poisson sample too. Otherwise sizes differ by one at most.
+        """
+        if groups == 1:
+            return (cohort,)
+        coins = self._entropy.keystream(f"groups {purpose}", round)
+        if self._spec.kind == "poisson":
+            # Drawn for the whole population: a client's group must not depend on who else is in.
+            drawn = np.floor(coins.uniform(self._population) * groups).astype(np.intp)
+            of = drawn[list(cohort)]
+        else:
+            of = _shuffled(len(cohort), coins) % groups
+        members = np.array(cohort, dtype=np.intp)
+        return tuple(tuple(members[of == group].tolist()) for group in range(groups))
+
 
 def _shuffled(population: int, coins: Keystream) -> np.ndarray:
     """Return a uniform permutation: indices sorted by 64-bit keys, drawn anew on a collision."""

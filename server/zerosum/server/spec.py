@@ -77,8 +77,10 @@ class FaultSpec(Spec):
     """Vanishes before sending its shares."""
     contribute: Fraction = 0.0
     """Vanishes before sending its masked vector."""
+    confirm: Fraction = 0.0
+    """Vanishes before it confirms who survived; sessions of a malicious server only."""
     unmask: Fraction = 0.0
-    """Vanishes after its masked vector: its contribution counts."""
+    """Vanishes before it releases its shares: its contribution counts."""
 
 
 class DeploymentSpec(Spec):
@@ -90,6 +92,10 @@ class DeploymentSpec(Spec):
     """Seconds to wait for the answers of a protocol stage."""
     train_timeout: PositiveFloat = 600.0
     """Seconds to wait for the answers of the stage that trains."""
+    roster: str | None = None
+    """File of the signed roster, as every node has it; required against a malicious server."""
+    authority: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Public key of who signed the roster, 64 hexadecimal digits."""
 
 
 class Experiment(Spec):

@@ -1,10 +1,12 @@
 """How many of a cohort must survive: one rule for sessions, the ledger and the checks."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zerosum.client.contribution import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
-from zerosum.secagg import LocalProtocolError, graph
+from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
+from zerosum.secagg.parameters import COMPLETE_BELOW, check, parameters
 
 SMALLEST_COHORT = 2
 """A sum of fewer has nothing to hide in."""
@@ -18,14 +20,19 @@ class Thresholds:
     ----------
     colluders : int
         c: clients assumed to collude with the server.
+    degree : int
+        k: neighbours of each client; the cohort's size less one is the complete graph.
     threshold : int
         t: shares that recover a secret.
     min_survivors : int
         Survivors at which the session is opened: ceil(f n) + c under DP, and never fewer than
-        t + 1, with which each survivor still finds t neighbours.
+        t + 1, with which a survivor can still find t neighbours, or than leave two honest clients
+        in the sum; on the sparse graph of a semi-honest server all but those whose dropping out
+        leaves that graph connected.
     """
 
     colluders: int
+    degree: int
     threshold: int
     min_survivors: int
 
@@ -33,7 +40,7 @@ class Thresholds:
     def of(
         cls, cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec
     ) -> "Thresholds":
-        """Return the thresholds of a cohort.
+        """Return the thresholds of a cohort, or of one group of it.
 
         Raises
         ------
@@ -42,22 +49,66 @@ class Thresholds:
         """
         if cohort < SMALLEST_COHORT:
             raise CohortTooSmallError(f"a cohort of {cohort} has no sum to hide in")
-        try:
-            colluders = graph.colluders(cohort, roster, secagg.corruption)
-            threshold = secagg.threshold
-            if threshold == "auto":
-                threshold = graph.complete_threshold(cohort, secagg.dropout, colluders)
-        except LocalProtocolError as error:
-            raise CohortTooSmallError(str(error)) from None
-        if threshold <= colluders:
-            raise CohortTooSmallError(
-                f"secagg.threshold = {threshold} would let {colluders} colluders open any secret"
-            )
-        needed = threshold + 1
+        graph = _graph(cohort, roster, secagg)
+        threshold = _threshold(graph, roster, secagg)
+        needed = max(threshold + 1, min(cohort, graph.colluders + 2))
+        if graph.server is ServerMode.SEMI_HONEST and not graph.complete:
+            needed = max(needed, cohort - graph.dropped)
         if privacy.private:
-            needed = max(needed, min_survivors(privacy.honest_fraction, cohort, colluders))
+            needed = max(needed, min_survivors(privacy.honest_fraction, cohort, graph.colluders))
         if needed > cohort:
             raise CohortTooSmallError(
                 f"{needed} survivors are needed of a cohort of {cohort} (threshold {threshold})"
             )
-        return cls(colluders, threshold, needed)
+        return cls(graph.colluders, graph.degree, threshold, needed)
+
+
+@lru_cache(maxsize=4096)
+def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
+    """Return the graph that the experiment asks for, at the smallest safe threshold."""
+    degree = _degree(cohort, secagg)
+    below = COMPLETE_BELOW if secagg.degree == "auto" else cohort + 1
+    try:
+        return parameters(
+            cohort,
+            secagg.dropout,
+            secagg.corruption,
+            secagg.server,
+            roster,
+            complete_below=below,
+            degree=degree,
+        )
+    except LocalProtocolError as error:
+        key = f"secagg.degree = {secagg.degree}: " if degree is not None else ""
+        raise CohortTooSmallError(f"{key}{error}") from None
+
+
+def _degree(cohort: int, secagg: SecAggSpec) -> int | None:
+    """Return the degree that was written, as far as the cohort has it; None where none was.
+
+    A regular graph with both its size and its degree odd does not exist: the server that permutes
+    one takes a neighbour more.
+    """
+    if not isinstance(secagg.degree, int):
+        return None
+    odd = secagg.server == "semi-honest" and cohort * secagg.degree % 2
+    return min(secagg.degree + odd, cohort - 1)
+
+
+def _threshold(graph: GraphParameters, roster: int, secagg: SecAggSpec) -> int:
+    """Return the threshold that was written, if it is safe, or the graph's own."""
+    if secagg.threshold == "auto":
+        return graph.threshold
+    try:
+        check(
+            graph.n,
+            roster,
+            graph.degree,
+            secagg.threshold,
+            corruption=secagg.corruption,
+            dropout=secagg.dropout,
+            server=graph.server,
+        )
+    except RemoteProtocolError as error:
+        raise CohortTooSmallError(f"secagg.threshold = {secagg.threshold}: {error}") from None
+    return secagg.threshold

@@ -5,7 +5,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,8 @@ from zerosum.client.vectors import load_vector, to_state_dict
 from zerosum.server.accounting import RunLedger
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Aggregate, Charge, Coordinator, RoundAbandoned, Traffic
+from zerosum.server.coordinator import Aggregate, Charge, Coordinator, RoundAbandoned, Sample
+from zerosum.server.exchange import Traffic
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
     configuration_digest,
@@ -75,8 +76,7 @@ class Result:
 class Opened:
     """What the server saw of a round: one masked contribution as received, the opened average."""
 
-    contribution: np.ndarray | None
-    ring_bits: int
+    contribution: Sample | None
     average: np.ndarray
 
 
@@ -201,11 +201,12 @@ class FederatedTraining:
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
         cohort = self._sampler.draw(number)
+        groups = self._sampler.split(cohort, self._experiment.secagg.groups, number)
         request = self._request(number)
         record: Record = {"round": number, "cohort": len(cohort)}
         try:
             aggregate = self._coordinator.private_sum(
-                request, cohort, round=2 * number, charge=self._charge(number, "train", cohort)
+                request, groups, round=2 * number, charge=self._charge(number, "train", groups)
             )
         except RoundAbandoned as abandoned:
             log.warning("round %d is abandoned: %s", number, abandoned)
@@ -214,8 +215,10 @@ class FederatedTraining:
         else:
             average = self._average(aggregate)
             self._optimizer.step(average)
-            self.last_opened = Opened(aggregate.sample, aggregate.protection.ring_bits, average)
+            self.last_opened = Opened(aggregate.sample, average)
             record |= {"status": "completed", "survivors": len(aggregate.survivors)}
+            if aggregate.failures:
+                record |= {"failed_groups": list(aggregate.failures)}
             record |= {"average_norm": float(np.linalg.norm(average))}
             record |= {"noise_norm": self._noise_norm(aggregate)}
             record |= _traffic(aggregate.traffic)
@@ -261,8 +264,7 @@ class FederatedTraining:
     def _noise_norm(self, aggregate: Aggregate) -> float:
         """Return the expected L2 norm of the noise in the average."""
         dimension = len(aggregate.total)
-        std = aggregate.protection.std_sum
-        return float(std * np.sqrt(dimension) / self._sampler.expected_cohort)
+        return float(aggregate.noise_std * np.sqrt(dimension) / self._sampler.expected_cohort)
 
     def _test(self, number: int) -> Record:
         evaluation = self._experiment.evaluation
@@ -279,12 +281,13 @@ class FederatedTraining:
         if not every or number % every:
             return {}
         cohort = self._sampler.draw(number, "evaluate")
+        groups = self._sampler.split(cohort, self._experiment.secagg.groups, number, "evaluate")
         try:
             aggregate = self._coordinator.private_sum(
                 self._request(number, "evaluate"),
-                cohort,
+                groups,
                 round=2 * number + 1,
-                charge=self._charge(number, "evaluate", cohort),
+                charge=self._charge(number, "evaluate", groups),
             )
         except RoundAbandoned as abandoned:
             return {"federated_status": "abandoned", "federated_reason": str(abandoned)}
@@ -303,12 +306,13 @@ class FederatedTraining:
             "federated_accuracy": correct / count,
         }
 
-    def _charge(self, number: int, kind: str, cohort: tuple[int, ...]) -> Charge:
-        key = (number, 0, kind)
-
-        def charge(what: Literal["contributions", "sum"], clients: tuple[int, ...]) -> None:
+    def _charge(self, number: int, kind: str, groups: Sequence[tuple[int, ...]]) -> Charge:
+        def charge(
+            what: Literal["contributions", "sum"], group: int, clients: tuple[int, ...]
+        ) -> None:
+            key = (number, 0, kind, group)
             if what == "contributions":
-                self._ledger.charge_contributions(key, clients, cohort=len(cohort))
+                self._ledger.charge_contributions(key, clients, cohort=len(groups[group]))
             else:
                 self._ledger.charge_sum(key)
 
@@ -359,6 +363,9 @@ class FederatedTraining:
             "wrap_probability_log2": self._wrap_probability,
             "protocol": experiment.secagg.protocol,
             "server": experiment.secagg.server,
+            "groups": experiment.secagg.groups,
+            "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
+            "shared_cache": self._coordinator.shares_cache,
             "seed": experiment.seed,
             "versions": versions(),
         }

@@ -1,5 +1,7 @@
 """What simulated clients stand in: one process, one cache, parties kept as live objects."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from flwr.app import Context, RecordDict
 
@@ -15,17 +17,27 @@ from zerosum.secagg import (
     Client,
     ClientParty,
     IdealClientParty,
+    IdentityKey,
+    Roster,
     Session,
     SharedCache,
 )
 
 OPEN_POLICY = ClientPolicy(
     models=["distributed", "local", "none"],
+    servers=["malicious", "semi-honest"],
     protocols=["pairwise", "ideal", "none"],
     min_noise_multiplier=0.0,
     tasks="any",
 )
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""
+
+
+def roster_of(identities: Sequence[IdentityKey]) -> Roster | None:
+    """Return the roster of clients 0, 1, ... with these keys; None without any."""
+    if not identities:
+        return None
+    return Roster(1, {index: identity.public for index, identity in enumerate(identities)})
 
 
 class SimulatedEnvironment:
@@ -37,6 +49,8 @@ class SimulatedEnvironment:
         The task of the run, resolved before it began.
     entropy : Entropy
         Noise and rounding.
+    identities : sequence of IdentityKey
+        Each client's signing key; empty where nobody signs.
     cache : SharedCache, optional
         Shared by the parties of this process.
     policy : ClientPolicy
@@ -48,6 +62,7 @@ class SimulatedEnvironment:
         task: Task,
         entropy: Entropy,
         *,
+        identities: Sequence[IdentityKey] = (),
         cache: SharedCache | None = None,
         policy: ClientPolicy = OPEN_POLICY,
     ) -> None:
@@ -55,10 +70,12 @@ class SimulatedEnvironment:
         self.policy = policy
         self._task = task
         self._answerer = Answerer(task)
+        self._identities = identities
+        self._roster = roster_of(identities)
         self._cache = cache
         self._parties: dict[int, Client] = {}
         self._stores: dict[int, DecisionStore] = {}
-        self._session = b""
+        self._sum: tuple[bytes, int, int] | None = None
         self._last_request: tuple[object, Request] | None = None
 
     def index(self, context: Context) -> int:
@@ -69,16 +86,25 @@ class SimulatedEnvironment:
         """Return the client's decisions, made on its first session."""
         return self._stores.setdefault(self.index(context), MemoryStore())
 
+    def roster(self, context: Context) -> Roster | None:
+        """Return the roster of the run, the same for all clients."""
+        return self._roster
+
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
-        """Make a party of the protocol that the session runs; a new session ends the old one."""
-        if session.digest != self._session:
-            self._session = session.digest
+        """Make a party of the protocol that the session runs; a new private sum ends the old."""
+        opened = (session.run_id, session.round, session.attempt)
+        if opened != self._sum:
+            self._sum = opened
             self._parties.clear()
             if self._cache is not None:
                 self._cache.clear()
-        if protocol == "pairwise":
-            return ClientParty(session, self.index(context), cache=self._cache)
-        return IdealClientParty(session, self.index(context))
+        index = self.index(context)
+        if protocol != "pairwise":
+            return IdealClientParty(session, index)
+        identity = self._identities[index] if self._identities else None
+        return ClientParty(
+            session, index, identity=identity, roster=self._roster, cache=self._cache
+        )
 
     def party(self, context: Context) -> Client:
         """Return the live party of this client."""

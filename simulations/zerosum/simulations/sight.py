@@ -24,8 +24,8 @@ def write_sight(folder: RunFolder, training: FederatedTraining, task: Task) -> N
     if opened is not None:
         arrays["sum"] = opened.average[:WORDS]
         if opened.contribution is not None:
-            arrays["masked"] = opened.contribution[:WORDS]
-            arrays["ring_bits"] = np.array(opened.ring_bits)
+            arrays["masked"] = opened.contribution.vector[:WORDS]
+            arrays["ring_bits"] = np.array(opened.contribution.ring_bits)
     arrays |= _predictions(training, task)
     if arrays:
         buffer = io.BytesIO()

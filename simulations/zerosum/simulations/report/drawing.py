@@ -17,7 +17,7 @@ from zerosum.simulations.report.html import Html, tag
 COLOURS = (
     *("ink", "muted", "line", "accent", "sum", "local", "release"),
     *("kept", "late", "lost1", "lost2", "lost3", "abandoned"),
-    *("part1", "part2", "part3", "part4", "rest"),
+    *("part1", "part2", "part3", "part4", "part5", "rest"),
 )
 """Custom properties of page.css: light, dark and paper each give them values."""
 

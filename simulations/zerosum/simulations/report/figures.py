@@ -170,7 +170,7 @@ def _cohorts(run: RunRecord) -> Picture | None:
     kept = np.maximum(cohort - sum(lost.values()), 0)
     layers = [
         ("kept", "stayed to the end", np.where(abandoned, 0, kept)),
-        ("late", "lost at unmask (in the sum)", lost["unmask"]),
+        ("late", "lost at confirm or unmask (in the sum)", lost["confirm"] + lost["unmask"]),
         ("lost3", "lost at contribute", lost["contribute"]),
         ("lost2", "lost at share", lost["share"]),
         ("lost1", "lost at advertise", lost["advertise"]),

@@ -26,7 +26,8 @@ _STAGES = {
     "advertise": "never answered the first message",
     "share": "left before sending its shares",
     "contribute": "left before sending its vector",
-    "unmask": "left after sending its vector, which counts",
+    "confirm": "left before confirming who survived; its vector counts",
+    "unmask": "left before releasing its shares; its vector counts",
 }
 
 

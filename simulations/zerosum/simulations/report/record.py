@@ -19,7 +19,7 @@ SIGHT = "sight.npz"
 """Optional: what the server saw in one round, and some test images with their predictions."""
 
 OBSERVERS = ("sum", "local", "release")
-STAGES = ("advertise", "share", "contribute", "unmask")
+STAGES = ("advertise", "share", "contribute", "confirm", "unmask")
 
 
 @dataclass(frozen=True)
