@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.cache import SharedCache
-from zerosum.secagg.client_state import ClientState
 from zerosum.secagg.dealing import open_shares, seal_shares
 from zerosum.secagg.decisions import Decisions
 from zerosum.secagg.directory import Directory
@@ -43,13 +42,14 @@ from zerosum.secagg.policy import Policy
 from zerosum.secagg.prg import SEED_BYTES
 from zerosum.secagg.randomness import RandomSource, SystemRandomness
 from zerosum.secagg.session import Session
-from zerosum.secagg.state import ClientSnapshot
+from zerosum.secagg.staged_client import StagedClient
+from zerosum.secagg.state import ClientState
 from zerosum.secagg.wire import to_bitmap, to_positions
 
 _NOTHING = hashlib.sha256(b"").digest()
 
 
-class ClientParty(ClientState):
+class ClientParty(StagedClient):
     """One client in one session: messages in, messages out.
 
     Each stage's method checks the server's message, and returns what to make durable and what to
@@ -228,7 +228,7 @@ class ClientParty(ClientState):
         """Return the volatile state: secret until the session ends, and to be deleted then."""
         if self._wiped:
             raise LocalProtocolError("the party was wiped")
-        return ClientSnapshot(
+        return ClientState(
             self._session,
             self._index,
             self._phase,
@@ -271,7 +271,7 @@ class ClientParty(ClientState):
         WrongRoster
             If the session is bound to another roster.
         """
-        state = ClientSnapshot.from_bytes(data)
+        state = ClientState.from_bytes(data)
         party = cls.__new__(cls)
         decisions = Decisions(state.session.digest, (*state.lines, *record))
         party._begin(state.session, state.index, cache, decisions, threads)

@@ -242,6 +242,8 @@ def accumulate_pairs(
         while some := list(islice(remaining, _PAIRS_AT_ONCE)):
             _accumulate_pairs_part(totals, some, lambda stream: stream.context, chunk_bytes)
         return
+    # Threads that hand the lock over every few microseconds lose more by it than the cache gives.
+    chunk_bytes = max(chunk_bytes, CHUNK_BYTES)
     cuts = [(offset, offset // totals[0].itemsize, len(part)) for offset, part in parts]
     with ThreadPoolExecutor(len(parts)) as pool:
         while some := list(islice(remaining, _PAIRS_AT_ONCE)):

@@ -88,7 +88,7 @@ def read_lines(lines: bytes, session: Session) -> tuple[bytes, ...]:
 
 
 @dataclass(frozen=True)
-class ClientSnapshot:
+class ClientState:
     """What a client exports.
 
     Attributes
@@ -123,7 +123,7 @@ class ClientSnapshot:
         return seal_state(_TAG, [*place, self.seed, b"\n".join(self.lines), *messages])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "ClientSnapshot":
+    def from_bytes(cls, data: bytes) -> "ClientState":
         """Read canonical bytes.
 
         Raises

@@ -1,4 +1,4 @@
-"""What a client is at any moment of a session, whatever it was sent last."""
+"""The stages of a session at a client, and what it derives from its seed."""
 
 from zerosum.secagg.cache import SessionCache, SharedCache
 from zerosum.secagg.decisions import Decisions
@@ -12,8 +12,8 @@ from zerosum.secagg.neighbourhood import Neighbourhood
 from zerosum.secagg.session import Session
 
 
-class ClientState:
-    """Where one client stands in one session, and what it derives from its seed.
+class StagedClient:
+    """Where one client stands in one session, who it is, and what it was shown.
 
     :class:`~zerosum.secagg.client.ClientParty` fills it and answers messages.
     """
