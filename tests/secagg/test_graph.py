@@ -1,4 +1,4 @@
-"""Neighbours, thresholds and the number of colluders."""
+"""Who masks with whom, and the number of colluders."""
 
 import tracemalloc
 from fractions import Fraction
@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerosum.secagg import LocalProtocolError, ServerMode, colluders, complete_threshold
-from zerosum.secagg.graph import HararyGraph, SparseGraph, draw_neighbours, dropped, public_graph
+from zerosum.secagg import LocalProtocolError, ServerMode
+from zerosum.secagg.failures import colluders_in
+from zerosum.secagg.graph import HararyGraph, SparseGraph, draw_neighbours, public_graph
+
+
+def colluders(n, roster, corruption, security=2**-40):
+    return colluders_in(n, roster, corruption, "semi-honest", security)
 
 
 def tail(n, roster, bad, above):
@@ -36,44 +41,6 @@ def test_colluders_are_the_smallest_count_that_is_rarely_exceeded(n, more, corru
 )
 def test_known_numbers_of_colluders(n, roster, corruption, expected):
     assert colluders(n, roster, corruption) == expected
-
-
-@pytest.mark.parametrize(
-    ("n", "dropout", "corruption_count", "expected"),
-    [
-        (100, 0.1, 10, 67),
-        (100, 0.3, 10, 67),
-        (100, 0.4, 10, 59),
-        (100, 0.1, 80, 81),
-        (3, 1 / 3, 0, 1),
-        (2, 0.0, 0, 1),
-        (500, 0.3, 50, 333),
-        (100, 0.29, 69, 70),
-        (11, 0.0, 9, 10),
-    ],
-)
-def test_known_thresholds(n, dropout, corruption_count, expected):
-    assert complete_threshold(n, dropout, corruption_count) == expected
-
-
-@given(st.integers(2, 80), st.floats(0, 1), st.integers(0, 80))
-def test_a_threshold_stands_its_colluders_and_its_dropouts_or_is_refused(n, dropout, corrupt):
-    gone = dropped(n, dropout)
-    try:
-        t = complete_threshold(n, dropout, corrupt)
-    except LocalProtocolError:
-        assert corrupt + 1 > n - 1 - gone
-    else:
-        assert corrupt < t <= n - 1 - gone
-
-
-def test_a_refusal_says_what_would_be_feasible():
-    with pytest.raises(LocalProtocolError) as error:
-        complete_threshold(10, 0.5, 6)
-    assert "3 colluders are feasible" in str(error.value)
-    assert "2 dropouts" in str(error.value)
-    assert complete_threshold(10, 0.5, 3) == 4
-    assert complete_threshold(10, 0.2, 6) == 7
 
 
 @pytest.mark.parametrize(

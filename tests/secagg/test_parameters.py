@@ -24,7 +24,13 @@ from zerosum.secagg import (
     tails,
 )
 from zerosum.secagg.failures import Assumptions, colluders_in, share_of
-from zerosum.secagg.parameters import COMPLETE_BELOW, check, parameters, smallest_sparse
+from zerosum.secagg.parameters import (
+    COMPLETE_BELOW,
+    check,
+    is_feasible,
+    parameters,
+    smallest_sparse,
+)
 from zerosum.secagg.session import ServerMode
 
 with (Path(__file__).parents[1] / "vectors" / "graph_parameters.csv").open() as file:
@@ -350,13 +356,6 @@ def test_drawn_graphs_crowd_a_client_as_often_as_the_term_says():
 # --- how many collude ------------------------------------------------------------------------
 
 
-@given(st.integers(1, 60), st.integers(0, 60), st.floats(0, 1), st.sampled_from([0.5, 2**-40, 0]))
-def test_colluders_of_a_semi_honest_server_are_a_quantile(n, more, corruption, security):
-    roster = n + more
-    count = colluders_in(n, roster, corruption, "semi-honest", security)
-    assert count == graph.colluders(n, roster, corruption, security)
-
-
 def test_a_malicious_server_invites_all_its_colluders():
     assert colluders_in(100, 1000, 0.05, "malicious") == 50
     assert colluders_in(100, 10_000, 0.05, "malicious") == 99
@@ -400,17 +399,70 @@ def test_a_cohort_that_no_sparse_graph_serves_gets_the_complete_one():
     assert (chosen.degree, chosen.threshold, chosen.complete) == (99, 69, True)
 
 
-@pytest.mark.parametrize(("n", "dropout"), [(2, 0.0), (5, 0.2), (11, 0.3), (100, 0.3)])
-@pytest.mark.parametrize("corruption", [0.0, 0.1, 0.5])
-def test_complete_thresholds_agree_with_those_of_the_graph_module(n, dropout, corruption):
+@pytest.mark.parametrize(
+    ("n", "dropout", "corruption", "expected"),
+    [
+        (100, 0.1, 0.1, 67),
+        (100, 0.3, 0.1, 67),
+        (100, 0.4, 0.1, 59),
+        (100, 0.1, 0.8, 81),
+        (500, 0.3, 0.1, 333),
+        (100, 0.29, 0.69, 70),
+        (11, 0.0, 9 / 11, 10),
+        (10, 0.5, 0.3, 4),
+        (10, 0.2, 0.6, 7),
+    ],
+)
+def test_known_thresholds_of_complete_graphs(n, dropout, corruption, expected):
+    chosen = parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
+    assert chosen.threshold == expected
+
+
+@given(st.integers(2, 80), st.floats(0, 1), st.floats(0, 1), st.sampled_from(SERVERS))
+@settings(max_examples=200, deadline=None)
+def test_a_complete_graph_stands_its_colluders_and_dropouts_or_none_does(n, drop, corrupt, server):
+    gone = math.floor(Fraction(drop).limit_denominator(10**9) * n)
+    c = colluders_in(n, n, corrupt, server)
+    lies = server == "malicious"
+    safe = [t for t in range(1, n - gone) if (2 * t - (n - 1) > c if lies else t > c)]
     try:
-        expected = graph.complete_threshold(n, dropout, graph.colluders(n, n, corruption))
-    except LocalProtocolError:
-        with pytest.raises(NoFeasibleGraph):
-            parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
+        t = parameters(n, drop, corrupt, server, complete_below=1000).threshold
+    except NoFeasibleGraph:
+        assert not safe
     else:
-        chosen = parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
-        assert chosen.threshold == expected
+        assert t in safe
+
+
+# --- a degree that was written ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(("n", "dropout", "corruption"), [(14, 0.1, 0.0), (30, 0.1, 0.1)])
+def test_a_written_degree_is_taken_where_some_threshold_is_safe(server, n, dropout, corruption):
+    level = {"security": 2.0**-10, "correctness": 2.0**-5}
+    smallest = parameters(n, dropout, corruption, server, **level).degree
+    for degree in range(1, n - 1):
+        if is_feasible(n, degree, dropout, corruption, server, **level):
+            chosen = parameters(n, dropout, corruption, server, degree=degree, **level)
+            assert chosen.degree == degree >= smallest
+            settings = {"corruption": corruption, "dropout": dropout, "server": server}
+            check(n, n, degree, chosen.threshold, security=level["security"], **settings)
+        else:
+            with pytest.raises(NoFeasibleGraph, match=r"smallest degree|must be even"):
+                parameters(n, dropout, corruption, server, degree=degree, **level)
+    whole = parameters(n, dropout, corruption, server, degree=n - 1, **level)
+    assert whole == parameters(n, dropout, corruption, server, complete_below=n + 1, **level)
+
+
+@pytest.mark.parametrize("degree", [0, -1, 30, 31])
+def test_a_degree_beyond_the_cohort_is_refused(degree):
+    with pytest.raises(LocalProtocolError, match="degree"):
+        parameters(30, 0.1, 0.0, degree=degree)
+
+
+def test_a_regular_graph_with_both_odd_says_so():
+    with pytest.raises(NoFeasibleGraph, match="one of the two must be even; take degree 8"):
+        parameters(25, 0.0, 0.0, "semi-honest", degree=7)
 
 
 # --- refusals --------------------------------------------------------------------------------

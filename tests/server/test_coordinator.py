@@ -17,7 +17,7 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.secagg import IdentityKey, SharedCache
-from zerosum.server.coordinator import Coordinator, Roster, RoundAbandoned
+from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
 from zerosum.simulations.environment import SimulatedEnvironment, roster_of
 from zerosum.simulations.grid import InProcessGrid, nodes
 
@@ -66,7 +66,7 @@ def coordinator(app, protocol="pairwise", **secagg):
     spec = SecAggSpec(protocol=protocol, dropout=secagg.pop("dropout", 0.3), **secagg)
     grid = InProcessGrid(app, CLIENTS)
     entropy = SeededEntropy(0)
-    roster = Roster(nodes(CLIENTS), roster_of(IDENTITIES))
+    roster = Nodes(nodes(CLIENTS), roster_of(IDENTITIES))
     return Coordinator(grid, roster, spec, run_id=b"test", entropy=entropy)
 
 
@@ -312,7 +312,7 @@ def test_a_malicious_server_needs_keys_in_the_roster():
     grid = InProcessGrid(build_app(lambda context: environment), CLIENTS)
     with pytest.raises(ValueError, match="identity keys"):
         Coordinator(
-            grid, Roster(nodes(CLIENTS)), SecAggSpec(), run_id=b"x", entropy=SeededEntropy(0)
+            grid, Nodes(nodes(CLIENTS)), SecAggSpec(), run_id=b"x", entropy=SeededEntropy(0)
         )
 
 

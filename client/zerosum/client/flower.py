@@ -17,26 +17,19 @@ from pydantic import ValidationError
 
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SystemEntropy
-from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
+from zerosum.client.provisioning import (
+    Credentials,
+    ProvisioningError,
+    read_identity,
+    read_roster,
+)
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
-from zerosum.client.stages import Declined, Environment
-from zerosum.client.store import (
-    DecisionStore,
-    FileStore,
-    MemoryStore,
-    OldRosterError,
-    StaleSession,
-)
+from zerosum.client.stages import Declined, Environment, roster_for
+from zerosum.client.store import DecisionStore, FileStore, MemoryStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import (
-    Client,
-    ClientParty,
-    IdentityKey,
-    RemoteProtocolError,
-    Roster,
-    Session,
-)
+from zerosum.secagg import Client, ClientParty, RemoteProtocolError, Session
+from zerosum.secagg.state import ClientState
 
 log = logging.getLogger("zerosum.client")
 
@@ -44,7 +37,9 @@ Stage = Callable[[Environment, RecordDict, Context], RecordDict]
 
 PARTY = "zerosum.party"
 
-_REFUSALS = (Declined, ProvisioningError, OldRosterError, StaleSession, RemoteProtocolError)
+_CREDENTIALS = ("identity", "roster", "authority")
+
+_REFUSALS = (Declined, ProvisioningError, RemoteProtocolError)
 
 
 def build_app(environment: Callable[[Context], Environment]) -> ClientApp:
@@ -108,7 +103,7 @@ class DeployedEnvironment:
 
     def __init__(self, context: Context) -> None:
         self.policy = _read_policy(str(context.node_config.get("policy", "")))
-        self._roster: Roster | None = None
+        self._credentials: Credentials | None = None
 
     def index(self, context: Context) -> int:
         """Return ``partition-id``; raises Declined where the node has none."""
@@ -124,21 +119,29 @@ class DeployedEnvironment:
             return _process_store(context.run_id, context.node_id)
         return FileStore(Path(str(folder)))
 
-    def roster(self, context: Context) -> Roster | None:
-        """Read the roster from the node's own file, once a message; None where it has none."""
-        path = context.node_config.get("roster")
-        if path is not None and self._roster is None:
-            authority = str(context.node_config.get("authority", ""))
-            self._roster = read_roster(str(path), authority)
-        return self._roster
+    def credentials(self, context: Context) -> Credentials | None:
+        """Read key and roster from the node's own files, once a message; None where it has none."""
+        given = {name: context.node_config.get(name) for name in _CREDENTIALS}
+        if self._credentials is None and any(value is not None for value in given.values()):
+            missing = [name for name, value in given.items() if value is None]
+            if missing:
+                raise ProvisioningError(
+                    f"node config {' and '.join(missing)}: missing beside the others of "
+                    f"{', '.join(_CREDENTIALS)}; give all three or none"
+                )
+            identity = read_identity(str(given["identity"]))
+            roster = read_roster(str(given["roster"]), str(given["authority"]))
+            self._credentials = Credentials.of(identity, roster, self.index(context))
+        return self._credentials
 
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
         """Make a party of the real protocol, whatever name the server used for it."""
+        credentials = self.credentials(context)
         return ClientParty(
             session,
             self.index(context),
-            identity=_identity(context),
-            roster=self.roster(context),
+            identity=None if credentials is None else credentials.identity,
+            roster=roster_for(session, credentials),
         )
 
     def party(self, context: Context) -> Client:
@@ -148,10 +151,14 @@ class DeployedEnvironment:
         data = context.state.config_records[PARTY]["state"]
         if not isinstance(data, bytes):
             raise Declined("the state kept for this session is unreadable")
-        identity, roster = _identity(context), self.roster(context)
-        party = ClientParty.restore(data, identity=identity, roster=roster)
-        record = self.store(context).lines(party.session.digest)
-        return ClientParty.restore(data, identity=identity, roster=roster, record=record)
+        session = ClientState.from_bytes(data).session
+        credentials = self.credentials(context)
+        return ClientParty.restore(
+            data,
+            identity=None if credentials is None else credentials.identity,
+            roster=roster_for(session, credentials),
+            record=self.store(context).lines(session.digest),
+        )
 
     def keep(self, context: Context, party: Client | None) -> None:
         """Export the party into the context's state, or delete it from there."""
@@ -176,11 +183,6 @@ class DeployedEnvironment:
         from zerosum.client.answer import Answerer
 
         return Answerer(task).update(request, client)
-
-
-def _identity(context: Context) -> IdentityKey | None:
-    path = context.node_config.get("identity")
-    return None if path is None else read_identity(str(path))
 
 
 @cache

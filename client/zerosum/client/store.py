@@ -10,13 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Protocol
 
-
-class StaleSession(Exception):
-    """The server opened a session that is not newer than one this client already joined."""
-
-
-class OldRosterError(Exception):
-    """The roster at hand is not the newest that this client has worked with."""
+from zerosum.secagg import OldRoster, StaleSession
 
 
 class DecisionStore(Protocol):
@@ -35,7 +29,7 @@ class DecisionStore(Protocol):
         ...
 
     def admit_roster(self, version: int, digest: bytes) -> None:
-        """Remember the newest roster; raise OldRosterError for any before it."""
+        """Remember the newest roster; raise OldRoster for any before it."""
         ...
 
     @property
@@ -192,7 +186,7 @@ def _raised(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, 
 
 def _not_older(before: tuple[int, str] | None, new: tuple[int, str]) -> tuple[int, str]:
     if before is not None and new[0] < before[0]:
-        raise OldRosterError(f"roster version {new[0]} comes before {before[0]}, known here")
+        raise OldRoster(f"roster version {new[0]} comes before {before[0]}, known here")
     if before is not None and new[0] == before[0] and new != before:
-        raise OldRosterError(f"another roster of version {new[0]} was used here before")
+        raise OldRoster(f"another roster of version {new[0]} was used here before")
     return new

@@ -96,7 +96,6 @@ from zerosum.secagg.errors import (
     WrongRoster,
     WrongSession,
 )
-from zerosum.secagg.graph import colluders, complete_threshold
 from zerosum.secagg.ideal import IdealClientParty, IdealServerParty
 from zerosum.secagg.identity import IdentityKey, Roster, SignedRoster
 from zerosum.secagg.messages import (
@@ -184,8 +183,6 @@ __all__ = [
     "WrongParty",
     "WrongRoster",
     "WrongSession",
-    "colluders",
-    "complete_threshold",
     "decode",
     "request_digest",
 ]

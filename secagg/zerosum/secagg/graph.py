@@ -13,12 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.secagg.errors import LocalProtocolError
 from zerosum.secagg.failures import CROWD as CROWD
-from zerosum.secagg.failures import SECURITY, colluders_in, share_of
 from zerosum.secagg.parameters import parameters as parameters
 from zerosum.secagg.randomness import Keystream
-from zerosum.secagg.session import ServerMode, Session
+from zerosum.secagg.session import Session
 
 Positions = NDArray[np.intp]
 
@@ -200,71 +198,3 @@ def quorum(session: Session) -> int:
     Each needs ``threshold`` live neighbours; on the complete graph those are all the others.
     """
     return session.threshold + 1
-
-
-def dropped(n: int, dropout: float) -> int:
-    """Return floor(dropout x n): how many of a cohort of n may drop out."""
-    return share_of(dropout, n, "dropout")
-
-
-def colluders(n: int, roster: int, corruption: float, security: float = SECURITY) -> int:
-    """Return how many of a cohort collude with a semi-honest server, but for rare bad luck.
-
-    The server samples the cohort honestly from a roster of which floor(corruption x roster)
-    collude, so their number X is hypergeometric; the answer is the smallest c with
-    P[X > c] <= security, by exact integer arithmetic.
-
-    Parameters
-    ----------
-    n : int
-        The cohort's size.
-    roster : int
-        The roster's size, at least n.
-    corruption : float
-        Fraction of the roster, in 0 .. 1.
-    security : float
-        Probability that the answer is exceeded.
-
-    Raises
-    ------
-    LocalProtocolError
-        If the sizes or fractions are out of range.
-    """
-    return colluders_in(n, roster, corruption, ServerMode.SEMI_HONEST, security)
-
-
-def complete_threshold(n: int, dropout: float, corruption_count: int) -> int:
-    """Return the threshold t for a semi-honest server on the complete graph.
-
-    ``max(t_min, min(t_max, floor(2k/3) + 1))`` with k = n - 1. Fewer than t_min = c + 1 shares
-    would let c colluders open a secret; with more than t_max = k - floor(dropout n) the
-    dropouts that are expected would end the session.
-
-    Parameters
-    ----------
-    n : int
-        The cohort's size, at least 2.
-    dropout : float
-        Fraction of the cohort that may drop out.
-    corruption_count : int
-        c, from :func:`colluders`.
-
-    Raises
-    ------
-    LocalProtocolError
-        If no threshold does both; the message says what would be feasible.
-    """
-    if n < 2:
-        raise LocalProtocolError(f"a cohort has at least two clients, not {n}")
-    if corruption_count < 0:
-        raise LocalProtocolError(f"corruption_count = {corruption_count} is negative")
-    k = n - 1
-    lowest, highest = corruption_count + 1, k - dropped(n, dropout)
-    if lowest > highest or highest < 1:
-        raise LocalProtocolError(
-            f"a cohort of {n} cannot stand {corruption_count} colluders and "
-            f"{dropped(n, dropout)} dropouts (dropout = {dropout}) at once: colluders + dropouts "
-            f"may be at most {n - 2}; {max(0, highest - 1)} colluders are feasible at this "
-            f"dropout, {max(0, k - lowest)} dropouts with these colluders"
-        )
-    return max(lowest, min(highest, 2 * k // 3 + 1))

@@ -299,6 +299,11 @@ class IdealServerParty(StagedServer):
         self._contributions: dict[int, NDArray[Any]] = {}
 
     @property
+    def keeps(self) -> bool:
+        """Whether every contribution is kept."""
+        return self._keep
+
+    @property
     def contributions(self) -> dict[int, NDArray[Any]]:
         """Roster index to ring vector, in roster order.
 

@@ -248,7 +248,8 @@ def parameters(
     Raises
     ------
     NoFeasibleGraph
-        If no graph can do; the message says which dropout and which corruption would be feasible.
+        If no graph can do, or none of the one degree; the message says which dropout, corruption
+        or degree would be feasible.
     LocalProtocolError
         If an argument is out of range.
 
@@ -319,10 +320,37 @@ def _parameters(
     return _described(a, n - 1, max(least, min(largest, 2 * (n - 1) // 3 + 1)))
 
 
+def is_feasible(
+    n: int,
+    degree: int,
+    dropout: float,
+    corruption: float,
+    server: str = "malicious",
+    roster: int | None = None,
+    *,
+    security: float = SECURITY,
+    correctness: float = CORRECTNESS,
+) -> bool:
+    """Return whether a sparse degree, 1 .. n - 2, has a threshold that fails rarely enough.
+
+    Then the smallest such degree, and every threshold at it, is at most this one: cheaper to know
+    than :func:`parameters`, whose arguments these are.
+    """
+    mode = _mode(server)
+    corrupt = colluders_in(n, n if roster is None else roster, corruption, mode, security)
+    a = Assumptions(mode, n, corrupt, share_of(dropout, n, "dropout"), security, correctness)
+    return 1 <= degree < n - 1 and _feasible(a) and not _hopeless(a, degree, degree, False)
+
+
 def _of_degree(a: Assumptions, degree: int) -> GraphParameters:
     """Return the one sparse graph of this degree, at its smallest safe threshold."""
     if not 1 <= degree < a.n:
         raise LocalProtocolError(f"degree = {degree} is not in 1 .. {a.n - 1}")
+    if not a.malicious and degree * a.n % 2:
+        raise NoFeasibleGraph(
+            f"no graph of {a.n} clients has degree {degree}: one of the two must be even; take "
+            f"degree {degree + 1}"
+        )
     if _hopeless(a, degree, degree, isolation_only=False):
         least = smallest_sparse(a)
         cure = "the complete graph" if least is None else f"{least[0]}, or the complete graph"

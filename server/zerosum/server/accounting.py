@@ -8,13 +8,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.contribution import Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.client.store import sync_folder
 from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
@@ -29,7 +30,7 @@ from zerosum.server.figures import (
     refused,
 )
 from zerosum.server.spec import SamplingSpec
-from zerosum.server.thresholds import Thresholds
+from zerosum.server.thresholds import survivors_needed
 
 Key = tuple[int, int, str, int]
 """Round, attempt, kind of private sum ("train", "evaluate"), group."""
@@ -331,13 +332,7 @@ def sampling_terms(
     if not privacy.private:
         return Sampling("poisson", q, 0.0)
 
-    def needed(cohort: int) -> int:
-        try:
-            limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=privacy)
-            return limits.min_survivors
-        except CohortTooSmallError:
-            return cohort + 1
-
+    needed = partial(survivors_needed, roster=population, secagg=secagg, privacy=privacy)
     groups = secagg.groups
     rule = OpeningRule(population, q / groups, secagg.dropout, needed)
     return Sampling("poisson", q, min(1.0, groups * opened_only_because_of_one(rule)))

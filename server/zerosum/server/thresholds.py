@@ -6,7 +6,8 @@ from functools import lru_cache
 from zerosum.client.contribution import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
-from zerosum.secagg.parameters import COMPLETE_BELOW, check, parameters
+from zerosum.secagg.failures import colluders_in, share_of
+from zerosum.secagg.parameters import COMPLETE_BELOW, check, is_feasible, parameters
 
 SMALLEST_COHORT = 2
 """A sum of fewer has nothing to hide in."""
@@ -51,7 +52,7 @@ class Thresholds:
             raise CohortTooSmallError(f"a cohort of {cohort} has no sum to hide in")
         graph = _graph(cohort, roster, secagg)
         threshold = _threshold(graph, roster, secagg)
-        needed = max(threshold + 1, min(cohort, graph.colluders + 2))
+        needed = max(threshold + 1, graph.colluders + 2)
         if graph.server is ServerMode.SEMI_HONEST and not graph.complete:
             needed = max(needed, cohort - graph.dropped)
         if privacy.private:
@@ -61,6 +62,32 @@ class Thresholds:
                 f"{needed} survivors are needed of a cohort of {cohort} (threshold {threshold})"
             )
         return cls(graph.colluders, graph.degree, threshold, needed)
+
+
+def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec) -> int:
+    """Return ``min_survivors`` of a cohort, or one more than it has where nothing would do.
+
+    Where some degree below the noise's own limit has a graph, no threshold is above that limit,
+    and the graph itself, which takes twenty times as long to find, is not needed.
+    """
+    try:
+        if privacy.private and secagg.degree == "auto" and cohort >= COMPLETE_BELOW:
+            mode = ServerMode(secagg.server)
+            colluders = colluders_in(cohort, roster, secagg.corruption, mode)
+            limit = min_survivors(privacy.honest_fraction, cohort, colluders)
+            degree = min(limit - 1, cohort - 2)
+            degree -= mode is ServerMode.SEMI_HONEST and degree * cohort % 2
+            if (
+                secagg.threshold == "auto"
+                and limit >= colluders + 2
+                and is_feasible(cohort, degree, secagg.dropout, secagg.corruption, mode, roster)
+            ):
+                left = cohort - share_of(secagg.dropout, cohort, "secagg.dropout")
+                return limit if mode is ServerMode.MALICIOUS else max(limit, left)
+        limits = Thresholds.of(cohort, roster=roster, secagg=secagg, privacy=privacy)
+    except CohortTooSmallError:
+        return cohort + 1
+    return limits.min_survivors
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from rich.console import Console
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.commands import bench_app
+from zerosum.simulations.provisioning_commands import keys_app, roster_app
 
 if TYPE_CHECKING:
     from zerosum.server.training import Result
@@ -29,6 +30,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
+app.add_typer(roster_app, name="roster")
 
 
 @app.callback()
