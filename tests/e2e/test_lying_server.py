@@ -1,9 +1,11 @@
 """A server that lies, around deployed clients: state in contexts, decisions in files."""
 
 import copy
+import threading
 
 import numpy as np
 import pytest
+from flwr.app import Message
 
 from zerosum.client import wire
 from zerosum.client.entropy import SeededEntropy
@@ -18,6 +20,7 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.client.stages import Declined
+from zerosum.client.store import FileStore
 from zerosum.secagg import Session
 from zerosum.secagg.messages import ConfirmRequest, UnmaskRequest, decode
 from zerosum.secagg.wire import to_bitmap
@@ -220,3 +223,51 @@ def test_the_ideal_protocol_is_no_way_to_a_plain_vector(lab):
 
     lab.sum(tamper)
     assert seen == [True, True]
+
+
+def test_a_message_that_arrives_many_times_at_once_is_answered_once(lab):
+    """Twelve answers would carry twelve noises under one set of masks: their mean has little."""
+    answers, refused = [], []
+
+    def tamper(message, context):
+        if message.metadata.message_type != wire.STAGE_TYPES["contribute"]:
+            return lab.app(message, context)
+
+        def deliver():
+            own = copy.copy(context)  # as each process of a node has it
+            own.__dict__["state"] = copy.deepcopy(context.state)
+            try:
+                answers.append((lab.app(message, own), own))
+            except Declined:
+                refused.append(1)
+
+        threads = [threading.Thread(target=deliver) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        reply, own = answers[0]
+        context.state = own.state
+        return reply
+
+    assert lab.sum(tamper).survivors == EVERYBODY[0]
+    assert (len(answers), len(refused)) == (1, 11)
+    assert FileStore(lab.folder / "state" / str(VICTIM)).contributions == 1
+
+
+def test_what_is_wrong_with_a_node_is_told_to_its_own_log_alone(lab, caplog):
+    lab.policy.write_text('secret_token = "hunter2"\n')
+    grid = InProcessGrid(lab.app, CLIENTS, node_config=lab.node_config)
+    message = Message(wire.pack({}), 1000 + VICTIM, wire.HELLO_TYPE)
+    (reply,) = grid.send_and_receive([message])
+    assert reply.has_error()
+    assert reply.error.reason == "no answer to hello: the reason is in this client's log"
+    assert "hunter2" in caplog.text
+
+
+def test_a_node_without_a_folder_for_its_decisions_takes_part_in_nothing(lab, caplog):
+    given = lab.node_config
+    lab.node_config = lambda index: {k: v for k, v in given(index).items() if k != "state-dir"}
+    with pytest.raises(RoundAbandoned):
+        lab.sum(lambda message, context: lab.app(message, context))
+    assert "state-dir is missing" in caplog.text

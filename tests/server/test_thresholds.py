@@ -5,7 +5,10 @@ import pytest
 from zerosum.client.contribution import CohortTooSmallError
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg.parameters import parameters
-from zerosum.server.thresholds import Thresholds
+from zerosum.server import thresholds
+from zerosum.server.accounting import sampling_terms
+from zerosum.server.spec import SamplingSpec
+from zerosum.server.thresholds import Thresholds, survivors_needed
 
 NO_NOISE = PrivacySpec(model="none", clip=None)
 
@@ -54,6 +57,7 @@ def test_a_written_degree_is_fitted_to_the_cohort(cohort, degree):
     [
         ({"degree": 3, "corruption": 0.2}, "smallest degree is"),
         ({"threshold": 10, "corruption": 0.2}, r"threshold = 10.*secrecy"),
+        ({"threshold": 39}, r"at most that, or less dropout"),
         ({"corruption": 0.8}, "corruption at most"),
         ({"dropout": 0.9}, "dropout may be at most"),
     ],
@@ -61,3 +65,32 @@ def test_a_written_degree_is_fitted_to_the_cohort(cohort, degree):
 def test_what_is_not_safe_is_refused_with_what_would_be(settings, why):
     with pytest.raises(CohortTooSmallError, match=why):
         of(40, roster=40, **settings)
+
+
+@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+def test_what_opens_a_session_is_told_without_its_graph(server):
+    privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.7)
+    spec = SecAggSpec(dropout=0.1, corruption=0.01, server=server)
+    for cohort in (1, 2, 30, 499, 500, 501, 640):
+        told = survivors_needed(cohort, roster=1000, secagg=spec, privacy=privacy)
+        try:
+            limits = Thresholds.of(cohort, roster=1000, secagg=spec, privacy=privacy)
+        except CohortTooSmallError:
+            assert told == cohort + 1
+        else:
+            assert told == limits.min_survivors
+
+
+def test_a_large_population_is_accounted_for_without_a_graph_a_size(monkeypatch):
+    searched = []
+
+    def counted(*arguments, **options):
+        searched.append(arguments[0])
+        return parameters(*arguments, **options)
+
+    monkeypatch.setattr(thresholds, "parameters", counted)
+    privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.71)
+    sampling = SamplingSpec(kind="poisson", cohort=1000)
+    terms = sampling_terms(privacy, SecAggSpec(corruption=0.001), sampling, 20_000)
+    assert 0 < terms.p < 1e-6
+    assert len(searched) < 20, "hundreds of cohort sizes are likely"

@@ -7,13 +7,11 @@ a SuperNode starts a fresh process for each message, and only the contribute sta
 import logging
 import tomllib
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from pydantic import ValidationError
 
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SystemEntropy
@@ -26,7 +24,7 @@ from zerosum.client.provisioning import (
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.stages import Declined, Environment, roster_for
-from zerosum.client.store import DecisionStore, FileStore, MemoryStore
+from zerosum.client.store import DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
 from zerosum.secagg import Client, ClientParty, RemoteProtocolError, Session
 from zerosum.secagg.state import ClientState
@@ -39,25 +37,24 @@ PARTY = "zerosum.party"
 
 _CREDENTIALS = ("identity", "roster", "authority")
 
-_REFUSALS = (Declined, ProvisioningError, RemoteProtocolError)
+_REFUSALS = (Declined, DamagedStoreError, ProvisioningError, RemoteProtocolError)
 
 
-def build_app(environment: Callable[[Context], Environment]) -> ClientApp:
+EnvironmentOf = Callable[[Context], Environment]
+
+
+def build_app(environment: EnvironmentOf) -> ClientApp:
     """Return a ClientApp whose handlers run the stages in the environment of each context."""
     app = ClientApp()
 
-    @app.query("hello")
-    def hello(message: Message, context: Context) -> Message:
-        index = environment(context).index(context)
-        return Message(wire.pack({"index": index}), reply_to=message)
-
     def register(stage: Stage, decorate: Callable[..., object]) -> None:
         def handler(message: Message, context: Context) -> Message:
-            content = answer(stage, environment(context), message.content, context)
+            content = answer(stage, environment, message.content, context)
             return Message(content, reply_to=message)
 
         decorate(handler)
 
+    register(_hello, app.query("hello"))
     register(stages.advertise, app.query("advertise"))
     register(stages.share, app.query("share"))
     register(stages.contribute, app.train("contribute"))
@@ -66,34 +63,43 @@ def build_app(environment: Callable[[Context], Environment]) -> ClientApp:
     return app
 
 
+def _hello(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Say which client this is."""
+    return wire.pack({"index": environment.index(context)})
+
+
 def answer(
-    stage: Stage, environment: Environment, content: RecordDict, context: Context
+    stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
 ) -> RecordDict:
     """Run a stage; what goes wrong is logged here, and the server learns only that it did.
+
+    The client's record is held alone from first to last: a message that arrives twice at once is
+    answered once.
 
     Raises
     ------
     Declined
         For any refusal or failure, without its cause: a traceback may quote private data.
     """
+    name = stage.__name__.strip("_")
     try:
-        return stage(environment, content, context)
+        here = environment(context)
+        with here.store(context).exclusive():
+            return stage(here, content, context)
     except Exception as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
-            log.warning("client %s declined to %s: %s", who, stage.__name__, error)
+            log.warning("client %s declined to %s: %s", who, name, error)
         else:
-            log.exception("client %s failed to %s", who, stage.__name__)
-        raise Declined(
-            f"no answer to {stage.__name__}: the reason is in this client's log"
-        ) from None
+            log.exception("client %s failed to %s", who, name)
+        raise Declined(f"no answer to {name}: the reason is in this client's log") from None
 
 
 class DeployedEnvironment:
     """A client on its own node, configured by its node config alone.
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
-    (durable decisions; without it they last as long as the SuperNode's memory), ``policy`` (a
+    (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
     TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``). Against
     a malicious server also ``identity`` (file of this node's signing key), ``roster`` (file of the
     signed roster) and ``authority`` (public key of who signed it, 64 hexadecimal digits).
@@ -113,10 +119,13 @@ class DeployedEnvironment:
         return value
 
     def store(self, context: Context) -> DecisionStore:
-        """Return the store under ``state-dir``."""
+        """Return the store under ``state-dir``; raises Declined where the node has none."""
         folder = context.node_config.get("state-dir")
         if folder is None:
-            return _process_store(context.run_id, context.node_id)
+            raise Declined(
+                "node config state-dir is missing: without a folder of its own a node forgets "
+                "with each message what it must never do twice"
+            )
         return FileStore(Path(str(folder)))
 
     def credentials(self, context: Context) -> Credentials | None:
@@ -185,18 +194,12 @@ class DeployedEnvironment:
         return Answerer(task).update(request, client)
 
 
-@cache
-def _process_store(run_id: int, node_id: int) -> DecisionStore:
-    log.warning("node config has no state-dir: decisions of this client do not outlive its process")
-    return MemoryStore()
-
-
 def _read_policy(path: str) -> ClientPolicy:
     if not path:
         return ClientPolicy()
     try:
         return ClientPolicy.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+    except (OSError, ValueError) as error:  # of the file, of TOML, of the policy's keys
         raise Declined(f"the policy {path} cannot be used: {error}") from None
 
 

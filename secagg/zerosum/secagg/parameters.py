@@ -46,6 +46,8 @@ class GraphParameters:
         k, how many neighbours each client gives shares to.
     threshold : int
         t, how many shares recover a secret.
+    largest_threshold : int
+        The most that t may be for the dropouts to leave it reachable.
     colluders, dropped : int
         How many of the cohort may collude, and how many may drop out.
     complete : bool
@@ -61,6 +63,7 @@ class GraphParameters:
     n: int
     degree: int
     threshold: int
+    largest_threshold: int
     colluders: int
     dropped: int
     complete: bool
@@ -315,9 +318,9 @@ def _parameters(
         return _of_degree(a, degree)
     sparse = None if n < complete_below or degree is not None else smallest_sparse(a)
     if sparse is not None:
-        return _described(a, sparse[0], sparse[1])
+        return _described(a, *sparse)
     least, largest = _complete_range(a)
-    return _described(a, n - 1, max(least, min(largest, 2 * (n - 1) // 3 + 1)))
+    return _described(a, n - 1, max(least, min(largest, 2 * (n - 1) // 3 + 1)), largest)
 
 
 def is_feasible(
@@ -352,23 +355,25 @@ def _of_degree(a: Assumptions, degree: int) -> GraphParameters:
             f"degree {degree + 1}"
         )
     if _hopeless(a, degree, degree, isolation_only=False):
-        least = smallest_sparse(a)
-        cure = "the complete graph" if least is None else f"{least[0]}, or the complete graph"
+        smallest = smallest_sparse(a)
+        cure = "the complete graph" if smallest is None else f"{smallest[0]}, or the complete graph"
         raise NoFeasibleGraph(
             f"no threshold makes a graph of degree {degree} safe for a cohort of {a.n} with "
             f"{a.colluders} colluders and {a.dropped} dropouts; the smallest degree is {cure}"
         )
     largest = _largest_threshold(a, degree)
-    return _described(a, degree, _least_threshold(a, degree, largest, isolation_only=False))
+    least = _least_threshold(a, degree, largest, isolation_only=False)
+    return _described(a, degree, least, largest)
 
 
-def _described(a: Assumptions, degree: int, threshold: int) -> GraphParameters:
+def _described(a: Assumptions, degree: int, threshold: int, largest: int) -> GraphParameters:
     log2 = math.log(2)
     return GraphParameters(
         server=a.server,
         n=a.n,
         degree=degree,
         threshold=threshold,
+        largest_threshold=largest,
         colluders=a.colluders,
         dropped=a.dropped,
         complete=degree == a.n - 1,

@@ -174,6 +174,8 @@ class Coordinator:
             recovered.
         """
         _check_disjoint(groups)
+        if self._cache is not None:
+            self._cache.clear()  # of the sum before, and before this one's parties are made
         traffic = Traffic()
         opened: list[Group] = []
         failures = []

@@ -126,6 +126,13 @@ def _threshold(graph: GraphParameters, roster: int, secagg: SecAggSpec) -> int:
     """Return the threshold that was written, if it is safe, or the graph's own."""
     if secagg.threshold == "auto":
         return graph.threshold
+    if secagg.threshold > graph.largest_threshold:
+        # Rounds would end for want of neighbours, which the ledger's share of opened rounds
+        # does not know.
+        raise CohortTooSmallError(
+            f"secagg.threshold = {secagg.threshold}: dropouts leave a client with "
+            f"{graph.largest_threshold} neighbours at times; write at most that, or less dropout"
+        )
     try:
         check(
             graph.n,

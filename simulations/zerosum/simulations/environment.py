@@ -99,8 +99,6 @@ class SimulatedEnvironment:
         if opened != self._sum:
             self._sum = opened
             self._parties.clear()
-            if self._cache is not None:
-                self._cache.clear()
         index = self.index(context)
         if protocol != "pairwise":
             return IdealClientParty(session, index)
