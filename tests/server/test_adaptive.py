@@ -10,12 +10,15 @@ from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import insecure_keystream
 from zerosum.server.adaptive import LARGEST, SMALLEST, Clip
 
-COHORT, DIMENSION = 100, 20
+COHORT, DIMENSION = 50, 20
 NORMS = np.exp(np.random.default_rng(3).normal(size=COHORT))
 
 
 def privacy(**settings) -> PrivacySpec:
-    return PrivacySpec(**{"clipping": "adaptive", "clip": 0.01, "noise_multiplier": 1.0} | settings)
+    return PrivacySpec(
+        **{"clipping": "adaptive", "clip": 0.01, "noise_multiplier": 0.5, "clip_rate": 0.3}
+        | settings
+    )
 
 
 def update(norm: float) -> np.ndarray:
@@ -47,24 +50,24 @@ def opened(clip: Clip, number: int, survivors: int = COHORT) -> float | None:
 @pytest.mark.parametrize("start", [0.01, 30.0])
 def test_without_noise_the_clip_finds_the_quantile(quantile: float, start: float) -> None:
     clip = Clip(privacy(model="none", noise_multiplier=None, clip_quantile=quantile, clip=start))
-    for number in range(150):
+    for number in range(80):
         clip.follow(opened(clip, number), COHORT)
-    assert np.mean(clip.value >= NORMS) == pytest.approx(quantile, abs=0.03)
+    assert np.mean(clip.value >= NORMS) == pytest.approx(quantile, abs=0.05)
 
 
 def test_with_noise_it_stays_around_the_quantile() -> None:
     clip, fractions = Clip(privacy(honest_fraction=0.9)), []
-    for number in range(150):
+    for number in range(80):
         clip.follow(opened(clip, number), COHORT)
         fractions.append(np.mean(clip.value >= NORMS))
-    assert np.mean(fractions[75:]) == pytest.approx(0.5, abs=0.06)
+    assert np.mean(fractions[40:]) == pytest.approx(0.5, abs=0.06)
 
 
 def test_dropouts_do_not_move_the_median() -> None:
     clip = Clip(privacy(model="none", noise_multiplier=None, clip=1.0))
-    for number in range(80):
-        clip.follow(opened(clip, number, survivors=70), COHORT)
-    assert np.mean(NORMS[:70] <= clip.value) == pytest.approx(0.5, abs=0.03)
+    for number in range(50):
+        clip.follow(opened(clip, number, survivors=35), COHORT)
+    assert np.mean(NORMS[:35] <= clip.value) == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_round_moves_the_clip_by_the_rule() -> None:
