@@ -53,6 +53,7 @@ def test_pure_local_noise_costs_its_epsilon_a_contribution(tmp_path, mechanism):
         assert value == pytest.approx(4.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_trusted_server_is_the_only_one_that_sees_more(tmp_path):
     result = run(["privacy.model=central", "secagg.protocol=ideal"], tmp_path / "central")
     figures = result.summary["epsilon"]
@@ -66,6 +67,7 @@ def test_a_trusted_server_is_the_only_one_that_sees_more(tmp_path):
     assert figures["release"]["value"] == pytest.approx(epsilons(whole)["release"], rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
 def test_central_noise_does_not_depend_on_the_protocol(tmp_path, protocol):
     settings = ["privacy.model=central", "faults.contribute=0.1"]
@@ -79,6 +81,7 @@ def test_a_server_that_lies_is_not_trusted_with_the_noise(tmp_path):
         run(["privacy.model=central", "secagg.server=malicious"], tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["pairwise", "none"])
 def test_an_adaptive_clip_is_the_same_under_every_protocol(tmp_path, protocol):
     settings = [ADAPTIVE, "privacy.noise_draw=per_client", "faults.contribute=0.1"]
@@ -109,6 +112,7 @@ def test_an_adaptive_clip_costs_what_the_multiplier_says(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_without_noise_the_clip_finds_the_median_norm(tmp_path):
     settings = [ADAPTIVE, "privacy.model=none", "sampling.kind=everyone", "privacy.clip=30.0"]
     settings += ["privacy.clip_rate=2.0", "rounds=14", "server.lr=1e-6"]
@@ -121,6 +125,7 @@ def test_without_noise_the_clip_finds_the_median_norm(tmp_path):
     assert lines[-1]["clip"] == result.rounds[-1]["clip"] < 3
 
 
+@pytest.mark.slow
 def test_an_abandoned_round_leaves_the_clip_alone(tmp_path):
     settings = [ADAPTIVE, "faults.contribute=0.35", "privacy.honest_fraction=0.6", "rounds=8"]
     result = run(settings, tmp_path / "run")
@@ -144,6 +149,7 @@ def test_layers_are_clipped_apart(tmp_path):
         run([*settings, skewed[0], "privacy.clip_fractions=[1.0,1.0,1.0]"], tmp_path / "bad")
 
 
+@pytest.mark.slow
 def test_a_federated_evaluation_is_charged_under_every_mechanism(tmp_path):
     evaluation = ["evaluation.federated_every=1", "evaluation.federated_noise_multiplier=1.0"]
     for name, settings in {
