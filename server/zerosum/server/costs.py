@@ -41,6 +41,9 @@ RELATIONS = {
     "zero_out": NeighboringRelation.REPLACE_SPECIAL,
 }
 
+FINEST_SHIFT = 1 << 15
+"""Integer steps of discrete Laplace noise that are accounted one by one."""
+
 Orders = tuple[float, ...]
 
 
@@ -159,9 +162,21 @@ def distribution(event: DpEvent, adjacency: Adjacency) -> Any:
         )
     if adjacency == "replace" and isinstance(event, LaplaceDpEvent | DiscreteLaplaceDpEvent):
         return distribution(doubled(event), "zero_out")
+    if isinstance(event, DiscreteLaplaceDpEvent):
+        event = _coarser(event)
     accountant = dp_accounting.pld.PLDAccountant(relation)
     accountant.compose(event)
     return accountant._pld  # what it holds, it composes with itself only for some events
+
+
+def _coarser(event: DiscreteLaplaceDpEvent) -> DiscreteLaplaceDpEvent:
+    """Return an event of at most :data:`FINEST_SHIFT` steps that costs as much or a little more.
+
+    A geometric variable is k times a geometric one of k times the rate plus an independent rest,
+    so noise on the finer lattice is post-processing of noise on the coarser one.
+    """
+    step = -(-event.sensitivity // FINEST_SHIFT)
+    return DiscreteLaplaceDpEvent(event.noise_parameter * step, -(-event.sensitivity // step))
 
 
 def has_divergences(event: DpEvent, adjacency: Adjacency) -> bool:

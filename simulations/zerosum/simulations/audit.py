@@ -6,6 +6,7 @@ noise do not depend on the coins. Whoever sees the sum scores each canary and gu
 often that is right gives a lower bound on epsilon, which must not exceed the ledger's.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ class AuditPlan:
         """f: 1, or what is left with room for chance where clients vanish."""
         if self.dropout == 0:
             return 1.0
-        spread = (self.dropout * (1 - self.dropout) / self.canaries) ** 0.5
+        spread = math.sqrt(self.dropout * (1 - self.dropout) / self.canaries)
         return round(max(0.05, 1 - self.dropout - 6 * spread), 4)
 
 
@@ -145,7 +146,7 @@ def canary_norm(experiment: Experiment) -> float:
     clip = experiment.privacy.clip
     if clip is None:
         raise ConfigError("privacy.clip = none: without a norm there is nothing to audit")
-    return float(clip)
+    return clip
 
 
 def verdict(result: Mapping[str, Any]) -> str:
