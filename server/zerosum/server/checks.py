@@ -10,7 +10,7 @@ from zerosum.server.accounting import check_delta
 from zerosum.server.calibration import Evaluation, find_noise_multiplier
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
-from zerosum.server.planning import evaluation_protection, planned_protections
+from zerosum.server.planning import evaluation_protection, example_units, planned_protections
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
 
@@ -36,7 +36,7 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
         One line that names the key, its value, what is allowed and the cure.
     """
     _check_sampling(experiment, population)
-    check_delta(experiment.privacy, population)
+    check_delta(experiment.privacy, experiment.privacy.examples or population)
     _check_threshold(experiment, population)
     if experiment.sampling.kind == "once" and experiment.evaluation.federated_every:
         raise ConfigError(
@@ -137,6 +137,7 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
             rounds=experiment.rounds,
             dimension=dimension,
             evaluation=evaluation_of(experiment, population),
+            examples=lambda privacy: example_units(privacy, experiment.training),
         )
     except ValueError as error:
         raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None

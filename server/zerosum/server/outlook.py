@@ -30,7 +30,7 @@ from zerosum.server.calibration import (
 )
 from zerosum.server.checks import evaluation_of, expected_cohort
 from zerosum.server.config import ConfigError
-from zerosum.server.planning import planned_protections
+from zerosum.server.planning import example_units, planned_protections
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import Thresholds
 
@@ -220,6 +220,7 @@ def _figures(
         rounds=experiment.rounds,
         dimension=dimension,
         evaluation=evaluation_of(experiment, population),
+        examples=lambda privacy: example_units(privacy, experiment.training),
         surprise=surprise,
     )
 
