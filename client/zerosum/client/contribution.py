@@ -100,6 +100,9 @@ class Protection:
         Delta2; z_delta under adaptive clipping.
     adaptive : bool
         Whether a bit follows each update.
+    noise_inside : bool
+        Whether updates carry their noise already, of DP-SGD inside local training: they are
+        encoded as they are.
     """
 
     encoding: Encoding
@@ -110,6 +113,7 @@ class Protection:
     ring_bits: int
     noise_multiplier: float | None = None
     adaptive: bool = False
+    noise_inside: bool = False
 
     @classmethod
     def build(
@@ -120,7 +124,7 @@ class Protection:
         cohort: int,
         dimension: int,
         rotation_seed: bytes,
-        records: bool = False,
+        records: bool | None = None,
     ) -> "Protection":
         """Build the protection of a session.
 
@@ -140,6 +144,7 @@ class Protection:
             Whether a vector is a sum of clipped records, each of norm at most ``privacy.clip``, of
             which one is protected. Such a sum is clamped to ``encoding.range`` and rounded once.
             Records that are not finite are the caller's to leave out, and float64 to add them in.
+            Default: as ``privacy.unit`` says.
 
         Raises
         ------
@@ -150,18 +155,21 @@ class Protection:
         """
         if cohort < 1:
             raise ValueError(f"a cohort has at least one client, not {cohort}")
+        if records is None:
+            records = privacy.sums_gradients and privacy.clip is not None
         if records and privacy.adaptive:
             raise ValueError("the clip of records does not adapt: their norms are not one bit")
         seed = rotation_seed if encoding.rotate else None
         code = Encoding.from_bits(
             encoding.bits,
             dimension=dimension,
-            clip=privacy.clip,
+            # Noise inside an update bounds what it says, whatever its norm.
+            clip=None if privacy.noise_inside else privacy.clip,
             limit=encoding.range,
             rotation_seed=seed,
             rule=rounding_rule(privacy, records=records),
         )
-        mechanism = choose_mechanism(privacy, code, cohort)
+        mechanism = None if privacy.noise_inside else choose_mechanism(privacy, code, cohort)
         whole = cls(
             encoding=code,
             mechanism=mechanism,
@@ -171,6 +179,7 @@ class Protection:
             ring_bits=encoding.ring_bits or MAX_RING_BITS,
             noise_multiplier=privacy.update_noise_multiplier,
             adaptive=privacy.adaptive,
+            noise_inside=privacy.noise_inside,
         )
         if encoding.ring_bits is None:
             whole = replace(whole, ring_bits=whole._ring_bits_needed())
@@ -185,7 +194,7 @@ class Protection:
     @property
     def private(self) -> bool:
         """Whether contributions carry noise."""
-        return self.mechanism is not None
+        return self.mechanism is not None or self.noise_inside
 
     @property
     def bounds(self) -> bytes:
@@ -202,6 +211,7 @@ class Protection:
             "length": code.length,
             "limit": code.limit,
             "mechanism": None if self.mechanism is None else _described(self.mechanism),
+            "noise_inside": self.noise_multiplier if self.noise_inside else None,
             "rotation": code.rotation_seed.hex() if code.rotation_seed is not None else None,
             "rule": code.rule,
             "top_up": self.topped_up,
@@ -261,7 +271,7 @@ class Protection:
         try:
             encoded = self._encoded(update, rounding)
         except (NotFiniteError, ValueError, TypeError) as error:
-            if self.mechanism is None:
+            if not self.private:
                 raise UnusableUpdateError(str(error)) from error
             logger.warning("the update is unusable, zero plus noise is sent instead: %s", error)
             encoded = np.zeros(self.length, dtype=np.int64)
@@ -275,7 +285,7 @@ class Protection:
         UnusableUpdateError
             Without privacy, where such a client drops out.
         """
-        if self.mechanism is None:
+        if not self.private:
             raise UnusableUpdateError("without privacy a client with no update drops out")
         return self._noised(np.zeros(self.length, dtype=np.int64), noise)
 

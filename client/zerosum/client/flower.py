@@ -175,7 +175,7 @@ class DeployedEnvironment:
         """Train or evaluate with a trainer made for this one message."""
         from zerosum.client.answer import Answerer
 
-        return Answerer(task).update(request, client)
+        return Answerer(task).update(request, client, self.entropy)
 
 
 def _identity(context: Context) -> IdentityKey | None:

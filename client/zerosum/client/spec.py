@@ -106,9 +106,20 @@ unproved (local)."""
     exact: bool = False
     """Draw small releases with OpenDP's exact sampler: discrete-gaussian and discrete-laplace, \
 with the extra `exact`. Such a draw cannot be repeated, nor such a run resumed."""
+    unit: Literal["client", "example"] = "client"
+    """Who is protected. `client`: all of a client's data. `example`: one record. Then, under \
+`distributed` and `central`, a round is one step of DP-SGD: each client draws its examples by \
+itself and sends the sum of their clipped gradients; under `local` each client runs DP-SGD for \
+`training.steps` steps, its noise inside."""
+    examples: PositiveInt | None = None
+    """Under unit = "example": examples of all clients together, a public figure. Delta must be \
+below 1/examples."""
+    lot: PositiveInt | None = None
+    """Under unit = "example": examples expected in one step, all clients together; each example \
+is drawn with probability lot/examples, and sums are divided by this."""
     clip: Scale | None = 0.5
-    """L2 bound C of one client's update (L1 under `discrete-laplace`); where it adapts, the \
-first. `"none"`: no clipping, only with model = "none"."""
+    """L2 bound C of one client's update, or of one example's gradient (L1 under \
+`discrete-laplace`); where it adapts, the first. `"none"`: no clipping, only with model = "none"."""
     clipping: Literal["flat", "per-layer", "adaptive"] = "flat"
     """`flat`: one bound for the whole update. `per-layer`: each layer has its part of it, the \
 whole the same bound. `adaptive`: the bound follows a quantile of the updates' norms."""
@@ -175,6 +186,22 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
         return self
 
     @model_validator(mode="after")
+    def _examples_are_drawn(self) -> Self:
+        if not self.by_example:
+            if self.examples is not None or self.lot is not None:
+                raise ValueError('examples and lot are for unit = "example"')
+            return self
+        if self.examples is None or self.lot is None:
+            raise ValueError('unit = "example" needs examples, of all clients together, and lot')
+        if self.lot > self.examples:
+            raise ValueError(f"a lot of {self.lot} exceeds the {self.examples} examples there are")
+        if self.clipping != "flat":
+            raise ValueError(f'clipping = "{self.clipping}" is for unit = "client"')
+        if self.model == "local" and self.noise != "binned-gaussian":
+            raise ValueError('unit = "example" needs mechanism = "binned-gaussian" under local')
+        return self
+
+    @model_validator(mode="after")
     def _mechanism_fits(self) -> Self:
         allowed = _MECHANISMS[self.model]
         if self.mechanism != "auto" and self.mechanism not in allowed:
@@ -204,6 +231,28 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
         if self.mechanism != "auto":
             return self.mechanism
         return next(iter(_MECHANISMS[self.model]), "none")
+
+    @property
+    def by_example(self) -> bool:
+        """Whether one example is protected, rather than all of a client's."""
+        return self.unit == "example"
+
+    @property
+    def example_rate(self) -> float:
+        """Probability with which a client draws each of its examples in a step."""
+        if self.lot is None or self.examples is None:
+            raise ValueError('only unit = "example" draws examples')
+        return self.lot / self.examples
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether clients answer with sums of clipped gradients, one step a round."""
+        return self.by_example and self.model != "local"
+
+    @property
+    def noise_inside(self) -> bool:
+        """Whether noise is added inside local training, and the update carries no more of it."""
+        return self.by_example and self.model == "local"
 
     @property
     def adaptive(self) -> bool:
@@ -284,6 +333,11 @@ class DataSpec(Spec):
     """Part held out as public test data, where the data set has no test split of its own."""
     pool: PositiveInt = 1
     """Average pooling of images before training: 2 turns 28x28 into 14x14."""
+    transform: Literal["none", "scattering", "unit"] = "none"
+    """What is done to each record by itself. `scattering`: 81 channels of wavelet moduli at a \
+quarter of an image's resolution, fixed, nothing learnt. `unit`: scaled to norm 1."""
+    project: PositiveInt | None = None
+    """Project the transformed records on so many random directions, and scale them to norm 1."""
     limit: PositiveInt | None = None
     """Use only this many training records, drawn by the seed."""
 
@@ -302,6 +356,8 @@ class ClientPolicy(Spec):
 
     models: list[PrivacyModel] = ["distributed", "local"]
     """Privacy models that this client takes part in."""
+    units: list[Literal["client", "example"]] = ["client", "example"]
+    """Units of privacy that this client is content with."""
     min_noise_multiplier: NonNegativeFloat = 0.5
     """Smallest noise multiplier accepted, where noise is added at all (see `models`)."""
     max_clip: Scale | None = None

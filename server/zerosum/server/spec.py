@@ -135,6 +135,30 @@ class Experiment(Spec):
         return self
 
     @model_validator(mode="after")
+    def _examples_are_drawn(self) -> Self:
+        privacy = self.privacy
+        if not privacy.by_example:
+            return self
+        if self.encoding.range is None:
+            raise ValueError(
+                'encoding.range is required under privacy.unit = "example": the largest '
+                "coordinate of what a client sends, a sum of gradients or a whole update"
+            )
+        if self.training.weighting == "examples":
+            raise ValueError('training.weighting = "examples" is for privacy.unit = "client"')
+        if privacy.noise_inside and self.training.steps is None:
+            raise ValueError(
+                'training.steps is required where privacy.unit = "example" and privacy.model = '
+                '"local": the steps of DP-SGD that a contribution takes'
+            )
+        if privacy.sums_gradients and self.sampling.kind != "everyone":
+            raise ValueError(
+                'sampling.kind = "everyone" is required under privacy.unit = "example": clients '
+                "draw examples, and nobody draws clients"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _noise_fits(self) -> Self:
         privacy, encoding, secagg = self.privacy, self.encoding, self.secagg
         if privacy.noise == "discrete-laplace" and encoding.rotate:

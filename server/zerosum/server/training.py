@@ -30,6 +30,7 @@ from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
     configuration_digest,
     evaluation_protection,
+    example_units,
     noise_draw,
     planned_protections,
 )
@@ -152,6 +153,8 @@ class FederatedTraining:
             population=population,
             protections=planned,
             seeded=repeatable,
+            examples=example_units(experiment.privacy, experiment.training),
+            records=experiment.privacy.examples,
         )
         self.last_opened: Opened | None = None
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
@@ -257,7 +260,10 @@ class FederatedTraining:
         )
 
     def _average(self, aggregate: Aggregate) -> np.ndarray:
-        """Divide by the fixed expected cohort under DP, by what is there without."""
+        """Divide by the fixed expected cohort or lot under DP, by what is there without."""
+        lot = self._experiment.privacy.lot
+        if lot is not None and self._experiment.privacy.sums_gradients:
+            return aggregate.total / lot
         if self._experiment.privacy.private:
             return aggregate.total / self._sampler.expected_cohort
         if self._experiment.training.weighting == "examples":
@@ -274,8 +280,10 @@ class FederatedTraining:
 
     def _noise_norm(self, aggregate: Aggregate) -> float:
         """Return the expected L2 norm of the noise in the average."""
-        dimension = len(aggregate.total)
-        return float(aggregate.noise_std * np.sqrt(dimension) / self._sampler.expected_cohort)
+        privacy, dimension = self._experiment.privacy, len(aggregate.total)
+        divisor = privacy.lot if privacy.sums_gradients else None
+        parts = self._sampler.expected_cohort if divisor is None else divisor
+        return float(aggregate.noise_std * np.sqrt(dimension) / parts)
 
     def _test(self, number: int) -> Record:
         evaluation = self._experiment.evaluation

@@ -134,4 +134,4 @@ class SimulatedEnvironment:
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
-        return self._answerer.update(request, client)
+        return self._answerer.update(request, client, self.entropy)

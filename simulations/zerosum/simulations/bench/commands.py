@@ -13,7 +13,7 @@ from rich.table import Table
 from zerosum.simulations.bench.process import BenchError, Values, measure
 
 bench_app = typer.Typer(
-    help="Measure what secure aggregation and noise cost.", no_args_is_help=True
+    help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
 )
 
 _USER_ERROR = 2
@@ -27,7 +27,7 @@ class Rival(StrEnum):
 
 @bench_app.callback()
 def _root() -> None:
-    """Measure what secure aggregation and noise cost."""
+    """Measure what secure aggregation and privacy cost."""
 
 
 @bench_app.command()
@@ -76,6 +76,31 @@ def secagg(
     except BenchError as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(_USER_ERROR) from None
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
+
+
+@bench_app.command()
+def dpsgd(
+    batch: Annotated[int, typer.Option(help="Examples in a step.", min=1)] = 100,
+    seconds: Annotated[float, typer.Option(help="Time for each row, at least.")] = 3.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
+    try:
+        found = measure("dpsgd", {"batch": batch, "seconds": seconds})
+    except BenchError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(_USER_ERROR) from None
+    table = _table(f"One step at batch {batch}, one core", "model", "method", "ms", "of plain")
+    for row in found["rows"]:
+        table.add_row(
+            row["model"], row["method"], f"{row['ms']:,.2f}", f"{row['ratio_to_plain']:.2f}"
+        )
+    console = Console()
+    console.print(table)
+    for name, reason in found["missing"].items():
+        console.print(f"{name} is left out: {reason}", highlight=False, soft_wrap=True)
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=2) + "\n")
 
