@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, kstwobign, norm, skellam
+from scipy.stats import beta, chi2, kstwobign, norm, skellam
 
 from zerosum.client.laplace import DiscreteLaplace
 from zerosum.client.mechanisms import (
@@ -12,6 +12,7 @@ from zerosum.client.mechanisms import (
     DistributedDiscreteGaussian,
     DistributedSkellam,
 )
+from zerosum.client.privunit import PrivUnit
 from zerosum.client.samplers import (
     binned_gaussian_sampler,
     discrete_gaussian_sampler,
@@ -158,3 +159,21 @@ def test_two_draws_from_the_operating_system_differ(mechanism) -> None:
     assert np.mean(one == two) < 0.01
     assert correlation(one, two) < 6
     assert one.std() == pytest.approx(1e4, rel=0.02)
+
+
+def test_privunit_lies_in_its_cap_as_often_as_it_says() -> None:
+    """And, within the cap and beyond it, uniformly: its height above the equator has that law."""
+    dimension, count = 40, 20_000
+    mechanism = PrivUnit(2.0, 1e6, dimension)
+    cap, a = mechanism._cap, (dimension - 1) / 2
+    vector = np.zeros(dimension, dtype=np.int64)
+    vector[5] = 1_000_000
+    drawn = [mechanism.apply(vector, insecure_keystream(7, "unit", i)) for i in range(count)]
+    heights = np.array(drawn)[:, 5] / mechanism._length
+    inside = heights >= cap.height
+    assert inside.mean() == pytest.approx(cap.chance, abs=5 * 0.5 / math.sqrt(count))
+    places = beta.cdf((1 + heights) / 2, a, a)
+    for part, low, high in ((inside, cap.outside, 1.0), (~inside, 0.0, cap.outside)):
+        uniform = np.sort((places[part] - low) / (high - low))
+        distance = np.abs(uniform - np.arange(uniform.size) / uniform.size).max()
+        assert kstwobign.sf(distance * math.sqrt(uniform.size)) > ALPHA
