@@ -1,11 +1,13 @@
 """Each benchmark runs on a tiny case and says what it should: never how long it took."""
 
+import importlib.util
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from zerosum.simulations.bench import BenchError, measure
+from zerosum.simulations.bench.dpsgd import run as dpsgd
 from zerosum.simulations.bench.flower import run as flower
 from zerosum.simulations.bench.primitives import run as primitives
 from zerosum.simulations.bench.session import run as session
@@ -138,3 +140,24 @@ def test_a_wrong_option_is_named(option, value):
     result = CliRunner().invoke(app, ["bench", "secagg", "--n", "5", option, value])
     assert result.exit_code == 2
     assert f"{option} {value}" in result.output
+
+
+def test_a_private_step_is_measured_beside_the_plain_one():
+    found = dpsgd(batch=3, seconds=0.0)
+    methods = {"plain", "per-example", "torch.func"}
+    for model in ("mlp", "cnn"):
+        rows = {row["method"]: row for row in found["rows"] if row["model"] == model}
+        assert methods <= rows.keys() <= {*methods, "opacus"}
+        assert rows["plain"]["ratio_to_plain"] == 1
+        assert all(row["batch"] == 3 and row["ms"] > 0 for row in rows.values())
+    assert ("opacus" in found["missing"]) == (importlib.util.find_spec("opacus") is None)
+
+
+@pytest.mark.slow
+def test_exact_norms_are_cheaper_than_per_example_gradients_by_hooks():
+    pytest.importorskip("opacus", reason="needs the extra opacus")
+    rows = measure("dpsgd", {"seconds": 3.0})["rows"]
+    ms = {(row["model"], row["method"]): row["ms"] for row in rows}
+    for model, to_plain, to_opacus in (("mlp", 2.5, 10), ("cnn", 1.6, 5)):
+        assert ms[model, "per-example"] <= to_plain * ms[model, "plain"]
+        assert ms[model, "opacus"] >= to_opacus * ms[model, "per-example"]

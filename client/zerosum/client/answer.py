@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from zerosum.client.clipping import clip_layers, layer_clips
+from zerosum.client.dpsgd import ExampleTrainer
+from zerosum.client.entropy import Entropy
 from zerosum.client.examples import as_examples
 from zerosum.client.request import Question, Request
-from zerosum.client.spec import TrainSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training import LocalTrainer
 from zerosum.secagg.randomness import derive_seed
@@ -22,26 +24,53 @@ class Answerer:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._made: tuple[TrainSpec, int, LocalTrainer] | None = None
+        self._made: tuple[object, LocalTrainer] | None = None
+        self._by_examples: tuple[object, ExampleTrainer] | None = None
 
-    def update(self, request: Request, client: ClientInfo) -> np.ndarray:
+    def update(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Return the answer before protection, float, shape (request.dimension,).
+
+        Parameters
+        ----------
+        request : Request
+            What is asked.
+        client : ClientInfo
+            Who answers.
+        entropy : Entropy
+            Draws examples, and the noise of DP-SGD inside local training.
 
         Raises
         ------
         ValueError
             If a client has more examples than its weight can carry.
         """
-        trainer = self._trainer(request.question)
         if request.question.kind == "evaluate":
-            return self._metrics(trainer, request, client)
-        return self._delta(trainer, request, client)
+            return self._metrics(self._trainer(request.question), request, client)
+        if request.question.privacy.by_example:
+            return self._by_example(request, client, entropy)
+        return self._delta(self._trainer(request.question), request, client)
+
+    def _by_example(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
+        """Return a sum of clipped gradients, or the change that DP-SGD made."""
+        question = request.question
+        trainer = self._example_trainer(question)
+        coins = entropy.keystream("examples", question.round, client.index)
+        seed = derive_seed(question.seed, "local training", question.round, client.index)
+        if question.privacy.sums_gradients:
+            return trainer.descent(request.model, lambda: self._task.data(client), seed, coins)
+        return trainer.train_privately(
+            request.model, lambda: self._task.data(client), seed, coins, client.count
+        )
 
     def _delta(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
         question = request.question
         dataset = self._task.data(client)
         seed = derive_seed(question.seed, "local training", question.round, client.index)
         delta = trainer.train(request.model, dataset, seed)
+        if question.privacy.clipping == "per-layer" and question.privacy.clip is not None:
+            layers, fractions = trainer.layout.layers, question.privacy.clip_fractions
+            clips = layer_clips(question.privacy.clip, len(layers), fractions)
+            delta = clip_layers(delta, layers, clips)
         if question.training.weighting == "uniform":
             return delta
         count = _count(dataset)
@@ -67,10 +96,19 @@ class Answerer:
         return metrics
 
     def _trainer(self, question: Question) -> LocalTrainer:
-        spec, seed = question.training, question.seed
-        if self._made is None or self._made[:2] != (spec, seed):
-            self._made = (spec, seed, LocalTrainer(self._task, spec, seed=seed))
-        return self._made[2]
+        key = (question.training, question.seed)
+        if self._made is None or self._made[0] != key:
+            self._made = (key, LocalTrainer(self._task, question.training, seed=question.seed))
+        return self._made[1]
+
+    def _example_trainer(self, question: Question) -> ExampleTrainer:
+        key = (question.training, question.privacy, question.seed)
+        if self._by_examples is None or self._by_examples[0] != key:
+            trainer = ExampleTrainer(
+                self._task, question.training, question.privacy, seed=question.seed
+            )
+            self._by_examples = (key, trainer)
+        return self._by_examples[1]
 
 
 def _count(dataset: "Dataset") -> int:

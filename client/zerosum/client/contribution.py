@@ -8,21 +8,34 @@ import json
 import logging
 import math
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zerosum.client.clipping import NotFiniteError, clip_to_norm
-from zerosum.client.mechanisms import BinnedGaussian, DistributedSkellam, Mechanism
+from zerosum.client.choice import BIT_UNITS, choose_mechanism, guaranteed_shares, rounding_rule
+from zerosum.client.clipping import NotFiniteError, clip_to_norm, norm_is_within
+from zerosum.client.laplace import DiscreteLaplace
+from zerosum.client.mechanisms import (
+    BinnedGaussian,
+    CentralGaussian,
+    DistributedDiscreteGaussian,
+    DistributedSkellam,
+    Mechanism,
+    SkellamWithBit,
+)
+from zerosum.client.privunit import PrivUnit
 from zerosum.client.samplers import binned_gaussian_sampler
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.encoding import (
     MAX_RING_BITS,
+    WRAP_EXPONENT,
     Encoding,
+    MessageCanWrapError,
     check_message_fits,
     is_plausible,
+    largest_of,
     log2_wrap_probability,
+    message_fits,
     ring_bits_needed,
 )
 from zerosum.secagg.randomness import Keystream
@@ -36,11 +49,6 @@ class UnusableUpdateError(ValueError):
 
 class CohortTooSmallError(ValueError):
     """The cohort cannot hold the survivors that the guarantee needs."""
-
-
-def guaranteed_shares(honest_fraction: float, cohort: int) -> Fraction:
-    """Return f n exactly, with f read as the decimal number that was written."""
-    return Fraction(repr(honest_fraction)) * cohort
 
 
 def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> int:
@@ -72,6 +80,9 @@ def guarantee_holds(honest_fraction: float, cohort: int, needed: int, colluders:
 class Protection:
     """How one session's vectors are protected: the same object at clients and server.
 
+    Under adaptive clipping one more coordinate follows the encoded update: the bit that says
+    whether the update's norm was within the clip.
+
     Attributes
     ----------
     encoding : Encoding
@@ -87,7 +98,13 @@ class Protection:
     ring_bits : int
         Bits of the ring in which contributions are added.
     noise_multiplier : float or None
-        z: the guaranteed noise of a sum (local: of each contribution) over Delta2.
+        z: the guaranteed noise of a sum (local: of each contribution; central: of the sum) over
+        Delta2; z_delta under adaptive clipping.
+    adaptive : bool
+        Whether a bit follows each update.
+    noise_inside : bool
+        Whether updates carry their noise already, of DP-SGD inside local training: they are
+        encoded as they are.
     """
 
     encoding: Encoding
@@ -97,6 +114,8 @@ class Protection:
     topped_up: bool
     ring_bits: int
     noise_multiplier: float | None = None
+    adaptive: bool = False
+    noise_inside: bool = False
 
     @classmethod
     def build(
@@ -107,6 +126,7 @@ class Protection:
         cohort: int,
         dimension: int,
         rotation_seed: bytes,
+        records: bool | None = None,
     ) -> "Protection":
         """Build the protection of a session.
 
@@ -122,6 +142,11 @@ class Protection:
             Length of the real vector.
         rotation_seed : bytes
             32 bytes from the session; used only where the encoding rotates.
+        records : bool
+            Whether a vector is a sum of clipped records, each of norm at most ``privacy.clip``, of
+            which one is protected. Such a sum is clamped to ``encoding.range`` and rounded once.
+            Records that are not finite are the caller's to leave out, and float64 to add them in.
+            Default: as ``privacy.unit`` says.
 
         Raises
         ------
@@ -132,15 +157,21 @@ class Protection:
         """
         if cohort < 1:
             raise ValueError(f"a cohort has at least one client, not {cohort}")
+        if records is None:
+            records = privacy.sums_gradients and privacy.clip is not None
+        if records and privacy.adaptive:
+            raise ValueError("the clip of records does not adapt: their norms are not one bit")
         seed = rotation_seed if encoding.rotate else None
         code = Encoding.from_bits(
             encoding.bits,
             dimension=dimension,
-            clip=privacy.clip,
+            # Noise inside an update bounds what it says, whatever its norm.
+            clip=None if privacy.noise_inside else privacy.clip,
             limit=encoding.range,
             rotation_seed=seed,
+            rule=rounding_rule(privacy, records=records),
         )
-        mechanism = _mechanism(privacy, code, cohort)
+        mechanism = None if privacy.noise_inside else choose_mechanism(privacy, code, cohort)
         whole = cls(
             encoding=code,
             mechanism=mechanism,
@@ -148,28 +179,31 @@ class Protection:
             honest_fraction=privacy.honest_fraction,
             topped_up=privacy.top_up,
             ring_bits=encoding.ring_bits or MAX_RING_BITS,
-            noise_multiplier=privacy.noise_multiplier,
+            noise_multiplier=privacy.update_noise_multiplier,
+            adaptive=privacy.adaptive,
+            noise_inside=privacy.noise_inside,
         )
         if encoding.ring_bits is None:
             whole = replace(whole, ring_bits=whole._ring_bits_needed())
-        check_message_fits(whole.ring_bits, cohort, code.bound)
+        check_message_fits(whole.ring_bits, cohort, whole._bound)
         return whole
 
     @property
     def length(self) -> int:
-        """Length of an encoded vector (padded when rotated)."""
-        return self.encoding.length
+        """Length of an encoded vector (padded when rotated), the bit included."""
+        return self.encoding.length + self.adaptive
 
     @property
     def private(self) -> bool:
         """Whether contributions carry noise."""
-        return self.mechanism is not None
+        return self.mechanism is not None or self.noise_inside
 
     @property
     def bounds(self) -> bytes:
         """Canonical bytes of all that both sides must agree on: what a session is bound to."""
         code = self.encoding
         fields = {
+            "adaptive": self.adaptive,
             "bits": self.ring_bits,
             "bound": code.bound,
             "clip": code.clip,
@@ -179,7 +213,9 @@ class Protection:
             "length": code.length,
             "limit": code.limit,
             "mechanism": None if self.mechanism is None else _described(self.mechanism),
+            "noise_inside": self.noise_multiplier if self.noise_inside else None,
             "rotation": code.rotation_seed.hex() if code.rotation_seed is not None else None,
+            "rule": code.rule,
             "top_up": self.topped_up,
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
@@ -187,14 +223,16 @@ class Protection:
     @property
     def std_contribution(self) -> float:
         """Standard deviation of one contribution's noise, in real units a coordinate."""
-        return 0.0 if self.mechanism is None else self.mechanism.std(1) * self.encoding.step
+        if self.mechanism is None or isinstance(self.mechanism, CentralGaussian):
+            return 0.0
+        return self.mechanism.std(1) * self.encoding.step
 
     @property
     def std_sum(self) -> float:
         """Standard deviation of a whole sum's noise, in real units a coordinate.
 
         Under the distributed model that of the constant total V/f; without top-up, and under the
-        local model, that of a full cohort.
+        local model, that of a full cohort; under the central model the server's.
         """
         shares = self.cohort
         return 0.0 if self.mechanism is None else self.mechanism.std(shares) * self.encoding.step
@@ -233,11 +271,9 @@ class Protection:
             Without privacy, for an update that cannot be encoded.
         """
         try:
-            clip = self.encoding.clip
-            clipped = update if clip is None else clip_to_norm(update, clip)
-            encoded = self.encoding.encode(clipped, rounding)
+            encoded = self._encoded(update, rounding)
         except (NotFiniteError, ValueError, TypeError) as error:
-            if self.mechanism is None:
+            if not self.private:
                 raise UnusableUpdateError(str(error)) from error
             logger.warning("the update is unusable, zero plus noise is sent instead: %s", error)
             encoded = np.zeros(self.length, dtype=np.int64)
@@ -251,7 +287,7 @@ class Protection:
         UnusableUpdateError
             Without privacy, where such a client drops out.
         """
-        if self.mechanism is None:
+        if not self.private:
             raise UnusableUpdateError("without privacy a client with no update drops out")
         return self._noised(np.zeros(self.length, dtype=np.int64), noise)
 
@@ -272,24 +308,34 @@ class Protection:
         """
         if not 0 <= survivors <= self.cohort:
             raise ValueError(f"{survivors} survivors in a cohort of {self.cohort}")
-        missing = self.cohort - survivors
-        if not isinstance(self.mechanism, DistributedSkellam) or not self.topped_up or not missing:
+        mechanism, missing = self.mechanism, self.cohort - survivors
+        if isinstance(mechanism, CentralGaussian):
+            return mechanism.noise(1, self.length, noise)
+        if not isinstance(mechanism, _SHARED) or not self.topped_up or not missing:
             return None
-        return self.mechanism.noise(missing, self.length, noise)
+        return mechanism.noise(missing, self.length, noise)
 
     def summed_noise(self, survivors: int, noise: Keystream) -> NDArray[np.int64] | None:
         """Return all the noise of a sum, top-up included, in one draw: simulations only.
 
         Skellam shares have exactly this law. Under the local model it is a Gaussian of the sum's
         variance, rounded once where ``survivors`` clients would each have rounded theirs.
+
+        Raises
+        ------
+        ValueError
+            For local mechanisms whose sums have no law of their own.
         """
-        if isinstance(self.mechanism, DistributedSkellam):
+        mechanism = self.mechanism
+        if isinstance(mechanism, DiscreteLaplace | PrivUnit):
+            raise ValueError(f"{type(mechanism).__name__} is drawn by each client")
+        if isinstance(mechanism, _SHARED):
             shares = self.cohort if self.topped_up else survivors
-            return self.mechanism.noise(shares, self.length, noise) if shares else None
-        if isinstance(self.mechanism, BinnedGaussian) and survivors:
-            sigma = self.mechanism.std(survivors)
+            return mechanism.noise(shares, self.length, noise) if shares else None
+        if isinstance(mechanism, BinnedGaussian) and survivors:
+            sigma = mechanism.std(survivors)
             return binned_gaussian_sampler(sigma).sample(self.length, noise)
-        return None
+        return self.top_up(survivors, noise)
 
     def is_plausible(self, total: NDArray[np.int64], survivors: int, *, noised: bool) -> bool:
         """Return whether honest clients can have such a sum: see :func:`encoding.is_plausible`.
@@ -303,64 +349,102 @@ class Protection:
         noised : bool
             Whether contributions carry their noise.
         """
-        mechanism = self.mechanism if noised else None
+        mechanism = self.mechanism
+        carried = noised and not isinstance(mechanism, CentralGaussian)
+        if carried and isinstance(mechanism, DiscreteLaplace):
+            # Its tails are heavier than those that the bound is for.
+            return self._log2_laplace(largest_of(total) - survivors * self._bound) > -WRAP_EXPONENT
         return is_plausible(
             total,
             survivors=survivors,
-            bound=self.encoding.bound,
-            noise_variance=0.0 if mechanism is None else mechanism.std(survivors) ** 2,
-            slack=self._rounding_slack(),
+            bound=self._bound,
+            noise_variance=self._noise_variance() if carried else 0.0,
+            slack=self._rounding_slack() if carried else 0,
         )
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the real vector, shape (dimension,), of a centred sum of shape (length,)."""
-        return self.encoding.decode(total)
+        return self.encoding.decode(total[:-1] if self.adaptive else total)
+
+    def decode_bit(self, total: NDArray[np.int64]) -> float | None:
+        """Return the noised sum of 1[norm <= clip] - 1/2 in a centred sum; None where not asked."""
+        return float(total[-1]) / (2 * BIT_UNITS) if self.adaptive else None
+
+    def _encoded(self, update: ArrayLike, rounding: Keystream) -> NDArray[np.int64]:
+        """Clip and encode; a sum of clipped records is clamped only, by the encoding."""
+        code = self.encoding
+        if code.clip is None or code.rule == "records":
+            return code.encode(update, rounding)
+        clipped = clip_to_norm(update, code.clip, 1 if code.rule == "l1" else 2)
+        encoded = code.encode(clipped, rounding)
+        if not self.adaptive:
+            return encoded
+        bit = BIT_UNITS if norm_is_within(update, code.clip) else -BIT_UNITS
+        return np.append(encoded, np.int64(bit))
 
     def _noised(self, encoded: NDArray[np.int64], noise: Keystream | None) -> NDArray[np.int64]:
-        if self.mechanism is None or noise is None:
+        if self.mechanism is None or noise is None or isinstance(self.mechanism, CentralGaussian):
             return encoded
         return self.mechanism.apply(encoded, noise)
 
+    @property
+    def _bound(self) -> int:
+        """Largest magnitude of a coordinate of a contribution, bounded noise included."""
+        if isinstance(self.mechanism, PrivUnit):
+            return self.mechanism.bound
+        return max(self.encoding.bound, BIT_UNITS) if self.adaptive else self.encoding.bound
+
     def _noise_variance(self) -> float:
-        return 0.0 if self.mechanism is None else self.mechanism.std(self.cohort) ** 2
+        """Variance of unbounded noise in the noisiest coordinate of a sum."""
+        mechanism = self.mechanism
+        if mechanism is None or isinstance(mechanism, PrivUnit):
+            return 0.0
+        if isinstance(mechanism, SkellamWithBit):
+            return max(mechanism.std(self.cohort), mechanism.bit.std(self.cohort)) ** 2
+        return mechanism.std(self.cohort) ** 2
 
     def _rounding_slack(self) -> int:
-        return self.cohort if isinstance(self.mechanism, BinnedGaussian) else 0
+        return self.cohort if isinstance(self.mechanism, BinnedGaussian | CentralGaussian) else 0
 
     def _ring_bits_needed(self) -> int:
+        if isinstance(self.mechanism, DiscreteLaplace):
+            for bits in range(2, MAX_RING_BITS + 1):
+                fits = message_fits(bits, self.cohort, self._bound)
+                if fits and self._log2_wrap(bits) <= -WRAP_EXPONENT:
+                    return bits
+            raise MessageCanWrapError(f"no ring of {MAX_RING_BITS} bits holds the noise")
         return ring_bits_needed(
             self.cohort,
-            self.encoding.bound,
+            self._bound,
             self._noise_variance(),
             self.length,
             slack=self._rounding_slack(),
         )
 
     def _log2_wrap(self, bits: int) -> float:
+        if isinstance(self.mechanism, DiscreteLaplace):
+            return self._log2_laplace((1 << (bits - 1)) - self.cohort * self._bound)
         return log2_wrap_probability(
             bits,
             cohort=self.cohort,
-            bound=self.encoding.bound,
+            bound=self._bound,
             noise_variance=self._noise_variance(),
             dimension=self.length,
             slack=self._rounding_slack(),
         )
 
+    def _log2_laplace(self, margin: int) -> float:
+        """Return log2 of a bound on P(discrete Laplace noise of the cohort reaches this far)."""
+        if margin <= 0 or not isinstance(self.mechanism, DiscreteLaplace):
+            return 0.0
+        tail = self.mechanism.log_tail(self.cohort, margin) / math.log(2)
+        return min(0.0, tail + 1 + math.log2(self.length))
 
-def _mechanism(privacy: PrivacySpec, code: Encoding, cohort: int) -> Mechanism | None:
-    if privacy.model == "none":
-        return None
-    z = privacy.noise_multiplier
-    if z is None:
-        raise ValueError("privacy.noise_multiplier must be found before a session is built")
-    l2 = code.l2_sensitivity
-    if privacy.model == "local":
-        return BinnedGaussian(sigma=z * l2, l2_sensitivity=l2)
-    shares = float(guaranteed_shares(privacy.honest_fraction, cohort))
-    return DistributedSkellam(l2, code.l1_sensitivity, (z * l2) ** 2 / shares)
+
+_SHARED = (DistributedSkellam, DistributedDiscreteGaussian, SkellamWithBit)
+"""Mechanisms of which clients hold shares, and the server the rest."""
 
 
 def _described(mechanism: Mechanism) -> dict[str, object]:
-    if not isinstance(mechanism, DistributedSkellam | BinnedGaussian):
-        raise TypeError(f"{type(mechanism).__name__} has no canonical description")
-    return {"name": type(mechanism).__name__} | asdict(mechanism)
+    fields: dict[str, object] = asdict(mechanism)  # type: ignore[call-overload]
+    return {"name": type(mechanism).__name__} | fields

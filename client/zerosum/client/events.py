@@ -127,7 +127,7 @@ def _rdp(event: DpEvent) -> NDArray[np.float64]:
     elif isinstance(event, SelfComposedDpEvent):
         result = event.count * rdp(event.event)
     elif isinstance(event, PoissonSampledDpEvent):
-        result = poisson_amplified(event.sampling_probability, rdp(event.event))
+        result = _sampled_rdp(event)
     elif isinstance(event, MaybeAbandonedDpEvent):
         sampled = event.event
         if not isinstance(sampled, PoissonSampledDpEvent):
@@ -137,6 +137,26 @@ def _rdp(event: DpEvent) -> NDArray[np.float64]:
         raise UnsupportedEventError(f"no Renyi bound of ours for {event}")
     result.flags.writeable = False
     return result
+
+
+def _sampled_rdp(event: PoissonSampledDpEvent) -> NDArray[np.float64]:
+    inner = event.event
+    if isinstance(inner, PoissonSampledDpEvent):
+        # Two independent coins are one: the tight form does not hold for what is sampled already.
+        q = event.sampling_probability * inner.sampling_probability
+        return rdp(PoissonSampledDpEvent(q, inner.event)).copy()
+    if not _symmetric(inner):
+        raise UnsupportedEventError(f"the amplification by sampling is not known for {event}")
+    return poisson_amplified(event.sampling_probability, rdp(inner))
+
+
+def _symmetric(event: DpEvent) -> bool:
+    """Return whether exchanging two neighbours mirrors the pair of distributions."""
+    if isinstance(event, ComposedDpEvent):
+        return all(_symmetric(part) for part in event.events)
+    if isinstance(event, SelfComposedDpEvent):
+        return _symmetric(event.event)
+    return isinstance(event, SkellamDpEvent | DistributedDiscreteGaussianDpEvent)
 
 
 def skellam_rdp(l2: float, l1: float, variance: float) -> NDArray[np.float64]:

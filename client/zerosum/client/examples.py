@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import Subset, TensorDataset, default_collate
 
 from zerosum.client.task import TaskError
+from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
@@ -31,21 +32,46 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class TensorExamples:
-    """Two tensors with one row an example."""
+    """Two tensors with one row an example, each batch cast and moved as it is taken."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
+    dtype: torch.dtype
+    device: torch.device
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Return rows by index."""
-        return self.inputs[indices], self.targets[indices]
+        return self._moved(self.inputs[indices]), self._moved(self.targets[indices])
 
     def all(self) -> tuple[Any, torch.Tensor]:
-        """Return all rows, without a copy."""
-        return self.inputs, self.targets
+        """Return all rows, without a copy where they are as wanted."""
+        return self._moved(self.inputs), self._moved(self.targets)
+
+    def _moved(self, part: torch.Tensor) -> torch.Tensor:
+        moved: torch.Tensor = _move(part, self.dtype, self.device)
+        return moved
+
+
+@dataclass(frozen=True)
+class SubsetExamples:
+    """Some rows of tensors that hold more, gathered only as they are taken."""
+
+    whole: TensorExamples
+    rows: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        """Return rows by index."""
+        return self.whole.take(self.rows[indices])
+
+    def all(self) -> tuple[Any, torch.Tensor]:
+        """Return all rows."""
+        return self.whole.take(self.rows)
 
 
 @dataclass(frozen=True)
@@ -77,6 +103,10 @@ def as_examples(dataset: "Dataset", dtype: torch.dtype, device: torch.device) ->
     TaskError
         If it is neither a pair of tensors or arrays of one length nor a map-style Dataset.
     """
+    if isinstance(dataset, Subset) and isinstance(dataset.dataset, TensorDataset):
+        whole = as_examples(dataset.dataset, dtype, device)
+        if isinstance(whole, TensorExamples):
+            return SubsetExamples(whole, torch.as_tensor(dataset.indices))
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         dataset = (dataset.tensors[0], dataset.tensors[1])
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
@@ -85,7 +115,7 @@ def as_examples(dataset: "Dataset", dtype: torch.dtype, device: torch.device) ->
             raise TaskError(
                 f"data: {len(inputs)} inputs and {len(targets)} targets; give one target an input"
             )
-        return TensorExamples(_move(inputs, dtype, device), _move(targets, dtype, device))
+        return TensorExamples(inputs, targets, dtype, device)
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return DatasetExamples(dataset, dtype, device)
     raise TaskError(
@@ -110,3 +140,18 @@ def _move(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
     if isinstance(part, tuple | list):
         return [_move(value, dtype, device) for value in part]
     return part
+
+
+def draw(count: int, rate: float, coins: Keystream) -> torch.Tensor:
+    """Return a Poisson sample of indices below ``count``, ascending, int64: each by its own coin.
+
+    Parameters
+    ----------
+    count : int
+        Examples there are.
+    rate : float
+        Probability with which each is drawn.
+    coins : Keystream
+        Secret from everybody else: the sample is what amplifies privacy.
+    """
+    return torch.from_numpy(np.flatnonzero(coins.uniform(count) < rate))

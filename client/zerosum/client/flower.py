@@ -191,7 +191,7 @@ class DeployedEnvironment:
         """Train or evaluate with a trainer made for this one message."""
         from zerosum.client.answer import Answerer
 
-        return Answerer(task).update(request, client)
+        return Answerer(task).update(request, client, self.entropy)
 
 
 def _read_policy(path: str) -> ClientPolicy:

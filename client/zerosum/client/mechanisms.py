@@ -1,16 +1,23 @@
 """Noise mechanisms: one frozen object that adds the noise, describes it, and measures it.
 
 No other place computes a noise scale. All numbers are in integer units, those of the encoding.
+Which mechanism an experiment asks for is decided in :mod:`zerosum.client.choice`; Laplace noise
+and PrivUnit have modules of their own.
 """
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.samplers import TAU, binned_gaussian_sampler, skellam_sampler
+from zerosum.client.samplers import (
+    TAU,
+    binned_gaussian_sampler,
+    discrete_gaussian_sampler,
+    skellam_sampler,
+)
 from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
@@ -19,12 +26,21 @@ else:
     DpEvent = Any
 
 
+SMALLEST_SIGMA = 1.0
+"""Below it, in integer units, no useful bound is known of sums of discrete Gaussians."""
+
+
 class Mechanism(Protocol):
     """What the client applies, the ledger charges and the report prints."""
 
     @property
     def tau(self) -> float:
         """Total-variation distance of one noise integer as drawn from one as claimed."""
+        ...
+
+    @property
+    def caveat(self) -> str:
+        """What every figure has to say beside its value; mostly empty."""
         ...
 
     def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
@@ -60,9 +76,10 @@ class DistributedSkellam:
     l2_sensitivity: float
     l1_sensitivity: float
     share_variance: float
+    caveat: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        _check_positive(
+        check_positive(
             l2_sensitivity=self.l2_sensitivity,
             l1_sensitivity=self.l1_sensitivity,
             share_variance=self.share_variance,
@@ -97,6 +114,144 @@ class DistributedSkellam:
 
 
 @dataclass(frozen=True)
+class DistributedDiscreteGaussian:
+    """A client's share of discrete Gaussian noise; shares add up to nearly such noise.
+
+    Formal guarantees: Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism for
+    federated learning with secure aggregation" (2021), Proposition 14. Not closed under sums: a
+    top-up is drawn share by share, as clients would have drawn them.
+
+    Attributes
+    ----------
+    l2_sensitivity, l1_sensitivity : float
+        Delta2 and Delta1 of one client's vector.
+    sigma : float
+        Parameter of one share, at least 1.
+    dimension : int
+        Coordinates: the distance between the sum and a discrete Gaussian adds up over them.
+    exact : bool
+        Draw with OpenDP's sampler, from operating-system entropy.
+
+    Raises
+    ------
+    ValueError
+        If sigma is below 1, where the bound is vacuous.
+    """
+
+    l2_sensitivity: float
+    l1_sensitivity: float
+    sigma: float
+    dimension: int
+    exact: bool = False
+    caveat: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_positive(
+            l2_sensitivity=self.l2_sensitivity,
+            l1_sensitivity=self.l1_sensitivity,
+            sigma=self.sigma,
+            dimension=self.dimension,
+        )
+        if self.sigma < SMALLEST_SIGMA:
+            raise ValueError(
+                f"discrete Gaussian shares of sigma = {self.sigma:.3g} integer units have no "
+                f"useful bound: at least {SMALLEST_SIGMA:g} is needed; raise encoding.bits or "
+                'write privacy.mechanism = "skellam"'
+            )
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one share's integer from the discrete Gaussian."""
+        return 0.0 if self.exact else TAU
+
+    def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
+        """Return the vector plus one share."""
+        return vector + self.noise(1, vector.size, rng).reshape(vector.shape)
+
+    def noise(self, shares: float, count: int, rng: Keystream) -> NDArray[np.int64]:
+        """Return the sum of so many shares, a whole number; time grows with it."""
+        if shares != int(shares):
+            raise ValueError(f"discrete Gaussian shares are whole, not {shares}")
+        total = np.zeros(count, dtype=np.int64)
+        for _ in range(int(shares)):
+            total += self._share(count, rng)
+        return total
+
+    def event(self, shares: float) -> DpEvent:
+        """Return the receipt of a sum with ``shares`` shares (any positive real) of noise.
+
+        A part of a share is stated as one more, of all of them smaller ones: the same variance,
+        and no smaller a distance from the discrete Gaussian.
+        """
+        from zerosum.client.events import DistributedDiscreteGaussianDpEvent
+
+        whole = max(1, math.ceil(shares * (1 - 1e-12)))
+        return DistributedDiscreteGaussianDpEvent(
+            l2_sensitivity=self.l2_sensitivity,
+            l1_sensitivity=self.l1_sensitivity,
+            sigma=self.sigma * math.sqrt(shares / whole),
+            num_shares=whole,
+            dimension=self.dimension,
+        )
+
+    def std(self, shares: float) -> float:
+        """Return the standard deviation of ``shares`` shares, to a relative 1e-7 from above."""
+        return self.sigma * math.sqrt(shares)
+
+    def _share(self, count: int, rng: Keystream) -> NDArray[np.int64]:
+        if self.exact:
+            from zerosum.client.exact import discrete_gaussian
+
+            return discrete_gaussian(self.sigma, count)
+        return discrete_gaussian_sampler(self.sigma).sample(count, rng)
+
+
+@dataclass(frozen=True)
+class SkellamWithBit:
+    """Shares of Skellam noise on an update, and others on the bit of adaptive clipping behind it.
+
+    Formal guarantees: those of both parts, composed; a client's absence changes both at once, so
+    sampling amplifies the composition and never the two apart. Andrew, Thakkar, McMahan,
+    Ramaswamy, "Differentially private learning with adaptive clipping" (2021).
+
+    Attributes
+    ----------
+    update : DistributedSkellam
+        Of all coordinates but the last, at z_delta = (z^-2 - (2 sigma_b)^-2)^(-1/2).
+    bit : DistributedSkellam
+        Of the last, whose sensitivity is 1/2 in units of clients.
+    """
+
+    update: DistributedSkellam
+    bit: DistributedSkellam
+    caveat: ClassVar[str] = ""
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one drawn integer from Skellam."""
+        return TAU
+
+    def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
+        """Return the vector, the bit last, plus one share."""
+        return vector + self.noise(1, vector.size, rng)
+
+    def noise(self, shares: float, count: int, rng: Keystream) -> NDArray[np.int64]:
+        """Return the sum of so many shares (any positive real), ``count`` with the bit's."""
+        parts = (self.update.noise(shares, count - 1, rng), self.bit.noise(shares, 1, rng))
+        return np.concatenate(parts)
+
+    def event(self, shares: float) -> DpEvent:
+        """Return the joint receipt of a sum with ``shares`` shares of noise."""
+        from dp_accounting import ComposedDpEvent
+
+        return ComposedDpEvent([self.update.event(shares), self.bit.event(shares)])
+
+    def std(self, shares: float) -> float:
+        """Return the standard deviation of ``shares`` shares in a coordinate of the update."""
+        return self.update.std(shares)
+
+
+@dataclass(frozen=True)
 class BinnedGaussian:
     """Full-strength Gaussian noise, rounded to integers, on every contribution.
 
@@ -115,9 +270,10 @@ class BinnedGaussian:
 
     sigma: float
     l2_sensitivity: float
+    caveat: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        _check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
+        check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
 
     @property
     def tau(self) -> float:
@@ -144,6 +300,53 @@ class BinnedGaussian:
     def std(self, shares: float) -> float:
         """Return the standard deviation of ``shares`` contributions' noise, rounding aside."""
         return self.sigma * math.sqrt(shares)
+
+
+@dataclass(frozen=True)
+class CentralGaussian:
+    """Gaussian noise, rounded to integers, added once to a sum by a trusted server.
+
+    Formal guarantees: those of the Gaussian mechanism on the sum, as for :class:`BinnedGaussian`,
+    against observers of what the server releases. None against the server, nor against whoever
+    sees a contribution: clients add nothing.
+
+    Attributes
+    ----------
+    sigma : float
+        Standard deviation of the Gaussian, before rounding.
+    l2_sensitivity : float
+        Delta2 of one client's vector against zero.
+    """
+
+    sigma: float
+    l2_sensitivity: float
+    caveat: ClassVar[str] = "the server is trusted: it sees sums before it adds the noise"
+
+    def __post_init__(self) -> None:
+        check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one drawn integer from the rounded Gaussian."""
+        return TAU
+
+    def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
+        """Return a sum plus its noise: called by the server alone."""
+        return vector + self.noise(1, vector.size, rng).reshape(vector.shape)
+
+    def noise(self, shares: float, count: int, rng: Keystream) -> NDArray[np.int64]:
+        """Return the noise of a sum, whatever the number of contributions in it."""
+        return binned_gaussian_sampler(self.sigma).sample(count, rng)
+
+    def event(self, shares: float) -> DpEvent:
+        """Return the Gaussian receipt of one sum, however many contributed: zero-out adjacency."""
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(self.sigma / self.l2_sensitivity)
+
+    def std(self, shares: float) -> float:
+        """Return the standard deviation of a sum's noise, however many contributed."""
+        return self.sigma
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -176,7 +379,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
     ValueError
         If an argument is not positive, or ``delta`` is not below 1.
     """
-    _check_positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+    check_positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
     if delta >= 1:
         raise ValueError("delta must be below 1")
     low, high = 1e-9, 1.0
@@ -191,7 +394,8 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
     return high * sensitivity
 
 
-def _check_positive(**values: float) -> None:
+def check_positive(**values: float) -> None:
+    """Raise ValueError, with the name, for a value that is not positive and finite."""
     for name, value in values.items():
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, not {value}")

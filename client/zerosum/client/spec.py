@@ -4,6 +4,7 @@ Every class here is one section of an experiment file. Keys, types, defaults and
 ``docs/configuration.md`` are generated from these fields.
 """
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,7 +19,17 @@ Scale = Annotated[float, Field(gt=0, allow_inf_nan=False), Field(ge=1e-30, le=1e
 PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 
 
+PrivacyModel = Literal["distributed", "local", "central", "none"]
+
 DEFAULT_NOISE_MULTIPLIER = 2.1
+
+_MECHANISMS = {
+    "distributed": ("skellam", "discrete-gaussian"),
+    "local": ("binned-gaussian", "discrete-laplace", "privunit"),
+    "central": ("binned-gaussian",),
+    "none": (),
+}
+"""Mechanisms of each model; the first is what `auto` means."""
 
 
 class Spec(BaseModel):
@@ -77,14 +88,57 @@ only without noise, since counts are private."""
 class PrivacySpec(Spec):
     """Who is protected, by how much noise, and at which delta it is reported."""
 
-    model: Literal["distributed", "local", "none"] = "distributed"
-    """`distributed`: each client adds a share of Skellam noise. `local`: each adds the full \
-strength (binned Gaussian). `none`: no noise and no epsilon, written out on purpose."""
+    model: PrivacyModel = "distributed"
+    """`distributed`: each client adds a share of the noise. `local`: each adds the full \
+strength. `central`: a trusted server adds it once. `none`: no noise and no epsilon, written out \
+on purpose."""
+    mechanism: Literal[
+        "auto",
+        "skellam",
+        "discrete-gaussian",
+        "binned-gaussian",
+        "discrete-laplace",
+        "privunit",
+    ] = "auto"
+    """`auto`: skellam where the model is distributed, else binned-gaussian. `skellam`: shares \
+that add up exactly (distributed). `discrete-gaussian`: shares that nearly do (distributed). \
+`binned-gaussian`: a Gaussian rounded to integers (local, central). `discrete-laplace`: pure \
+epsilon on the L1 norm (local). `privunit`: pure epsilon on a direction, its float sampling \
+unproved (local)."""
+    exact: bool = False
+    """Draw small releases with OpenDP's exact sampler: discrete-gaussian and discrete-laplace, \
+with the extra `exact`. Such a draw cannot be repeated, nor such a run resumed."""
+    unit: Literal["client", "example"] = "client"
+    """Who is protected. `client`: all of a client's data. `example`: one record. Then, under \
+`distributed` and `central`, a round is one step of DP-SGD: each client draws its examples by \
+itself and sends the sum of their clipped gradients; under `local` each client runs DP-SGD for \
+`training.steps` steps, its noise inside."""
+    examples: PositiveInt | None = None
+    """Under unit = "example": examples of all clients together, a public figure. Delta must be \
+below 1/examples."""
+    lot: PositiveInt | None = None
+    """Under unit = "example": examples expected in one step, all clients together; each example \
+is drawn with probability lot/examples, and sums are divided by this."""
     clip: Scale | None = 0.5
-    """L2 bound C of one client's update. `"none"`: no clipping, only with model = "none"."""
+    """L2 bound C of one client's update, or of one example's gradient (L1 under \
+`discrete-laplace`); where it adapts, the first. `"none"`: no clipping, only with model = "none"."""
+    clipping: Literal["flat", "per-layer", "adaptive"] = "flat"
+    """`flat`: one bound for the whole update. `per-layer`: each layer has its part of it, the \
+whole the same bound. `adaptive`: the bound follows a quantile of the updates' norms."""
+    clip_fractions: list[Annotated[float, Field(gt=0, le=1e6)]] | None = None
+    """Relative bounds of the layers under `per-layer`, in the model's order; scaled so that their \
+squares add up to 1. Absent: equal."""
+    clip_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Fraction of updates that an adaptive bound leaves as they are."""
+    clip_rate: Annotated[float, Field(gt=0, le=10)] = 0.2
+    """How fast an adaptive bound moves (eta): by exp(-eta (fraction - quantile)) a round."""
+    clip_noise: Annotated[float, Field(gt=0.5, le=1e6)] = 2.5
+    """Noise of the count of small norms under `adaptive`, in clients, over the noise multiplier; \
+the update's noise grows so that both together cost what the multiplier says."""
     noise_multiplier: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Noise of the guaranteed part of a sum, in sensitivities (z); under `local`, noise of each \
-contribution. Exclusive with `epsilon`; 2.1 where neither is given."""
+contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Exclusive with \
+`epsilon`; 2.1 where neither is given."""
     epsilon: PositiveFloat | None = None
     """Find the noise multiplier that meets this epsilon. Exclusive with `noise_multiplier`."""
     epsilon_for: Literal["release", "sum", "local"] = "release"
@@ -117,6 +171,10 @@ contribution. Exclusive with `epsilon`; 2.1 where neither is given."""
 
     @model_validator(mode="after")
     def _noise_is_given(self) -> Self:
+        if self.clipping != "flat" and self.clip is None:
+            raise ValueError(f'clip is required under clipping = "{self.clipping}"')
+        if self.clip_fractions is not None and self.clipping != "per-layer":
+            raise ValueError('clip_fractions need clipping = "per-layer"')
         if self.model == "none":
             if self.noise_multiplier or self.epsilon:
                 raise ValueError('model = "none" adds no noise: leave noise_multiplier and epsilon')
@@ -129,10 +187,90 @@ contribution. Exclusive with `epsilon`; 2.1 where neither is given."""
             raise ValueError('noise_multiplier must be above 0; for no noise write model = "none"')
         return self
 
+    @model_validator(mode="after")
+    def _examples_are_drawn(self) -> Self:
+        if not self.by_example:
+            if self.examples is not None or self.lot is not None:
+                raise ValueError('examples and lot are for unit = "example"')
+            return self
+        if self.examples is None or self.lot is None:
+            raise ValueError('unit = "example" needs examples, of all clients together, and lot')
+        if self.lot > self.examples:
+            raise ValueError(f"a lot of {self.lot} exceeds the {self.examples} examples there are")
+        if self.clipping != "flat":
+            raise ValueError(f'clipping = "{self.clipping}" is for unit = "client"')
+        if self.model == "local" and self.noise != "binned-gaussian":
+            raise ValueError('unit = "example" needs mechanism = "binned-gaussian" under local')
+        return self
+
+    @model_validator(mode="after")
+    def _mechanism_fits(self) -> Self:
+        allowed = _MECHANISMS[self.model]
+        if self.mechanism != "auto" and self.mechanism not in allowed:
+            listed = " or ".join(f'"{name}"' for name in allowed)
+            given = f'mechanism = "{self.mechanism}" is not for model = "{self.model}"'
+            raise ValueError(f"{given}: {listed} is" if allowed else f'{given}: leave it "auto"')
+        if self.exact and self.noise not in ("discrete-gaussian", "discrete-laplace"):
+            raise ValueError(
+                'exact = true needs mechanism = "discrete-gaussian" (distributed) or '
+                '"discrete-laplace" (local): OpenDP samples no other'
+            )
+        if self.adaptive and self.noise not in ("skellam", "none"):
+            raise ValueError(
+                'clipping = "adaptive" is accounted for mechanism = "skellam" only: choose it, or '
+                'clipping = "flat"'
+            )
+        return self
+
     @property
     def private(self) -> bool:
         """Whether any noise is promised."""
         return self.model != "none"
+
+    @property
+    def noise(self) -> str:
+        """The mechanism's name, `auto` resolved; "none" without noise."""
+        if self.mechanism != "auto":
+            return self.mechanism
+        return next(iter(_MECHANISMS[self.model]), "none")
+
+    @property
+    def by_example(self) -> bool:
+        """Whether one example is protected, rather than all of a client's."""
+        return self.unit == "example"
+
+    @property
+    def example_rate(self) -> float:
+        """Probability with which a client draws each of its examples in a step."""
+        if self.lot is None or self.examples is None:
+            raise ValueError('only unit = "example" draws examples')
+        return self.lot / self.examples
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether clients answer with sums of clipped gradients, one step a round."""
+        return self.by_example and self.model != "local"
+
+    @property
+    def noise_inside(self) -> bool:
+        """Whether noise is added inside local training, and the update carries no more of it."""
+        return self.by_example and self.model == "local"
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the clip follows the updates' norms, which takes one more coordinate."""
+        return self.clipping == "adaptive"
+
+    @property
+    def update_noise_multiplier(self) -> float | None:
+        """Noise of the update alone: z, or z_delta beside the noised bit of adaptive clipping.
+
+        z_delta = (z^-2 - (2 sigma_b)^-2)^(-1/2) with sigma_b = clip_noise z (Andrew et al. 2021,
+        Theorem 1).
+        """
+        if self.noise_multiplier is None or not self.adaptive:
+            return self.noise_multiplier
+        return self.noise_multiplier / math.sqrt(1 - 1 / (2 * self.clip_noise) ** 2)
 
 
 class EncodingSpec(Spec):
@@ -197,6 +335,11 @@ class DataSpec(Spec):
     """Part held out as public test data, where the data set has no test split of its own."""
     pool: PositiveInt = 1
     """Average pooling of images before training: 2 turns 28x28 into 14x14."""
+    transform: Literal["none", "scattering", "unit"] = "none"
+    """What is done to each record by itself. `scattering`: 81 channels of wavelet moduli at a \
+quarter of an image's resolution, fixed, nothing learnt. `unit`: scaled to norm 1."""
+    project: PositiveInt | None = None
+    """Project the transformed records on so many random directions, and scale them to norm 1."""
     limit: PositiveInt | None = None
     """Use only this many training records, drawn by the seed."""
 
@@ -213,8 +356,10 @@ class ModelSpec(Spec):
 class ClientPolicy(Spec):
     """What a client insists on, from its own node configuration: never from the server."""
 
-    models: list[Literal["distributed", "local", "none"]] = ["distributed", "local"]
+    models: list[PrivacyModel] = ["distributed", "local"]
     """Privacy models that this client takes part in."""
+    units: list[Literal["client", "example"]] = ["client", "example"]
+    """Units of privacy that this client is content with."""
     min_noise_multiplier: NonNegativeFloat = 0.5
     """Smallest noise multiplier accepted, where noise is added at all (see `models`)."""
     max_clip: Scale | None = None

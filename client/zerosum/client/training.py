@@ -142,11 +142,15 @@ class LocalTrainer:
             setattr(module, name, buffer.copy_(kept))
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
-        spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
         losses = per_example_losses(self.task, self.model(inputs), targets)
-        gradient.zero_()
+        self._flat.gradients.zero_()
         # The gradient of the mean, without computing the mean: same bits, fewer operations.
         torch.autograd.backward(losses, torch.full_like(losses, 1 / len(losses)))
+        self._descend(origin, first)
+
+    def _descend(self, origin: torch.Tensor, first: bool) -> None:
+        """Take a step along the flat gradient."""
+        spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
         if spec.weight_decay:
             gradient.add_(weights, alpha=spec.weight_decay)
         if spec.proximal:

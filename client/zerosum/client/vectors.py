@@ -58,6 +58,17 @@ class Layout:
         ends = np.cumsum([0, *(prod(shape) for shape in self.shapes)]).tolist()
         return [slice(start, end) for start, end in pairwise(ends)]
 
+    @property
+    def layers(self) -> list[slice]:
+        """Where each layer lies: neighbouring parameters of one module, as weight and bias."""
+        found: list[tuple[str, slice]] = []
+        for name, where in zip(self.names, self.slices, strict=True):
+            module = name.rpartition(".")[0]
+            if found and found[-1][0] == module:
+                where = slice(found.pop()[1].start, where.stop)
+            found.append((module, where))
+        return [where for _, where in found]
+
 
 @dataclass(frozen=True)
 class FlatModel:

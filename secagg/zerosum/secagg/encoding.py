@@ -7,6 +7,7 @@ here only if the exact sum of its squares is at most floor(Delta2^2).
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,12 @@ WRAP_EXPONENT = 40
 MAX_RING_BITS = 64
 
 _ROUNDING_BETA = math.exp(-0.5)
+
+RECORD_RESOLUTION = 100
+"""Integer units in C / sqrt(d), at least, where sums of clipped records are rounded."""
+
+Rule = Literal["l2", "l1", "records"]
+"""What bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
 
 
 class MessageCanWrapError(ValueError):
@@ -50,6 +57,26 @@ def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
 def l1_sensitivity(l2: float, dimension: int) -> float:
     """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers."""
     return l2 * min(math.sqrt(dimension), l2)
+
+
+def l1_rounded(scaled_clip: float, dimension: int) -> int:
+    """Return the largest L1 norm of a vector of L1 norm r = C/gamma after conditional rounding.
+
+    Magnitudes are rounded without bias and independently, so that their sum exceeds r by more than
+    t with probability at most exp(-2 t^2/d) (Hoeffding) and exp(-t^2/(2 v + 2 t/3)) with
+    v = min(d/4, r) (Bernstein). The bound is the t at which the smaller is exp(-1/2): at least
+    two roundings in five are accepted, whatever the vector.
+
+    Parameters
+    ----------
+    scaled_clip : float
+        L1 clip norm in integer units, C/gamma.
+    dimension : int
+        Length of the encoded vector.
+    """
+    spread = min(dimension / 4, scaled_clip)
+    excess = min(math.sqrt(dimension) / 2, 1 / 6 + math.sqrt(1 / 36 + spread))
+    return math.floor(scaled_clip + excess)
 
 
 def sum_of_squares(vector: NDArray[np.int64]) -> int:
@@ -93,6 +120,11 @@ class Encoding:
         L2 norm C that the caller clipped to. None: rounding is plain and no norm is promised.
     rotation_seed : bytes or None
         32 bytes. Rotates by random signs and a Walsh-Hadamard transform; None does not.
+    rule : str
+        What ``clip`` bounds. "l2", "l1": the norm of the vector; its rounding is drawn again until
+        the integers' norm is within the sensitivity. "records": one of the records whose sum the
+        vector is; it is rounded once, and two sums that differ in one record, rounded with the
+        same coins, differ by at most C/gamma + sqrt(d).
     """
 
     dimension: int
@@ -100,8 +132,11 @@ class Encoding:
     bound: int
     clip: float | None = None
     rotation_seed: bytes | None = None
+    rule: Rule = "l2"
 
     def __post_init__(self) -> None:
+        if self.rule == "l1" and self.rotation_seed is not None:
+            raise ValueError("a rotation does not keep an L1 norm: encode without one")
         if self.dimension < 1 or self.bound < 1:
             raise ValueError("an encoding needs a dimension and a bound of at least 1")
         if not (self.limit > 0 and math.isfinite(self.limit)):
@@ -116,8 +151,12 @@ class Encoding:
         clip: float | None,
         limit: float | None = None,
         rotation_seed: bytes | None = None,
+        rule: Rule = "l2",
     ) -> "Encoding":
         """Return the encoding whose coordinates take ``bits`` bits: limit/gamma = 2^(bits-1) - 1.
+
+        Under the rule "records" as many more as C/gamma >= 100 sqrt(d) takes, so that rounding
+        adds at most 1 % to the sensitivity.
 
         Parameters
         ----------
@@ -126,24 +165,34 @@ class Encoding:
         dimension : int
             Length of the real vector.
         clip : float or None
-            L2 clip norm.
+            Clip norm of the vector, or of one record.
         limit : float or None
             Largest coordinate. Default: ``clip``, or 6 clip / sqrt(d) when rotated (a rotated
             coordinate is about normal with standard deviation at most clip / sqrt(d)).
         rotation_seed : bytes or None
             Rotate first.
+        rule : str
+            What ``clip`` bounds.
 
         Raises
         ------
         ValueError
-            If both ``clip`` and ``limit`` are missing.
+            If both ``clip`` and ``limit`` are missing, or one of them under "records".
         """
+        bound = 2 ** (bits - 1) - 1
+        if rule == "records":
+            if clip is None or limit is None:
+                raise ValueError(
+                    "a sum of clipped records needs its records' clip norm and a range of its own"
+                )
+            root = math.sqrt(_padded(dimension, rotation_seed))
+            bound = max(bound, math.ceil(RECORD_RESOLUTION * root * limit / clip))
         if limit is None:
             if clip is None:
                 raise ValueError("encoding.range is required where nothing is clipped")
             padded = _padded(dimension, rotation_seed)
             limit = clip if rotation_seed is None else 6 * clip / math.sqrt(padded)
-        return cls(dimension, limit, 2 ** (bits - 1) - 1, clip, rotation_seed)
+        return cls(dimension, limit, bound, clip, rotation_seed, rule)
 
     @property
     def step(self) -> float:
@@ -160,11 +209,20 @@ class Encoding:
         """Delta2 in integer units. ValueError where nothing is clipped."""
         if self.clip is None:
             raise ValueError("without a clip norm a sum has no sensitivity")
-        return l2_sensitivity(self.clip / self.step, self.length)
+        scaled = self.clip / self.step
+        if self.rule == "records":
+            return scaled + math.sqrt(self.length)
+        if self.rule == "l1":
+            return float(l1_rounded(scaled, self.length))
+        return l2_sensitivity(scaled, self.length)
 
     @cached_property
     def l1_sensitivity(self) -> float:
         """Delta1 in integer units. ValueError where nothing is clipped."""
+        if self.rule == "records":
+            return math.sqrt(self.length) * self.l2_sensitivity
+        if self.rule == "l1":
+            return self.l2_sensitivity
         return l1_sensitivity(self.l2_sensitivity, self.length)
 
     def encode(self, vector: ArrayLike, rounding: Keystream) -> NDArray[np.int64]:
@@ -180,8 +238,8 @@ class Encoding:
         Returns
         -------
         ndarray of int64
-            Shape (length,), magnitudes at most ``bound``; with a clip, the sum of squares is at
-            most floor(Delta2^2).
+            Shape (length,), magnitudes at most ``bound``; with a clip on its norm, the sum of
+            squares is at most floor(Delta2^2), or that of magnitudes at most Delta1.
 
         Raises
         ------
@@ -218,16 +276,21 @@ class Encoding:
         floor = np.floor(scaled)
         fraction = scaled - floor
         base = floor.astype(np.int64)
-        if self.clip is None:
+        if self.clip is None or self.rule == "records":
             return base + (rounding.uniform(base.size) < fraction)
         # A value between two integers is conditioned on the norm, never on single coordinates.
-        most = math.floor(self.l2_sensitivity**2)
         for _ in range(MAX_REJECTIONS + 1):
             candidate = base + (rounding.uniform(base.size) < fraction)
-            if sum_of_squares(candidate) <= most:
+            if self._within(candidate):
                 return candidate
         truncated = np.trunc(scaled).astype(np.int64)
-        return truncated if sum_of_squares(truncated) <= most else np.zeros_like(truncated)
+        return truncated if self._within(truncated) else np.zeros_like(truncated)
+
+    def _within(self, vector: NDArray[np.int64]) -> bool:
+        """Return whether the integers' norm is within the sensitivity, exactly."""
+        if self.rule == "l1":
+            return int(np.abs(vector).sum()) <= self.l1_sensitivity
+        return sum_of_squares(vector) <= math.floor(self.l2_sensitivity**2)
 
 
 def _padded(dimension: int, rotation_seed: bytes | None) -> int:
@@ -285,6 +348,11 @@ def _log2_noise_reaches(margin: int, variance: float, dimension: int) -> float:
     return min(0.0, exponent / math.log(2) + 1 + math.log2(dimension))
 
 
+def largest_of(total: NDArray[np.int64]) -> int:
+    """Return the largest magnitude, as a Python integer: abs(-2^63) overflows in int64."""
+    return max(int(total.max(initial=0)), -int(total.min(initial=0)))
+
+
 def is_plausible(
     total: NDArray[np.int64],
     *,
@@ -310,9 +378,7 @@ def is_plausible(
     noise_variance : float
         Variance of the survivors' noise in a coordinate.
     """
-    # abs(-2^63) overflows: each end by itself, as Python integers.
-    largest = max(int(total.max(initial=0)), -int(total.min(initial=0)))
-    margin = largest - survivors * bound - slack
+    margin = largest_of(total) - survivors * bound - slack
     return margin <= 0 or _log2_noise_reaches(margin, noise_variance, total.size) > -WRAP_EXPONENT
 
 

@@ -7,7 +7,7 @@ ever decreases: not across rounds, restarts or aborted rounds.
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,9 @@ from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.client.store import sync_folder
 from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
 from zerosum.server.config import ConfigError
-from zerosum.server.figures import (
-    OBSERVERS,
-    Sampling,
-    Tally,
-    Terms,
-    Worst,
-    all_figures,
-    refused,
-)
+from zerosum.server.figures import OBSERVERS, all_figures, refused
 from zerosum.server.spec import SamplingSpec
+from zerosum.server.terms import ExampleUnit, Sampling, Tally, Terms, Worst
 from zerosum.server.thresholds import survivors_needed
 
 Key = tuple[int, int, str, int]
@@ -79,6 +72,11 @@ class RunLedger:
         For each kind of private sum, the protection of a session of any cohort.
     seeded : bool
         Whether cohorts and noise follow from a seed, as in simulations.
+    examples : mapping of str to ExampleUnit, optional
+        Under ``privacy.unit = "example"``: for each kind of sum that draws examples, how. A kind
+        that is not named is charged as if one example decided its client's whole vector.
+    records : int, optional
+        Under ``privacy.unit = "example"``: examples of all clients, against which delta is held.
 
     Raises
     ------
@@ -100,15 +98,16 @@ class RunLedger:
         population: int,
         protections: Mapping[str, Protection],
         seeded: bool = True,
+        examples: Mapping[str, ExampleUnit] | None = None,
+        records: int | None = None,
     ) -> None:
-        check_delta(privacy, population)
+        check_delta(privacy, population if records is None else records)
         self._path = path
         self._privacy, self._secagg, self._seeded = privacy, secagg, seeded
         self._population = population
         self.kinds = tuple(protections)
-        terms = {kind: Terms.of(p, secagg.groups) for kind, p in protections.items()}
-        self.terms = {kind: t for kind, t in terms.items() if t is not None}
-        if privacy.private and len(self.terms) != len(terms):
+        self.terms = terms_of(protections, privacy, secagg, examples)
+        if privacy.private and len(self.terms) != len(protections):
             raise ValueError("under privacy every kind of private sum has a noise mechanism")
         self.sampling = sampling_terms(privacy, secagg, sampling, population)
         self._contributions: dict[Key, tuple[int, set[int]]] = {}
@@ -191,6 +190,23 @@ class RunLedger:
             self._cache = (state, result)
         return {observer: dict(value) for observer, value in self._cache[1].items()}
 
+    def client_figure(self, client: int, delta: float | None = None) -> dict[str, Any]:
+        """Return epsilon_local of one client, by its own contributions alone.
+
+        Parameters
+        ----------
+        client : int
+            Roster index.
+        delta : float, optional
+            Default: the experiment's.
+        """
+        delta = self._privacy.delta if delta is None else delta
+        if not self._privacy.private:
+            return refused(delta, NO_NOISE)
+        own = zip(self._counts[:, client].tolist(), self._sizes[:, client].tolist(), strict=True)
+        tally = replace(self.tally(), worst=(tuple(own),))
+        return all_figures(self.terms, tally, self.sampling, delta, masked=True)["local"]
+
     def tally(self) -> Tally:
         """Return what was asked for and opened so far."""
         by_kind = {kind: [k for k in self._contributions if k[2] == kind] for kind in self.kinds}
@@ -256,7 +272,7 @@ class RunLedger:
             "dropout": self._secagg.dropout,
             "groups": self._secagg.groups,
             "sampling": sampling.model_dump(),
-            "kinds": {k: asdict(t) for k, t in self.terms.items()} or list(self.kinds),
+            "kinds": {k: t.description() for k, t in self.terms.items()} or list(self.kinds),
         }
 
     def _open(self, sampling: SamplingSpec) -> None:
@@ -306,6 +322,23 @@ class RunLedger:
             sync_folder(self._path.parent)
 
 
+def terms_of(
+    protections: Mapping[str, Protection],
+    privacy: PrivacySpec,
+    secagg: SecAggSpec,
+    examples: Mapping[str, ExampleUnit] | None = None,
+) -> dict[str, Terms]:
+    """Return what every kind of private sum promises; kinds without noise are left out."""
+    if privacy.model == "none":
+        return {}
+    examples = examples or {}
+    terms = {
+        kind: Terms.of(p, secagg.groups, model=privacy.model, example=examples.get(kind))
+        for kind, p in protections.items()
+    }
+    return {kind: t for kind, t in terms.items() if t is not None}
+
+
 def sampling_terms(
     privacy: PrivacySpec,
     secagg: SecAggSpec,
@@ -325,7 +358,7 @@ def sampling_terms(
         If the cohort is missing or above the population.
     """
     if sampling.kind != "poisson":
-        return Sampling(sampling.kind, 1.0, 0.0)
+        return Sampling(sampling.kind, 1.0, 0.0, population, sampling.cohort or population)
     if sampling.cohort is None or sampling.cohort > population:
         raise ValueError(f"sampling.cohort = {sampling.cohort} of a population of {population}")
     q = sampling.cohort / population

@@ -47,6 +47,8 @@ class Aggregate:
         Under protocol ``none`` alone: each survivor's noised vector, float64, shape (d,).
     failures : tuple of str
         Why groups failed, if some did; each cost its members.
+    bit : float, optional
+        Under adaptive clipping: the noised sum of 1[norm <= clip] - 1/2 over the survivors.
     """
 
     total: np.ndarray
@@ -56,6 +58,7 @@ class Aggregate:
     sample: Sample | None = None
     contributions: Mapping[int, np.ndarray] | None = None
     failures: tuple[str, ...] = ()
+    bit: float | None = None
 
 
 @dataclass
@@ -125,6 +128,7 @@ def aggregate(
         sample=_sample(by_number, traffic),
         contributions=_contributions(opened),
         failures=tuple(failures),
+        bit=opened[0].protection.decode_bit(total),
     )
 
 

@@ -1,7 +1,7 @@
 """What can I afford: the smallest noise multiplier that meets a target, for a planned run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,27 +9,37 @@ from scipy.stats import binom
 
 from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
-from zerosum.server.accounting import sampling_terms
-from zerosum.server.figures import Sampling, Tally, Terms, all_figures
+from zerosum.server.accounting import sampling_terms, terms_of
+from zerosum.server.figures import all_figures
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import SamplingSpec
+from zerosum.server.terms import ExampleUnit, Sampling, Tally
 
 SURPRISE = 1e-3
 """Probability that some client of a planned Poisson or fixed-size run takes part more often."""
 
+TYPICAL = math.log(2)
+"""Expected number of clients above what half of all runs do not exceed."""
+
 _PRECISION = 1e-3
+_FINEST = 1e-9
 _LARGEST = 2.0**20
+
+ExamplesOf = Callable[[PrivacySpec], Mapping[str, ExampleUnit]]
+"""How each kind of sum draws examples, at the noise that is asked about."""
 
 
 class UnreachableEpsilonError(ValueError):
     """No noise multiplier in reach meets the target."""
 
 
-def planned_participations(sampling: SamplingSpec, population: int, rounds: int) -> int:
+def planned_participations(
+    sampling: SamplingSpec, population: int, rounds: int, surprise: float = SURPRISE
+) -> int:
     """Return how often the most unlucky client is planned to contribute.
 
     Exact for "everyone" and "once"; under "poisson" and "fixed" the number that, with probability
-    1 - 10^-3, no client of the population exceeds (binomial tail, union bound).
+    1 - ``surprise``, no client of the population exceeds (binomial tail, union bound).
     """
     if sampling.kind == "everyone":
         return rounds
@@ -37,21 +47,27 @@ def planned_participations(sampling: SamplingSpec, population: int, rounds: int)
         return 1
     cohort = sampling.cohort or population
     q = min(1.0, cohort / population)
-    return min(rounds, int(binom.isf(SURPRISE / population, rounds, q)) + 1)
+    return min(rounds, int(binom.isf(surprise / population, rounds, q)) + 1)
 
 
-def planned_cohort(sampling: SamplingSpec, population: int, rounds: int, groups: int = 1) -> int:
+def planned_cohort(
+    sampling: SamplingSpec,
+    population: int,
+    rounds: int,
+    groups: int = 1,
+    surprise: float = SURPRISE,
+) -> int:
     """Return the largest cohort, or group of one, that is planned for.
 
-    Exact but under "poisson", where it is the size that, with probability 1 - 10^-3, no session
-    exceeds: a share of the noise is the smaller the larger the cohort.
+    Exact but under "poisson", where it is the size that, with probability 1 - ``surprise``, no
+    session exceeds: a share of the noise is the smaller the larger the cohort.
     """
     if sampling.kind == "everyone" or sampling.cohort is None:
         return group_sizes(population, groups)[1]
     if sampling.kind != "poisson":
         return group_sizes(sampling.cohort, groups)[1]
     q = sampling.cohort / population / groups
-    return min(population, int(binom.isf(SURPRISE / (rounds * groups), population, q)) + 1)
+    return min(population, int(binom.isf(surprise / (rounds * groups), population, q)) + 1)
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,8 @@ def planned_figures(
     rounds: int,
     dimension: int,
     evaluation: Evaluation | None = None,
+    examples: ExamplesOf = lambda privacy: {},
+    surprise: float = SURPRISE,
 ) -> dict[str, dict[str, Any]]:
     """Return the figures that a run of these parameters is going to report.
 
@@ -85,9 +103,24 @@ def planned_figures(
         Clients, training rounds, model parameters.
     evaluation : Evaluation, optional
         The federated evaluations of the run, which are charged to the same ledger.
+    examples : callable, optional
+        From the privacy section, how each kind of sum draws examples: where those are the unit.
+    surprise : float
+        Expected number of clients, and of sessions, that exceed what is planned for.
     """
     how = sampling_terms(privacy, secagg, sampling, population)
-    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how, evaluation)
+    plan = _Plan(
+        sampling,
+        secagg,
+        encoding,
+        population,
+        rounds,
+        dimension,
+        how,
+        evaluation,
+        examples,
+        surprise,
+    )
     return plan.figures(privacy)
 
 
@@ -101,10 +134,12 @@ def find_noise_multiplier(
     rounds: int,
     dimension: int,
     evaluation: Evaluation | None = None,
+    examples: ExamplesOf = lambda privacy: {},
 ) -> float:
     """Return the noise multiplier at which ``privacy.epsilon_for`` sees ``privacy.epsilon``.
 
-    By bisection; epsilon stays at or below the target, by at most what 0.1 % more noise buys.
+    By bisection; epsilon stays at or below the target, by at most 0.1 % of it and what 0.1 % more
+    noise buys.
 
     Raises
     ------
@@ -118,7 +153,9 @@ def find_noise_multiplier(
         raise ValueError("privacy.epsilon is needed to find a noise multiplier")
 
     how = sampling_terms(privacy, secagg, sampling, population)
-    plan = _Plan(sampling, secagg, encoding, population, rounds, dimension, how, evaluation)
+    plan = _Plan(
+        sampling, secagg, encoding, population, rounds, dimension, how, evaluation, examples
+    )
 
     def epsilon(z: float) -> float:
         spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
@@ -131,22 +168,29 @@ def find_noise_multiplier(
 
 
 def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -> float:
-    low, high = 0.0, 1.0
-    while epsilon(high) > target:
+    low, high, reached = 0.0, 1.0, epsilon(1.0)
+    while reached > target:
         low, high = high, 2 * high
         if high > _LARGEST:
             raise UnreachableEpsilonError(
                 f"epsilon_{observer} = {target:g} needs a noise multiplier above {_LARGEST:g}"
             )
-    while low == 0 or high / low > 1 + _PRECISION:
+        reached = epsilon(high)
+    while not _close(low, high, reached, target):
         middle = (low + high) / 2
-        if epsilon(middle) > target:
+        found = epsilon(middle)
+        if found > target:
             low = middle
         else:
-            high = middle
-        if high < 1e-6:
-            break
+            high, reached = middle, found
     return high
+
+
+def _close(low: float, high: float, reached: float, target: float) -> bool:
+    """Return whether noise and epsilon are exact to 0.1 %, or as exact as floats make sense."""
+    if high < 1e-6 or high <= low * (1 + _FINEST):
+        return True
+    return high <= low * (1 + _PRECISION) and reached >= target * (1 - _PRECISION)
 
 
 @dataclass(frozen=True)
@@ -161,10 +205,12 @@ class _Plan:
     dimension: int
     how: Sampling
     evaluation: Evaluation | None
+    examples: ExamplesOf
+    surprise: float = SURPRISE
 
     def figures(self, privacy: PrivacySpec) -> dict[str, dict[str, Any]]:
         groups = self.secagg.groups
-        cohort = planned_cohort(self.sampling, self.population, self.rounds, groups)
+        cohort = planned_cohort(self.sampling, self.population, self.rounds, groups, self.surprise)
         # The seed of a rotation changes no figure.
         protection = Protection.build(
             privacy,
@@ -176,12 +222,14 @@ class _Plan:
         sums = {"train": (protection, self.rounds)}
         if self.evaluation is not None:
             sums["evaluate"] = (self.evaluation.protection, self.evaluation.count)
-        terms = {kind: Terms.of(protection, groups) for kind, (protection, _) in sums.items()}
-        known = {kind: t for kind, t in terms.items() if t is not None}
-        if len(known) < len(terms):
+        protections = {kind: protection for kind, (protection, _) in sums.items()}
+        known = terms_of(protections, privacy, self.secagg, self.examples(privacy))
+        if len(known) < len(sums):
             raise ValueError('privacy.model = "none" has no figures')
         counts = [count for _, count in sums.values()]
-        times = [planned_participations(self.sampling, self.population, n) for n in counts]
+        times = [
+            planned_participations(self.sampling, self.population, n, self.surprise) for n in counts
+        ]
         tally = Tally(
             worst=(tuple((n, n * cohort) for n in times),),
             opened=tuple(counts),

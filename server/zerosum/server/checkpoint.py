@@ -33,6 +33,8 @@ class Checkpoint:
         Digest of everything in the configuration that may not change.
     files : dict
         Size and SHA-256 of the ledger and the metrics as they were.
+    clip : float, optional
+        The clip of the next round, where it adapts.
     """
 
     round: int
@@ -42,6 +44,7 @@ class Checkpoint:
     order_seed: bytes
     configuration: str
     files: dict[str, tuple[int, str]]
+    clip: float | None = None
 
 
 def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
@@ -55,6 +58,7 @@ def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
         "order_seed": checkpoint.order_seed.hex(),
         "configuration": checkpoint.configuration,
         "files": checkpoint.files,
+        "clip": checkpoint.clip,
     }
     folder.write(STATE, save(tensors, metadata={"zerosum": json.dumps(facts)}))
 
@@ -84,6 +88,7 @@ def load_checkpoint(folder: RunFolder) -> Checkpoint | None:
             order_seed=bytes.fromhex(facts["order_seed"]),
             configuration=facts["configuration"],
             files={name: (size, digest) for name, (size, digest) in facts["files"].items()},
+            clip=facts["clip"],
         )
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(

@@ -3,13 +3,14 @@
 import math
 
 from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.exact import ExactUnavailableError, check_available
 from zerosum.client.request import FEDERATED_METRICS
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
 from zerosum.server.calibration import Evaluation, find_noise_multiplier
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
-from zerosum.server.planning import evaluation_protection, planned_protections
+from zerosum.server.planning import evaluation_protection, example_units, planned_protections
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
@@ -36,7 +37,7 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
         One line that names the key, its value, what is allowed and the cure.
     """
     _check_sampling(experiment, population)
-    check_delta(experiment.privacy, population)
+    check_delta(experiment.privacy, experiment.privacy.examples or population)
     _check_threshold(experiment, population)
     if experiment.sampling.kind == "once" and experiment.evaluation.federated_every:
         raise ConfigError(
@@ -53,6 +54,11 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
             'privacy.noise_draw = "summed" needs privacy.model = "distributed": local noise is '
             "each client's own"
         )
+    if experiment.privacy.exact:
+        try:
+            check_available(dimension)
+        except ExactUnavailableError as error:
+            raise ConfigError(str(error)) from None
     if experiment.privacy.epsilon is not None:
         experiment = _resolve_noise(experiment, population, dimension)
     _check_ring(experiment, population, dimension)
@@ -142,7 +148,8 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
             population=population,
             rounds=experiment.rounds,
             dimension=dimension,
-            evaluation=_evaluation(experiment, population),
+            evaluation=evaluation_of(experiment, population),
+            examples=lambda privacy: example_units(privacy, experiment.training),
         )
     except ValueError as error:
         raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None
@@ -150,7 +157,7 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
     return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
 
 
-def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
+def evaluation_of(experiment: Experiment, population: int) -> Evaluation | None:
     """Return the federated evaluations that a target epsilon has to leave room for."""
     every = experiment.evaluation.federated_every
     if not every or experiment.rounds < every:

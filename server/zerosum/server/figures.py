@@ -1,218 +1,147 @@
 """The three figures of a run, from what was asked of whom and what was opened.
 
 Pure functions: :mod:`zerosum.server.accounting` counts, :mod:`zerosum.server.calibration` plans.
+Every epsilon is one composition of events in a :class:`~zerosum.server.ledger.Ledger`; mechanisms
+are known by their events alone.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 
-from zerosum.client.contribution import Protection
-from zerosum.client.mechanisms import BinnedGaussian, DistributedSkellam
+from zerosum.client.events import MaybeAbandonedDpEvent
+from zerosum.server.costs import doubled, for_replacement
+from zerosum.server.ledger import Adjacency, Ledger
+from zerosum.server.terms import Sampling, Tally, Terms
 
-UNIT = "client"
 OBSERVERS = ("sum", "local", "release")
 
-Worst = tuple[tuple[int, int], ...]
-"""For each kind of private sum: one client's contributions, and the sum of their cohort sizes."""
+Charges = Iterable[tuple[DpEvent, float]]
 
-
-@dataclass(frozen=True)
-class Terms:
-    """What one kind of private sum promises, whatever the cohort of a round.
-
-    Attributes
-    ----------
-    l2, l1 : float
-        Delta2 and Delta1 of one client against zero, integer units.
-    guaranteed : float
-        Noise variance of a sum's guaranteed shares: V = (z Delta2)^2. Under the local model, the
-        variance of each contribution's noise.
-    fraction : float
-        f: the constant total is V / f, a client's share V / (f n).
-    distributed : bool
-        Shares of Skellam noise, rather than full noise from each.
-    length : int
-        Coordinates.
-    tau : float
-        Total-variation distance of one drawn integer.
-    topped_up : bool
-        Whether sums reach the constant total.
-    groups : int
-        G: sessions that are added to one released sum, each with the constant total, so that
-        outsiders see G V / f.
-    """
-
-    l2: float
-    l1: float
-    guaranteed: float
-    fraction: float
-    distributed: bool
-    length: int
-    tau: float
-    topped_up: bool
-    groups: int = 1
-
-    @classmethod
-    def of(cls, protection: Protection, groups: int = 1) -> "Terms | None":
-        """Read the terms from any session's protection; None without noise."""
-        mechanism, code = protection.mechanism, protection.encoding
-        z = protection.noise_multiplier
-        if z is None or not isinstance(mechanism, DistributedSkellam | BinnedGaussian):
-            return None
-        # Less what float rounding of a share and of its number can take.
-        variance = (z * mechanism.l2_sensitivity) ** 2 * (1 - 2.0**-48)
-        return cls(
-            l2=mechanism.l2_sensitivity,
-            l1=code.l1_sensitivity,
-            guaranteed=variance,
-            fraction=protection.honest_fraction,
-            distributed=isinstance(mechanism, DistributedSkellam),
-            length=protection.length,
-            tau=mechanism.tau,
-            topped_up=protection.topped_up,
-            groups=groups,
-        )
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How outsiders' ignorance of the cohorts may be used.
-
-    Attributes
-    ----------
-    kind : str
-        "poisson", "fixed", "everyone" or "once".
-    q : float
-        Sampling probability under "poisson".
-    p : float
-        P(a round opened only because of one client | it was opened).
-    """
-
-    kind: str
-    q: float
-    p: float
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What happened, or is planned: the input of every figure.
-
-    Attributes
-    ----------
-    worst : tuple of Worst
-        Clients that no other client dominates, each with its contributions to every kind.
-    opened : tuple of int
-        Sums opened of each kind.
-    largest : tuple of int
-        Largest cohort of each kind.
-    draws : tuple of int
-        Contributions plus top-ups of each kind: noise vectors drawn.
-    """
-
-    worst: tuple[Worst, ...]
-    opened: tuple[int, ...]
-    largest: tuple[int, ...]
-    draws: tuple[int, ...]
-
-    @property
-    def most(self) -> int:
-        """Largest number of contributions of one client."""
-        return max((sum(count for count, _ in client) for client in self.worst), default=0)
+TRUSTED = (
+    'privacy.model = "central": the server is trusted with what clients send, noise is added once '
+    "to what it releases"
+)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on epsilon as a function of delta, and where it comes from."""
+    """An upper bound on epsilon as a function of delta, and where it comes from.
+
+    Attributes
+    ----------
+    at : callable
+        Epsilon at a delta.
+    accountant : str
+        How events were composed.
+    adjacency : {"add_remove", "replace", "zero_out"}
+        What two neighbouring inputs differ in.
+    participations : int
+        Contributions, or releases, that were composed.
+    assumptions : tuple of str
+        What must hold for the bound to be true.
+    """
 
     at: Callable[[float], float]
     accountant: str
-    adjacency: str
+    adjacency: Adjacency
     participations: int
     assumptions: tuple[str, ...]
 
 
 def local_bound(terms: tuple[Terms, ...], tally: Tally) -> Bound:
-    """Bound what one noised vector after another says about its client: replace adjacency, 2C."""
-    notes: tuple[str, ...]
-    if all(t.distributed for t in terms):
-        rows = []
-        for t, largest in zip(terms, tally.largest, strict=True):
-            # RDP of a share grows faster than n, so RDP(n) <= n RDP(largest) / largest.
-            n = max(1, largest)
-            rows.append(_skellam(2 * t.l2, 2 * t.l1, t.guaranteed / (t.fraction * n)) / n)
-        at = _renyi(max_over=[_dot([size for _, size in c], rows) for c in tally.worst])
-        accountant = "rdp"
-        notes = ("each contribution carries one client's share of the noise, V/(f n)",)
-    else:
-        at = _gaussian(
-            [
-                sum(
-                    count * (2 * t.l2) ** 2 / t.guaranteed
-                    for t, (count, _) in zip(terms, c, strict=True)
-                )
-                for c in tally.worst
-            ]
-        )
-        accountant = "exact gaussian"
-        notes = ("each contribution carries the full noise",)
-    notes += ("composed over the contributions of the client that made most",)
-    return Bound(at, accountant, "replace", tally.most, notes)
+    """Bound what one noised vector after another says about its client, or about one example."""
+    by_example = _by_example(terms)
+    events, weights = [], []
+    for t, largest in zip(terms, tally.largest, strict=True):
+        n = max(1, largest)
+        event = t.contribution(n)
+        if by_example:
+            events.append(_of_example(t, event))
+        else:
+            events.append(for_replacement(event))
+        # The divergence of a share grows faster than n, amplified or not: at most
+        # n / largest of that at the largest n.
+        weights.append(1 / n if t.model == "distributed" else None)
+    alternatives = [
+        [
+            (event, count if weight is None else size * weight)
+            for event, weight, (count, size) in zip(events, weights, client, strict=True)
+        ]
+        for client in tally.worst
+    ]
+    notes = (*_local_notes(terms), "composed over the contributions of the client that made most")
+    adjacency: Adjacency = "zero_out" if by_example else "replace"
+    return _composed(adjacency, alternatives, tally.most, (*notes, *_example_notes(terms)))
 
 
 def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: bool) -> Bound:
-    """Bound what opened sums and the roster say about a client to the server."""
+    """Bound what opened sums and the roster say about a client, or an example, to the server."""
     if not masked:
         note = "no masking: the server sees each contribution, so this is epsilon_local"
         return _with_notes(local, note)
-    if not all(t.distributed for t in terms):
+    if terms[0].model == "local":
         return _with_notes(local, "a sum of contributions is post-processing of epsilon_local")
-    rows = [_skellam(t.l2, t.l1, t.guaranteed) for t in terms]
-    at = _renyi(max_over=[_dot([count for count, _ in c], rows) for c in tally.worst])
+    events = [_of_unit(terms, t, t.guaranteed()) for t in terms]
     notes = (
         "masking is in force: the server sees sums and the roster only",
         "charged is the guaranteed noise V, whoever dropped out",
         "composed over the contributions of the client that made most",
+        *_example_notes(terms),
     )
-    return Bound(at, "rdp", "zero_out", tally.most, notes)
+    return _composed("zero_out", _by_client(events, tally), tally.most, notes)
 
 
 def release_bound(
     terms: tuple[Terms, ...], tally: Tally, local: Bound, sampling: Sampling
 ) -> Bound:
     """Bound what the sequence of released sums says to outsiders."""
-    if not all(t.distributed for t in terms):
+    if terms[0].model == "local":
         return _with_notes(local, "released sums are post-processing of epsilon_local")
-    totals = [t.groups * t.guaranteed / t.fraction for t in terms]
-    notes: tuple[str, ...]
-    notes = ("every contributing client adds its share; the server tops up to V/f",)
-    if (groups := max(t.groups for t in terms)) > 1:
+    notes = (*_release_notes(terms), *_example_notes(terms))
+    events = [_of_unit(terms, t, t.released()) for t in terms]
+    if sampling.kind == "poisson":
+        return _sampled_release(events, tally, sampling, notes)
+    if sampling.kind == "fixed" and _without_replacement(terms, sampling):
+        drawn = [
+            SampledWithoutReplacementDpEvent(sampling.population, sampling.cohort, event)
+            for event in events
+        ]
         notes += (
-            f"a release adds {groups} groups, failed ones included: its noise is {groups} V/f",
+            f"cohorts are {sampling.cohort} of {sampling.population} clients, drawn without "
+            "replacement and unknown to this observer; one client is replaced by another",
         )
-    if sampling.kind != "poisson":
-        rows = [_skellam(t.l2, t.l1, v) for t, v in zip(terms, totals, strict=True)]
-        at = _renyi(max_over=[_dot([count for count, _ in c], rows) for c in tally.worst])
-        notes += (
-            f'no amplification: "{sampling.kind}" cohorts are accounted as known, over the '
-            "contributions of the client that made most",
-        )
-        return Bound(at, "rdp", "zero_out", tally.most, notes)
-    rows = [_sampled(t.l2, t.l1, v, sampling) for t, v in zip(terms, totals, strict=True)]
-    at = _renyi(max_over=[_dot(tally.opened, rows)])
+        charges = [list(zip(drawn, map(float, tally.opened), strict=True))]
+        return _composed("replace", charges, sum(tally.opened), notes)
+    notes += (
+        f'no amplification: "{sampling.kind}" cohorts are accounted as known, over the '
+        "contributions of the client that made most",
+    )
+    return _composed("zero_out", _by_client(events, tally), tally.most, notes)
+
+
+def _sampled_release(
+    events: list[DpEvent], tally: Tally, sampling: Sampling, notes: tuple[str, ...]
+) -> Bound:
+    sampled = [
+        MaybeAbandonedDpEvent(PoissonSampledDpEvent(sampling.q, event), sampling.p)
+        for event in events
+    ]
     notes += (
         f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know",
         f"a round is opened only because of one client with probability {sampling.p:.3g}",
     )
-    return Bound(at, "rdp", "zero_out", sum(tally.opened), notes)
+    charges = [list(zip(sampled, map(float, tally.opened), strict=True))]
+    return _composed("zero_out", charges, sum(tally.opened), notes)
 
 
-def figure(bound: Bound, delta: float, draws: float, tau: float) -> dict[str, Any]:
+def figure(
+    bound: Bound, delta: float, draws: float, tau: float, unit: str = "client"
+) -> dict[str, Any]:
     """Evaluate a bound at delta less the samplers' slack.
 
     Parameters
@@ -225,6 +154,8 @@ def figure(bound: Bound, delta: float, draws: float, tau: float) -> dict[str, An
         Noise integers drawn.
     tau : float
         Total-variation distance of each; also bounds its log-ratio at every point.
+    unit : str
+        What the figure protects: "client" or "example".
     """
     distance = draws * tau
     value, slack, how = _with_slack(bound.at, delta, distance)
@@ -233,7 +164,7 @@ def figure(bound: Bound, delta: float, draws: float, tau: float) -> dict[str, An
         "delta": delta,
         "slack": slack,
         "adjacency": bound.adjacency,
-        "unit": UNIT,
+        "unit": unit,
         "accountant": bound.accountant,
         "participations": bound.participations,
         "assumptions": [*bound.assumptions, how],
@@ -241,14 +172,16 @@ def figure(bound: Bound, delta: float, draws: float, tau: float) -> dict[str, An
     }
 
 
-def refused(delta: float, reason: str, adjacency: str | None = None) -> dict[str, Any]:
+def refused(
+    delta: float, reason: str, adjacency: str | None = None, unit: str = "client"
+) -> dict[str, Any]:
     """Return the figure that is infinite, with its reason."""
     return {
         "value": None,
         "delta": delta,
         "slack": 0.0,
         "adjacency": adjacency,
-        "unit": UNIT,
+        "unit": unit,
         "accountant": None,
         "participations": None,
         "assumptions": [],
@@ -264,20 +197,26 @@ def all_figures(
     Raises
     ------
     ValueError
-        If ``terms`` mixes local and distributed noise.
+        If ``terms`` mixes models of noise.
     """
     rows = tuple(terms.values())
-    if len({t.distributed for t in rows}) != 1:
+    if len({t.model for t in rows}) != 1:
         raise ValueError("a run's private sums share one privacy model")
+    unit = "example" if _by_example(rows) else "client"
     draws = float(sum(n * t.length for n, t in zip(tally.draws, rows, strict=True)))
     tau = max(t.tau for t in rows)
     local = local_bound(rows, tally)
-    result = {
-        "sum": figure(sum_bound(rows, tally, local, masked=masked), delta, draws, tau),
-        "local": figure(local, delta, draws, tau),
-    }
-    if all(t.topped_up or not t.distributed for t in rows):
-        result["release"] = figure(release_bound(rows, tally, local, sampling), delta, draws, tau)
+    if rows[0].model == "central":
+        result = {name: refused(delta, TRUSTED, unit=unit) for name in ("sum", "local")}
+    else:
+        seen = sum_bound(rows, tally, local, masked=masked)
+        result = {
+            "sum": figure(seen, delta, draws, tau, unit),
+            "local": figure(local, delta, draws, tau, unit),
+        }
+    if all(t.topped_up or t.model != "distributed" for t in rows):
+        released = release_bound(rows, tally, local, sampling)
+        result["release"] = figure(released, delta, draws, tau, unit)
     else:
         lengths = ", ".join(str(t.length) for t in rows)
         result["release"] = refused(
@@ -285,8 +224,90 @@ def all_figures(
             "privacy.top_up = false: the variance of a sum then tells how many took part "
             f"(over {lengths} coordinates), which no released-sums figure covers",
             "zero_out",
+            unit,
         )
+    for told in result.values():
+        told["assumptions"] += sorted({t.caveat for t in rows if t.caveat})
     return result
+
+
+def _by_example(terms: tuple[Terms, ...]) -> bool:
+    return any(t.example is not None for t in terms)
+
+
+def _of_unit(terms: tuple[Terms, ...], t: Terms, event: DpEvent) -> DpEvent:
+    """Return what a sum of this kind costs the unit of the run, client or example."""
+    return _of_example(t, event) if _by_example(terms) else event
+
+
+def _of_example(t: Terms, event: DpEvent) -> DpEvent:
+    """Return what a sum costs one example; one that knows no examples changes by a whole vector."""
+    if t.example is None:
+        return doubled(event)
+    if t.example.noise_multiplier is not None:
+        return event
+    return PoissonSampledDpEvent(t.example.q, event)
+
+
+def _without_replacement(terms: tuple[Terms, ...], sampling: Sampling) -> bool:
+    """Return whether cohorts of a fixed size amplify: Gaussian noise of a trusted server only."""
+    known = 0 < sampling.cohort < sampling.population
+    return known and terms[0].model == "central" and not _by_example(terms)
+
+
+def _local_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+    if terms[0].model == "distributed":
+        return ("each contribution carries one client's share of the noise, V/(f n)",)
+    return ("each contribution carries the full noise",)
+
+
+def _example_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+    return tuple(
+        f"each client draws each of its examples with probability {t.example.q:.6g}, "
+        + ("by coins that nobody else knows" if t.example.steps == 1 else
+           f"in each of {t.example.steps} steps, by coins that nobody else knows")
+        for t in terms
+        if t.example is not None
+    )  # fmt: skip
+
+
+def _release_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+    if terms[0].model == "central":
+        return ("a trusted server adds the noise to what it releases",)
+    notes: tuple[str, ...]
+    notes = ("every contributing client adds its share; the server tops up to V/f",)
+    if (groups := max(t.groups for t in terms)) > 1:
+        notes += (
+            f"a release adds {groups} groups, failed ones included: its noise is {groups} V/f",
+        )
+    return notes
+
+
+def _by_client(events: list[DpEvent], tally: Tally) -> list[list[tuple[DpEvent, float]]]:
+    return [
+        [(event, float(count)) for event, (count, _) in zip(events, client, strict=True)]
+        for client in tally.worst
+    ]
+
+
+def _composed(
+    adjacency: Adjacency, alternatives: Iterable[Charges], participations: int, notes: Iterable[str]
+) -> Bound:
+    """Return the worst of several compositions: of clients that differ in what they gave."""
+    ledgers = []
+    for charges in alternatives:
+        ledger = Ledger(adjacency)
+        for event, count in charges:
+            if count:
+                ledger.compose(event, count)
+        ledgers.append(ledger)
+
+    @lru_cache(maxsize=16)
+    def at(delta: float) -> float:
+        return max((ledger.epsilon(delta) for ledger in ledgers), default=0.0)
+
+    accountant = ledgers[0].accountant if ledgers else "nothing composed"
+    return Bound(at, accountant, adjacency, participations, tuple(notes))
 
 
 def _with_slack(
@@ -298,6 +319,8 @@ def _with_slack(
     delta (epsilon above about 40), the bound on every probability's log-ratio is used: it costs
     2 distance of epsilon and a factor e^distance of delta.
     """
+    if distance == 0:
+        return at(delta), 0.0, "no integer noise was drawn"
     first = at(delta)
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance
@@ -310,64 +333,5 @@ def _with_slack(
     return value, slack, "integer noise from a table, by its pointwise log-ratio"
 
 
-def _skellam(l2: float, l1: float, variance: float) -> NDArray[np.float64]:
-    from zerosum.client import events
-
-    return events.rdp(events.SkellamDpEvent(l2, l1, variance))
-
-
-def _sampled(l2: float, l1: float, variance: float, sampling: Sampling) -> NDArray[np.float64]:
-    from dp_accounting import PoissonSampledDpEvent
-
-    from zerosum.client import events
-
-    event = PoissonSampledDpEvent(sampling.q, events.SkellamDpEvent(l2, l1, variance))
-    return events.rdp(events.MaybeAbandonedDpEvent(event, sampling.p))
-
-
-def _dot(
-    counts: tuple[int, ...] | list[int], rows: list[NDArray[np.float64]]
-) -> NDArray[np.float64]:
-    total = np.zeros_like(rows[0])
-    for count, row in zip(counts, rows, strict=True):
-        if count:
-            total = total + count * row
-    return total
-
-
-def _renyi(max_over: list[NDArray[np.float64]]) -> Callable[[float], float]:
-    @lru_cache(maxsize=16)
-    def at(delta: float) -> float:
-        from dp_accounting.rdp import compute_epsilon
-
-        from zerosum.client.events import ORDERS
-
-        return max(
-            (float(compute_epsilon(ORDERS, row, delta)[0]) for row in max_over if row.any()),
-            default=0.0,
-        )
-
-    return at
-
-
-def _gaussian(precisions: list[float]) -> Callable[[float], float]:
-    """Gaussians compose to one Gaussian: sensitivity over sigma adds in squares."""
-    largest = max(precisions, default=0.0)
-
-    @lru_cache(maxsize=16)
-    def at(delta: float) -> float:
-        from dp_accounting import get_epsilon_gaussian
-
-        return float(get_epsilon_gaussian(1 / math.sqrt(largest), delta)) if largest else 0.0
-
-    return at
-
-
 def _with_notes(bound: Bound, *notes: str) -> Bound:
-    return Bound(
-        bound.at,
-        bound.accountant,
-        bound.adjacency,
-        bound.participations,
-        (*bound.assumptions, *notes),
-    )
+    return replace(bound, assumptions=(*bound.assumptions, *notes))

@@ -1,32 +1,27 @@
 """Events to epsilon: `dp_accounting` for what it knows, our Renyi bounds for what it does not.
 
-Sensitivities follow one rule, whatever the accountant: a Gaussian event's noise multiplier is
-noise over the *clip*, and replace adjacency doubles the sensitivity. `dp_accounting`'s own RDP
-accountant does not double it (google/differential-privacy issue 378), so it is given half the
-multiplier here. Events of ours carry their sensitivities themselves.
+Everything that this project calls an epsilon is composed here.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import dp_accounting
 import numpy as np
-from dp_accounting import DpEvent, NeighboringRelation
-from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
+from dp_accounting import DpEvent, GaussianDpEvent
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta, compute_epsilon
 from numpy.typing import NDArray
 
 from zerosum.client import events
 from zerosum.client.events import ORDERS, UnsupportedEventError
+from zerosum.client.mechanisms import gaussian_delta
+from zerosum.server import costs
+from zerosum.server.costs import RELATIONS, Adjacency
 
-Adjacency = Literal["add_remove", "replace", "zero_out"]
-
-_RELATIONS = {
-    "add_remove": NeighboringRelation.ADD_OR_REMOVE_ONE,
-    "replace": NeighboringRelation.REPLACE_ONE,
-    "zero_out": NeighboringRelation.REPLACE_SPECIAL,
-}
+__all__ = ["Adjacency", "Ledger"]
 
 
 class Ledger:
@@ -38,7 +33,8 @@ class Ledger:
         What two neighbouring inputs differ in.
     accountant : {"pld", "rdp"}
         "pld" composes privacy-loss distributions while every event has one (in closed form if all
-        are Gaussian), and Renyi divergences from the first event that has none.
+        are Gaussian), and Renyi divergences from the first event that has none. Either is cut
+        down to the sum of pure epsilons where that is less.
 
     Examples
     --------
@@ -49,12 +45,11 @@ class Ledger:
     """
 
     def __init__(self, adjacency: Adjacency, accountant: Literal["pld", "rdp"] = "pld") -> None:
-        if adjacency not in _RELATIONS:
-            raise ValueError(f"adjacency is one of {sorted(_RELATIONS)}, not {adjacency!r}")
+        if adjacency not in RELATIONS:
+            raise ValueError(f"adjacency is one of {sorted(RELATIONS)}, not {adjacency!r}")
         if accountant not in ("pld", "rdp"):
             raise ValueError(f'accountant is "pld" or "rdp", not {accountant!r}')
-        self.adjacency = adjacency
-        self._relation = _RELATIONS[adjacency]
+        self.adjacency: Adjacency = adjacency
         self._counts: Counter[DpEvent] = Counter()
         self._pld_possible = accountant == "pld"
         self._rdp_possible = True
@@ -66,8 +61,16 @@ class Ledger:
             return "rdp"
         return "exact gaussian" if self._all_gaussian() else "pld"
 
-    def compose(self, event: DpEvent, count: int = 1) -> Self:
+    def compose(self, event: DpEvent, count: float = 1) -> Self:
         """Add an event ``count`` times.
+
+        Parameters
+        ----------
+        event : DpEvent
+            One of `dp_accounting`'s or of :mod:`zerosum.client.events`.
+        count : float
+            How often. A fraction is that part of the event's Renyi divergences, or of a Gaussian's
+            precision: for what is bounded by a part of something larger.
 
         Raises
         ------
@@ -77,11 +80,11 @@ class Ledger:
         ValueError
             If ``count`` is negative.
         """
-        if count < 0:
+        if not count >= 0:
             raise ValueError(f"an event is composed 0 times or more, not {count}")
-        leaves = list(_leaves(events.hashable(event), count))
-        pld_possible = self._pld_possible and all(self._has_pld(leaf) for leaf, _ in leaves)
-        missing = [leaf for leaf, _ in leaves if not self._has_rdp(leaf)]
+        leaves = [(costs.simplified(leaf), times) for leaf, times in _leaves(event, count)]
+        pld_possible = self._pld_possible and all(self._has_pld(*leaf) for leaf in leaves)
+        missing = [leaf for leaf, _ in leaves if not costs.has_divergences(leaf, self.adjacency)]
         rdp_possible = self._rdp_possible and not missing
         if not (pld_possible or rdp_possible):
             fault = missing[0] if missing else event
@@ -90,71 +93,63 @@ class Ledger:
             )
         for leaf, times in leaves:
             if times:
-                self._counts[leaf] += times
+                self._counts[leaf] += times  # type: ignore[assignment]
         self._pld_possible, self._rdp_possible = pld_possible, rdp_possible
+        self._forget()
         return self
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon at ``delta``; inf if the composition protects nothing."""
-        if not self._counts:
+        """Return epsilon at ``delta``; inf if the composition protects nothing.
+
+        Raises
+        ------
+        ValueError
+            If ``delta`` is not in [0, 1].
+        """
+        if not 0 <= delta <= 1:
+            raise ValueError(f"delta lies in [0, 1], not at {delta}")
+        if not self._counts or delta == 1:
             return 0.0
-        if self.accountant == "exact gaussian":
-            return float(dp_accounting.get_epsilon_gaussian(self._gaussian_sigma(), delta))
-        if self.accountant == "pld":
-            return float(self._pld().get_epsilon(delta))
-        orders, divergences = self._rdp()
-        return float(dp_accounting.rdp.compute_epsilon(orders, divergences, delta)[0])
+        if any(map(costs.exposes, self._counts)):
+            return math.inf
+        return min(self._pure, self._epsilon(delta))
 
     def delta(self, epsilon: float) -> float:
         """Return delta at ``epsilon``."""
-        if not self._counts:
+        if not self._counts or self._pure <= epsilon:
             return 0.0
+        if any(map(costs.exposes, self._counts)):
+            return 1.0
         if self.accountant == "exact gaussian":
-            from zerosum.client.mechanisms import gaussian_delta
-
             return gaussian_delta(epsilon, 1 / self._gaussian_sigma())
         if self.accountant == "pld":
-            return float(self._pld().get_delta(epsilon))
-        orders, divergences = self._rdp()
+            return float(self._pld.get_delta_for_epsilon(epsilon))
+        orders, divergences = self._rdp
         return float(compute_delta(orders, divergences, epsilon)[0])
 
-    def _has_pld(self, leaf: DpEvent) -> bool:
-        if events.is_own(leaf):
-            return False
-        return bool(dp_accounting.pld.PLDAccountant(self._relation).supports(leaf))
+    def _epsilon(self, delta: float) -> float:
+        if self.accountant == "exact gaussian":
+            if delta == 0:
+                return math.inf
+            return float(dp_accounting.get_epsilon_gaussian(self._gaussian_sigma(), delta))
+        if self.accountant == "pld":
+            return float(self._pld.get_epsilon_for_delta(delta))
+        orders, divergences = self._rdp
+        return float(compute_epsilon(orders, divergences, delta)[0])
 
-    def _has_rdp(self, leaf: DpEvent) -> bool:
-        if events.is_own(leaf):
-            return self.adjacency != "replace" or not events.is_sampled(leaf)
-        normal = self._for_rdp(leaf)
-        accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=self._relation)
-        return normal is not None and bool(accountant.supports(normal))
+    def _forget(self) -> None:
+        for name in ("_pld", "_rdp", "_pure"):
+            self.__dict__.pop(name, None)
 
-    def _for_rdp(self, event: DpEvent) -> DpEvent | None:
-        """Return the event as the RDP accountant must be told of it, or None if it cannot be."""
-        if self.adjacency != "replace":
-            return event
-        if isinstance(event, dp_accounting.GaussianDpEvent):
-            return dp_accounting.GaussianDpEvent(event.noise_multiplier / 2)
-        if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-            inner = self._for_rdp(event.event)
-            if not isinstance(inner, dp_accounting.GaussianDpEvent):
-                return None
-            return dp_accounting.SampledWithoutReplacementDpEvent(
-                event.source_dataset_size, event.sample_size, inner
-            )
-        stated = (
-            dp_accounting.NoOpDpEvent,
-            dp_accounting.NonPrivateDpEvent,
-            dp_accounting.RandomizedResponseDpEvent,
-        )
-        return event if isinstance(event, stated) else None
+    def _has_pld(self, leaf: DpEvent, count: float) -> bool:
+        whole = float(count).is_integer() or isinstance(leaf, GaussianDpEvent)
+        return whole and costs.has_distribution(leaf, self.adjacency)
 
     def _all_gaussian(self) -> bool:
-        return all(
-            isinstance(event, dp_accounting.GaussianDpEvent) and event.noise_multiplier > 0
+        return bool(self._counts) and all(
+            isinstance(event, GaussianDpEvent) and event.noise_multiplier > 0
             for event in self._counts
-        ) and bool(self._counts)
+        )
 
     def _gaussian_sigma(self) -> float:
         """Return the one noise multiplier that Gaussian events compose to, doubling included."""
@@ -165,27 +160,37 @@ class Ledger:
         )
         return 1 / math.sqrt(precision)
 
+    @cached_property
+    def _pure(self) -> float:
+        return math.fsum(
+            count * costs.pure_epsilon(event, self.adjacency)
+            for event, count in self._counts.items()
+        )
+
+    @cached_property
     def _pld(self) -> Any:
-        accountant = dp_accounting.pld.PLDAccountant(self._relation)
+        total: Any = None
         for event, count in self._counts.items():
-            accountant.compose(event, count)
-        return accountant
+            if isinstance(event, GaussianDpEvent):
+                event, count = GaussianDpEvent(event.noise_multiplier / math.sqrt(count)), 1
+            part = costs.distribution(event, self.adjacency)
+            part = part if count == 1 else part.self_compose(round(count))
+            total = part if total is None else total.compose(part)
+        return total
 
+    @cached_property
     def _rdp(self) -> tuple[list[float], NDArray[np.float64]]:
-        own = {e: c for e, c in self._counts.items() if events.is_own(e)}
         # Renyi bounds of ours are at integer orders; without any, the accountant's own grid.
-        orders = list(ORDERS) if own else None
-        accountant = dp_accounting.rdp.RdpAccountant(orders, self._relation)
+        grid = ORDERS if any(map(events.is_own, self._counts)) else None
+        orders: tuple[float, ...] = ()
+        total = np.zeros(())
         for event, count in self._counts.items():
-            if event not in own:
-                accountant.compose(self._for_rdp(event), count)
-        total = np.array(accountant.rdp)
-        for event, count in own.items():
-            total = total + count * events.rdp(event)
-        return list(accountant.orders), total
+            orders, row = costs.divergences(event, self.adjacency, grid)
+            total = total + count * row
+        return list(orders), total
 
 
-def _leaves(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
+def _leaves(event: DpEvent, count: float) -> Iterator[tuple[DpEvent, float]]:
     """Yield the events of a composition, with how often each occurs."""
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         yield from _leaves(event.event, count * event.count)

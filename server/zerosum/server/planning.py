@@ -1,13 +1,15 @@
 """What follows from an experiment before it runs: how each private sum is protected."""
 
 import hashlib
+import math
 from typing import Literal
 
 from zerosum.client.contribution import Protection
 from zerosum.client.request import FEDERATED_METRICS
-from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.client.spec import EncodingSpec, PrivacySpec, TrainSpec
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
+from zerosum.server.terms import ExampleUnit
 
 FEDERATED_RANGE = float(1 << 20)
 """Largest sum a client may report in an evaluation without DP."""
@@ -46,16 +48,38 @@ def planned_protections(
     }
 
 
+def example_units(privacy: PrivacySpec, training: TrainSpec) -> dict[str, ExampleUnit]:
+    """Return how each kind of private sum draws examples, where those are the unit."""
+    if not (privacy.private and privacy.by_example):
+        return {}
+    if not privacy.noise_inside:
+        return {"train": ExampleUnit(privacy.example_rate)}
+    return {
+        "train": ExampleUnit(privacy.example_rate, training.steps or 1, privacy.noise_multiplier)
+    }
+
+
 def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
     """Return how a federated evaluation is protected: three coordinates of norm at most 1."""
     privacy = experiment.privacy
     if not privacy.private:
         return (
-            privacy.model_copy(update={"clip": None}),
+            privacy.model_copy(
+                update={
+                    "clip": None,
+                    "clipping": "flat",
+                    "unit": "client",
+                    "examples": None,
+                    "lot": None,
+                }
+            ),
             EncodingSpec(bits=32, range=FEDERATED_RANGE),
         )
     noise = experiment.evaluation.federated_noise_multiplier
-    update = {"clip": 1.0, "noise_multiplier": noise, "epsilon": None}
+    # Three coordinates of at most 1/sqrt(3) each.
+    clip = math.sqrt(3) if privacy.noise == "discrete-laplace" else 1.0
+    update: dict[str, object] = {"unit": "client", "examples": None, "lot": None}
+    update |= {"clip": clip, "clipping": "flat", "noise_multiplier": noise, "epsilon": None}
     return privacy.model_copy(update=update), EncodingSpec(bits=16)
 
 

@@ -135,6 +135,50 @@ class Experiment(Spec):
         return self
 
     @model_validator(mode="after")
+    def _examples_are_drawn(self) -> Self:
+        privacy = self.privacy
+        if not privacy.by_example:
+            return self
+        if self.encoding.range is None:
+            raise ValueError(
+                'encoding.range is required under privacy.unit = "example": the largest '
+                "coordinate of what a client sends, a sum of gradients or a whole update"
+            )
+        if self.training.weighting == "examples":
+            raise ValueError('training.weighting = "examples" is for privacy.unit = "client"')
+        if privacy.noise_inside and self.training.steps is None:
+            raise ValueError(
+                'training.steps is required where privacy.unit = "example" and privacy.model = '
+                '"local": the steps of DP-SGD that a contribution takes'
+            )
+        if privacy.sums_gradients and self.sampling.kind != "everyone":
+            raise ValueError(
+                'sampling.kind = "everyone" is required under privacy.unit = "example": clients '
+                "draw examples, and nobody draws clients"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_fits(self) -> Self:
+        privacy, encoding, secagg = self.privacy, self.encoding, self.secagg
+        if privacy.noise == "discrete-laplace" and encoding.rotate:
+            raise ValueError(
+                'privacy.mechanism = "discrete-laplace" bounds an L1 norm, which no rotation '
+                "keeps: set encoding.rotate = false"
+            )
+        if privacy.adaptive and encoding.range is not None:
+            raise ValueError(
+                'privacy.clipping = "adaptive" moves the range with the clip: leave encoding.range'
+            )
+        masked = secagg.protocol == "pairwise"
+        if privacy.model == "central" and masked and secagg.server == "malicious":
+            raise ValueError(
+                'privacy.model = "central" trusts the server with the noise, and secagg.server = '
+                '"malicious" does not: write "semi-honest", or secagg.protocol = "ideal"'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluation_is_accounted(self) -> Self:
         evaluation = self.evaluation
         wanted = evaluation.federated_every > 0 and self.privacy.private

@@ -21,6 +21,7 @@ from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.client.vectors import load_vector, to_state_dict
 from zerosum.server.accounting import RunLedger
+from zerosum.server.adaptive import Clip
 from zerosum.server.aggregate import Aggregate, Sample
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.config import ConfigError
@@ -30,6 +31,7 @@ from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
     configuration_digest,
     evaluation_protection,
+    example_units,
     noise_draw,
     planned_protections,
 )
@@ -124,8 +126,10 @@ class FederatedTraining:
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
         self._done = 0
+        self._clip = Clip(experiment.privacy, checkpoint.clip if checkpoint else None)
+        repeatable = entropy.reproducible and not experiment.privacy.exact
         if checkpoint is not None:
-            if not entropy.reproducible:
+            if not repeatable:
                 raise ConfigError(
                     f"--resume {folder.path}: a run with fresh noise is not continued by this "
                     "version: its open round would be a second release; start a new run"
@@ -149,7 +153,9 @@ class FederatedTraining:
             sampling=experiment.sampling,
             population=population,
             protections=planned,
-            seeded=entropy.reproducible,
+            seeded=repeatable,
+            examples=example_units(experiment.privacy, experiment.training),
+            records=experiment.privacy.examples,
         )
         self.last_opened: Opened | None = None
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
@@ -216,6 +222,7 @@ class FederatedTraining:
         else:
             average = self._average(aggregate)
             self._optimizer.step(average)
+            record |= self._follow_norms(aggregate)
             self.last_opened = Opened(aggregate.sample, average)
             record |= {"status": "completed", "survivors": len(aggregate.survivors)}
             if aggregate.failures:
@@ -232,7 +239,7 @@ class FederatedTraining:
 
     def _request(self, number: int, kind: Literal["train", "evaluate"] = "train") -> Request:
         experiment = self._experiment
-        privacy, encoding = experiment.privacy, experiment.encoding
+        privacy, encoding = self._clip.privacy, experiment.encoding
         if kind == "evaluate":
             privacy, encoding = evaluation_protection(experiment)
         return Request(
@@ -254,7 +261,10 @@ class FederatedTraining:
         )
 
     def _average(self, aggregate: Aggregate) -> np.ndarray:
-        """Divide by the fixed expected cohort under DP, by what is there without."""
+        """Divide by the fixed expected cohort or lot under DP, by what is there without."""
+        lot = self._experiment.privacy.lot
+        if lot is not None and self._experiment.privacy.sums_gradients:
+            return aggregate.total / lot
         if self._experiment.privacy.private:
             return aggregate.total / self._sampler.expected_cohort
         if self._experiment.training.weighting == "examples":
@@ -262,10 +272,19 @@ class FederatedTraining:
             return aggregate.total[:-1] / weight if weight > 0 else 0 * aggregate.total[:-1]
         return aggregate.total / len(aggregate.survivors)
 
+    def _follow_norms(self, aggregate: Aggregate) -> Record:
+        """Fix the clip of the next round, now that this one's sum is open."""
+        before, private = self._clip.value, self._experiment.privacy.private
+        clients = self._sampler.expected_cohort if private else len(aggregate.survivors)
+        fraction = self._clip.follow(aggregate.bit, clients)
+        return {} if fraction is None else {"clip": before, "fraction_within_clip": fraction}
+
     def _noise_norm(self, aggregate: Aggregate) -> float:
         """Return the expected L2 norm of the noise in the average."""
-        dimension = len(aggregate.total)
-        return float(aggregate.noise_std * np.sqrt(dimension) / self._sampler.expected_cohort)
+        privacy, dimension = self._experiment.privacy, len(aggregate.total)
+        divisor = privacy.lot if privacy.sums_gradients else None
+        parts = self._sampler.expected_cohort if divisor is None else divisor
+        return float(aggregate.noise_std * np.sqrt(dimension) / parts)
 
     def _test(self, number: int) -> Record:
         evaluation = self._experiment.evaluation
@@ -329,6 +348,7 @@ class FederatedTraining:
                 order_seed=self._sampler.order_seed,
                 configuration=configuration_digest(self._experiment),
                 files={name: self._folder.fingerprint(name) for name in (LEDGER, METRICS)},
+                clip=self._clip.value if self._experiment.privacy.adaptive else None,
             ),
         )
 
@@ -357,7 +377,7 @@ class FederatedTraining:
             "population": self._population,
             "dimension": self._trainer.layout.length,
             "noise_multiplier": experiment.privacy.noise_multiplier,
-            "noise_from_seed": self._entropy.reproducible,
+            "noise_from_seed": self._entropy.reproducible and not experiment.privacy.exact,
             "noise_draw": noise_draw(experiment),
             "wrap_probability_log2": self._wrap_probability,
             "protocol": experiment.secagg.protocol,

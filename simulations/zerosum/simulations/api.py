@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from zerosum.client.clipping import layer_clips
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.flower import build_app
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
@@ -64,9 +65,20 @@ def plan(experiment: Experiment) -> Plan:
     count = population(task, experiment.data)
     trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
     dimension = trainer.layout.length
+    _check_layers(trainer, experiment)
     _try_out(trainer, task, count, experiment)
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
+
+
+def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
+    """Refuse bounds of layers that do not fit the model, which every client would."""
+    privacy = experiment.privacy
+    if privacy.clipping == "per-layer" and privacy.clip is not None:
+        try:
+            layer_clips(privacy.clip, len(trainer.layout.layers), privacy.clip_fractions)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
 
 def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experiment) -> None:

@@ -21,7 +21,9 @@ def catalog() -> dict[str, Rows]:
         "Tasks": [(name, _summary_of(target)) for name, target in BUILTIN_TASKS.items()]
         + [("module:object", "a Task of your own")],
         "Models": [(name, "") for name in get_args(ModelSpec.model_fields["name"].annotation)],
-        "Privacy mechanisms": _choices(PrivacySpec, "model"),
+        "Privacy models": _choices(PrivacySpec, "model"),
+        "Privacy mechanisms": _choices(PrivacySpec, "mechanism"),
+        "Clipping": _choices(PrivacySpec, "clipping"),
         "Secure aggregation": _choices(SecAggSpec, "protocol"),
         "Sampling": _choices(SamplingSpec, "kind"),
     }

@@ -1,5 +1,6 @@
 """The ``zerosum`` command."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,6 +70,87 @@ def run(
 
 
 @app.command()
+def plan(
+    experiment: Annotated[
+        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
+    ] = None,
+    population: Annotated[
+        int | None, typer.Option(help="Clients; with --dimension, no data are read.", min=1)
+    ] = None,
+    dimension: Annotated[int | None, typer.Option(help="Trainable parameters.", min=1)] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Find the noise for this epsilon (privacy.epsilon_for).")
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Say what a setting buys and costs: every epsilon, the noise against the clip, the bytes."""
+    from zerosum.simulations.plan import plan_experiment, plan_table
+
+    with _user_errors():
+        found = plan_experiment(
+            experiment,
+            overrides or [],
+            population=population,
+            dimension=dimension,
+            epsilon=epsilon,
+        )
+        Console().print(plan_table(found))
+        for warning in found.warnings:
+            Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+        if json_file is not None:
+            _write_json(json_file, found.values | {"warnings": list(found.warnings)})
+
+
+@app.command()
+def audit(
+    experiment: Annotated[
+        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
+    ] = None,
+    canaries: Annotated[int, typer.Option(help="Clients that send a canary or zero.")] = 1000,
+    repetitions: Annotated[int, typer.Option(help="Audited rounds.")] = 20,
+    noise_multiplier: Annotated[float, typer.Option(help="Noise of the audited round.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Delta of both bounds, at most 1e-5.")] = 1e-5,
+    confidence: Annotated[float, typer.Option(help="Of each lower bound.")] = 0.95,
+    dropout: Annotated[float, typer.Option(help="Fraction of clients that vanish.")] = 0.0,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--run", help="Audit the run in this folder and put it into its report."),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Try to tell who took part, with canaries; exit with 1 if that contradicts the ledger."""
+    from zerosum.server.runs import RunFolder
+    from zerosum.simulations.audit import AUDIT, AuditPlan, run_audit, verdict
+    from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+    from zerosum.simulations.report import write_report
+
+    with _user_errors():
+        if folder is not None and experiment is not None:
+            raise ConfigError(f"{experiment} and --run {folder}: give one of them")
+        kept = None if folder is None else RunFolder.open(folder)
+        source: Any = kept.experiment if kept is not None else experiment or DEFAULT_EXPERIMENT
+        asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
+        result = run_audit(load_experiment(source, overrides or []), asked, _told(repetitions))
+        if json_file is not None:
+            _write_json(json_file, result)
+        if kept is not None:
+            kept.write_json(AUDIT, result)
+            write_report(kept)
+    style = "bold red" if result["violations"] else None
+    Console().print(verdict(result), style=style, highlight=False, soft_wrap=True)
+    if result["violations"]:
+        raise typer.Exit(1)
+
+
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
 ) -> None:
@@ -95,6 +177,18 @@ def list_() -> None:
             table.add_row(f"[bold]{name}[/bold]", meaning)
         console.print(table)
         console.print()
+
+
+def _told(repetitions: int) -> Callable[[int], None]:
+    console = Console(stderr=True)
+    return lambda number: console.print(f"repetition {number}/{repetitions}", highlight=False)
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--json {path}: {error.strerror or error}") from None
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from zerosum.secagg import (
 )
 
 OPEN_POLICY = ClientPolicy(
-    models=["distributed", "local", "none"],
+    models=["distributed", "local", "central", "none"],
     servers=["malicious", "semi-honest"],
     protocols=["pairwise", "ideal", "none"],
     min_noise_multiplier=0.0,
@@ -135,4 +135,4 @@ class SimulatedEnvironment:
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
-        return self._answerer.update(request, client)
+        return self._answerer.update(request, client, self.entropy)

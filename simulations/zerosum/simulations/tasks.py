@@ -1,10 +1,11 @@
 """The built-in tasks: a data set, a partition and a model under one short name."""
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import nn
+from torch.utils.data import Subset, TensorDataset
 
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo
@@ -14,6 +15,10 @@ from zerosum.simulations.huggingface import huggingface
 from zerosum.simulations.models import make_model
 from zerosum.simulations.partition import Partition, natural_owners, partition
 from zerosum.simulations.tables import table
+from zerosum.simulations.transforms import transformed
+
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -58,7 +63,8 @@ class BuiltinTask:
         TaskError
             If the model does not fit them.
         """
-        return cls(datasets.prepare(cls.collect(data), data, seed), data, model, seed)
+        collection = datasets.prepare(cls.collect(data), data, seed)
+        return cls(transformed(collection, data), data, model, seed)
 
     @staticmethod
     @abstractmethod
@@ -79,10 +85,15 @@ class BuiltinTask:
         shape = self._collection.train.inputs.shape[1:]
         return make_model(self._model, shape, outputs, self._seed)
 
-    def data(self, client: ClientInfo) -> Pair:
-        """Return the client's records as (inputs float32, targets int64 or float32)."""
+    def data(self, client: ClientInfo) -> "Dataset":
+        """Return the client's records as (inputs float32, targets int64 or float32).
+
+        Features of half precision, which are large, are gathered only as they are used.
+        """
         indices = torch.from_numpy(self._partition(client.count)[client.index])
         inputs, targets = self._train
+        if inputs.dtype == torch.float16:
+            return Subset(TensorDataset(inputs, targets), indices)  # type: ignore[arg-type]
         return inputs[indices], targets[indices]
 
     def test_data(self) -> Pair:

@@ -1,4 +1,4 @@
-"""Benchmarks of secure aggregation: whole sessions, its primitives, and Flower's SecAgg+.
+"""Benchmarks: sessions of secure aggregation, its primitives, Flower's SecAgg+; noise; DP-SGD.
 
 Each measurement runs in a process of its own, on one core, so that its peak memory is its own;
 ratios are of figures that were measured in the same run.

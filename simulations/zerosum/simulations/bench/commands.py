@@ -1,6 +1,7 @@
 """``zerosum bench``."""
 
 import json
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,9 @@ from rich.table import Table
 
 from zerosum.simulations.bench.process import BenchError, Values, measure
 
-bench_app = typer.Typer(help="Measure what secure aggregation costs.", no_args_is_help=True)
+bench_app = typer.Typer(
+    help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
+)
 
 _USER_ERROR = 2
 
@@ -24,7 +27,7 @@ class Rival(StrEnum):
 
 @bench_app.callback()
 def _root() -> None:
-    """Measure what secure aggregation costs."""
+    """Measure what secure aggregation and privacy cost."""
 
 
 @bench_app.command()
@@ -81,6 +84,55 @@ def secagg(
     except BenchError as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(_USER_ERROR) from None
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
+
+
+@bench_app.command()
+def dpsgd(
+    batch: Annotated[int, typer.Option(help="Examples in a step.", min=1)] = 100,
+    seconds: Annotated[float, typer.Option(help="Time for each row, at least.")] = 3.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
+    try:
+        found = measure("dpsgd", {"batch": batch, "seconds": seconds})
+    except BenchError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(_USER_ERROR) from None
+    table = _table(f"One step at batch {batch}, one core", "model", "method", "ms", "of plain")
+    for row in found["rows"]:
+        table.add_row(
+            row["model"], row["method"], f"{row['ms']:,.2f}", f"{row['ratio_to_plain']:.2f}"
+        )
+    console = Console()
+    console.print(table)
+    for name, reason in found["missing"].items():
+        console.print(f"{name} is left out: {reason}", highlight=False, soft_wrap=True)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
+
+
+@bench_app.command()
+def noise(
+    deviations: Annotated[
+        list[float] | None, typer.Option("--std", help="Standard deviation, integer units.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Integers that a table draws.", min=1)] = 4_000_000,
+    few: Annotated[int, typer.Option(help="Integers that exact samplers draw.", min=1)] = 200,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Draw noise by table, by exact rejection and by OpenDP, and print the rates on one core."""
+    console = Console()
+    wanted = deviations or [30.0, 1000.0, 20_000.0]
+    try:
+        if any(not 1 <= std <= 1e9 for std in wanted):
+            raise BenchError("--std: it is at least 1 and at most 10^9")
+        found = measure("noise", {"deviations": wanted, "count": count, "few": few})
+    except BenchError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(_USER_ERROR) from None
+    _print_noise(console, found)
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=2) + "\n")
 
@@ -161,6 +213,31 @@ def _beside_primitives(found: Values) -> str:
     return "At these rates the primitives alone: " + ", ".join(
         f"{who} {least[key]:.3f} s (measured {found[key]:.3f}, {found[key] / least[key]:.2f} times)"
         for who, key in parts
+    )
+
+
+def _print_noise(console: Console, found: Values) -> None:
+    table = _table(
+        "Integer noise, one core", "law", "std", "sampler", "million/s", "tau", "table, s"
+    )
+    for row in found["rows"]:
+        table.add_row(
+            row["law"],
+            f"{row['std']:g}",
+            row["sampler"],
+            f"{row['million_per_s']:.3g}",
+            f"2^{math.log2(row['tau']):.0f}" if row["tau"] else "0",
+            f"{row['build_s']:.2f}" if "build_s" in row else "",
+        )
+    console.print(table)
+    console.print(
+        "tau bounds the total-variation distance of one integer from the law; best of several."
+    )
+    version = found["opendp"]
+    console.print(
+        f"OpenDP {version}" if version else "OpenDP is not installed: pip install 'zerosum[exact]'",
+        markup=False,
+        highlight=False,
     )
 
 

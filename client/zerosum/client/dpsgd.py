@@ -1,0 +1,168 @@
+"""DP-SGD at one client: sums of clipped gradients of its own Poisson samples, noised or masked.
+
+Abadi et al., "Deep learning with differential privacy" (2016), Algorithm 1. Distributed, a client
+answers with one such sum, which the envelope noises and masks; inside local training it adds the
+noise itself, to integers, and takes step after step.
+"""
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from zerosum.client.examples import Examples, as_examples, draw
+from zerosum.client.mechanisms import BinnedGaussian
+from zerosum.client.per_example import ClippedGradients
+from zerosum.client.spec import PrivacySpec, TrainSpec
+from zerosum.client.task import Task
+from zerosum.client.torch_seed import seeded
+from zerosum.client.training import LocalTrainer, per_example_losses
+from zerosum.secagg.encoding import Encoding
+from zerosum.secagg.randomness import Keystream, derive_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zerosum.client.task import Dataset
+
+    Load = Callable[[], Dataset]
+
+log = logging.getLogger("zerosum.client")
+
+BATCH = 256
+"""Examples whose gradients are computed at once."""
+
+LARGEST_SUM = float(1 << 16)
+"""Coordinates of a local sum are clamped to this many clips: a lot would have to be larger."""
+
+_WITHIN = 1 - 1e-9
+"""Gradients are cut to this part of the clip: what float64 rounding of a sum can add."""
+
+
+class ExampleTrainer(LocalTrainer):
+    """Answers for one client after another, in float64, one example at a time protected.
+
+    Whatever goes wrong with a client's data or gradients makes a sum of zero, logged at home: it
+    must not show in what is sent.
+
+    Parameters
+    ----------
+    task : Task
+        Supplies the model and the loss.
+    spec : TrainSpec
+        Steps, learning rate and the rest of local training.
+    privacy : PrivacySpec
+        Of unit "example".
+    seed : int
+        The experiment's seed: fixes parameters that are not trained.
+    """
+
+    def __init__(self, task: Task, spec: TrainSpec, privacy: PrivacySpec, *, seed: int = 0) -> None:
+        super().__init__(task, spec, seed=seed, dtype=torch.float64)
+        self._privacy = privacy
+        self._clip = math.inf if privacy.clip is None else privacy.clip * _WITHIN
+        self._clipped = ClippedGradients(
+            self._flat, lambda outputs, targets: per_example_losses(task, outputs, targets)
+        )
+
+    def descent(self, start: np.ndarray, load: "Load", seed: bytes, coins: Keystream) -> np.ndarray:
+        """Return the negated sum of clipped gradients of one Poisson sample of a client's examples.
+
+        Parameters
+        ----------
+        start : numpy.ndarray
+            The global model, shape (d,).
+        load : callable
+            Returns the client's records.
+        seed : bytes
+            Fixes dropout.
+        coins : Keystream
+            Draws the examples.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (d,).
+        """
+        self._load(start)
+        with seeded(derive_seed(int.from_bytes(seed, "little"), "training")):
+            total = self._sum(self._examples(load), coins)
+        self._restore_buffers()
+        return -total.numpy()
+
+    def train_privately(
+        self, start: np.ndarray, load: "Load", seed: bytes, coins: Keystream, clients: int
+    ) -> np.ndarray:
+        """Run DP-SGD on one client's examples and return the change, which may be released.
+
+        Each step's sum is rounded to integers and given binned Gaussian noise; the expected lot
+        of a client, by which it is divided, is ``privacy.lot / clients``.
+
+        Parameters
+        ----------
+        start, load, seed
+            As for :meth:`descent`.
+        coins : Keystream
+            Draws the examples, the rounding and the noise.
+        clients : int
+            Clients that share the examples.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (d,): local model minus ``start``.
+        """
+        origin = self._load(start)
+        examples = self._examples(load)
+        code, mechanism = noise_inside(self._privacy, self.layout.length)
+        lot = (self._privacy.lot or 1) / clients
+        with seeded(derive_seed(int.from_bytes(seed, "little"), "training")):
+            for step in range(self.spec.steps or 0):
+                encoded = code.encode(self._sum(examples, coins).numpy(), coins)
+                noised = code.decode(mechanism.apply(encoded, coins)) / lot
+                self._flat.gradients.copy_(torch.from_numpy(noised))
+                self._descend(origin, step == 0)
+        delta: np.ndarray = (self._flat.weights - origin).numpy()
+        self._restore_buffers()
+        return delta
+
+    def _examples(self, load: "Load") -> Examples | None:
+        try:
+            return as_examples(load(), self.dtype, self.device)
+        except Exception:
+            log.exception("the data cannot be had: gradients of zero are sent instead")
+            return None
+
+    def _sum(self, examples: Examples | None, coins: Keystream) -> torch.Tensor:
+        total = torch.zeros_like(self._flat.weights)
+        if examples is None:
+            return total
+        self.model.train()
+        try:
+            drawn = draw(len(examples), self._privacy.example_rate, coins)
+            for part in torch.split(drawn, BATCH):
+                if len(part):
+                    total += self._clipped.clipped_sum(*examples.take(part), self._clip)
+        except Exception:
+            log.exception("gradients cannot be had: a sum of zero is sent instead")
+            return torch.zeros_like(total)
+        return total
+
+
+def noise_inside(privacy: PrivacySpec, dimension: int) -> tuple[Encoding, BinnedGaussian]:
+    """Return how a step's sum becomes integers at a client, and the noise that it is given.
+
+    Raises
+    ------
+    ValueError
+        If clip or noise multiplier are missing.
+    """
+    clip, z = privacy.clip, privacy.noise_multiplier
+    if clip is None or z is None:
+        raise ValueError("DP-SGD needs a clip and a noise multiplier")
+    code = Encoding.from_bits(
+        2, dimension=dimension, clip=clip, limit=LARGEST_SUM * clip, rule="records"
+    )
+    return code, BinnedGaussian(z * code.l2_sensitivity, code.l2_sensitivity)

@@ -1,0 +1,56 @@
+"""The clip that follows a quantile of the updates' norms, moved by a noised count of bits."""
+
+import math
+
+from zerosum.client.spec import PrivacySpec
+
+SMALLEST, LARGEST = 1e-12, 1e12
+"""Where a clip that runs away is stopped."""
+
+
+class Clip:
+    """The clip of the round to come; :meth:`follow` moves it when a round's sum is opened.
+
+    Andrew, Thakkar, McMahan, Ramaswamy, "Differentially private learning with adaptive clipping"
+    (2021), Algorithm 1: S <- S exp(-eta (b - quantile)), with b the noised fraction of updates
+    whose norm was at most S.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec
+        First clip, quantile and rate; without adaptive clipping the clip stays.
+    value : float, optional
+        From a checkpoint.
+    """
+
+    def __init__(self, privacy: PrivacySpec, value: float | None = None) -> None:
+        self._privacy = privacy
+        self.value = privacy.clip if value is None else value
+
+    @property
+    def privacy(self) -> PrivacySpec:
+        """The privacy section of the round to come."""
+        if not self._privacy.adaptive:
+            return self._privacy
+        return self._privacy.model_copy(update={"clip": self.value})
+
+    def follow(self, bit: float | None, clients: float) -> float | None:
+        """Move the clip and return the fraction that was small; None where nothing adapts.
+
+        Parameters
+        ----------
+        bit : float or None
+            Sum of 1[norm <= clip] - 1/2, noised.
+        clients : float
+            What the sum is divided by: the expected cohort under DP.
+        """
+        if bit is None or self.value is None:
+            return None
+        fraction = bit / clients + 0.5
+        # Noise may take the fraction far beyond [0, 1]; nothing is learnt from how far.
+        inside = min(1.0, max(0.0, fraction))
+        moved = self.value * math.exp(
+            -self._privacy.clip_rate * (inside - self._privacy.clip_quantile)
+        )
+        self.value = min(LARGEST, max(SMALLEST, moved))
+        return fraction

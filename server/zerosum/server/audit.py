@@ -1,0 +1,149 @@
+"""Lower bounds on epsilon from guesses: how an audit judges what an observer could tell.
+
+Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run" (2023), Theorem 5.2: m
+independent coins decide which of m records are in; whoever sees an (epsilon, delta)-private output
+and guesses r of the coins is seldom right more often than r biased coins would be.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom, norm
+
+
+def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """Return P(at least so many correct guesses) under (epsilon, delta)-DP, at most.
+
+    P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i, with B binomial of r trials at
+    e^epsilon / (1 + e^epsilon): Steinke et al. (2023), Theorem 5.2.
+
+    Parameters
+    ----------
+    slots : int
+        Records m, each included with probability 1/2.
+    guesses : int
+        Guesses r, at most m; which slots are guessed may depend on what is observed, r may not.
+    correct : int
+        Correct guesses v.
+    epsilon, delta : float
+        The guarantee that is put to the test, of adding or removing a record.
+    """
+    if not 0 <= correct <= guesses <= slots:
+        raise ValueError(f"{correct} of {guesses} guesses right, of {slots} slots")
+    q = 1 / (1 + math.exp(-epsilon))
+    chance = float(binom.sf(correct - 1, guesses, q))
+    if correct:
+        i = np.arange(1, correct + 1)
+        below = np.cumsum(binom.pmf(correct - i, guesses, q))
+        chance += 2 * slots * delta * float(np.max(below / i))
+    return min(1.0, chance)
+
+
+def epsilon_lower_bound(
+    slots: int, guesses: int, correct: int, *, delta: float, confidence: float = 0.95
+) -> float:
+    """Return the epsilon that is exceeded, with this confidence; 0 where nothing can be said.
+
+    Parameters
+    ----------
+    slots, guesses, correct : int
+        As in :func:`p_value`.
+    delta : float
+        At which delta; above about 1e-4 with a thousand slots nothing can be shown.
+    confidence : float
+        Probability, over coins and noise, that the bound is true.
+
+    Examples
+    --------
+    >>> round(epsilon_lower_bound(1000, 100, 90, delta=1e-5), 2)
+    1.62
+    >>> epsilon_lower_bound(1000, 100, 50, delta=1e-5)
+    0.0
+    """
+    p = 1 - confidence
+    if p_value(slots, guesses, correct, 0.0, delta) >= p:
+        return 0.0
+    low, high = 0.0, 1.0
+    while p_value(slots, guesses, correct, high, delta) < p:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        if p_value(slots, guesses, correct, middle, delta) < p:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """How many slots are guessed to be in, and how many to be out: fixed before anything is seen.
+
+    Attributes
+    ----------
+    included, excluded : int
+        Slots with the highest, and with the lowest scores.
+    """
+
+    included: int
+    excluded: int
+
+    @property
+    def total(self) -> int:
+        """All guesses."""
+        return self.included + self.excluded
+
+    def correct(self, scores: ArrayLike, included: ArrayLike) -> int:
+        """Return how many guesses are right.
+
+        Parameters
+        ----------
+        scores : array_like
+            Shape (slots,): the higher, the likelier a slot is in.
+        included : array_like of bool
+            Shape (slots,): the coins.
+        """
+        coins: NDArray[np.bool_] = np.asarray(included, dtype=bool)
+        order = np.argsort(np.asarray(scores, dtype=np.float64), kind="stable")
+        lowest, highest = order[: self.excluded], order[len(order) - self.included :]
+        return int(coins[highest].sum() + (~coins[lowest]).sum())
+
+
+def plan_guesses(
+    slots: int, deviation: float, *, delta: float, confidence: float = 0.95, dropped: float = 0.0
+) -> Guesses:
+    """Return the guess counts with the best bound that is met in 19 of 20 audits.
+
+    From the settings alone: scores are 1 or 0 plus Gaussian noise.
+
+    Parameters
+    ----------
+    slots : int
+        Canaries.
+    deviation : float
+        Standard deviation of a score's noise, where a canary counts 1.
+    delta, confidence : float
+        As in :func:`epsilon_lower_bound`.
+    dropped : float
+        Fraction of slots that will be missing, whatever their coin.
+    """
+    best, chosen = -1.0, 1
+    for half in sorted({max(1, round(slots / 2 * 1.15**-step)) for step in range(45)}):
+        right = _accuracy(half / slots, deviation) * (1 - dropped) + dropped / 2
+        correct = int(binom.ppf(0.05, 2 * half, right))
+        bound = epsilon_lower_bound(slots, 2 * half, correct, delta=delta, confidence=confidence)
+        if bound >= best:
+            best, chosen = bound, half
+    return Guesses(chosen, chosen)
+
+
+def _accuracy(tail: float, deviation: float) -> float:
+    """Return P(in | score among the highest ``tail`` of all): of N(0, s) and N(1, s), mixed."""
+    low, high = -20 * deviation, 1 + 20 * deviation
+    for _ in range(80):
+        middle = (low + high) / 2
+        above = (norm.sf(middle / deviation) + norm.sf((middle - 1) / deviation)) / 2
+        low, high = (middle, high) if above > tail else (low, middle)
+    return float(norm.sf((low - 1) / deviation) / 2 / tail)

@@ -1,0 +1,237 @@
+"""What a kind of private sum promises, how cohorts are drawn, and what was asked for: no sums yet.
+
+The inputs of :mod:`zerosum.server.figures`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import attr
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+
+from zerosum.client.contribution import Protection
+from zerosum.client.mechanisms import Mechanism
+
+Model = Literal["distributed", "local", "central"]
+
+_FLOAT_SLACK = 1 - 2.0**-48
+"""What float rounding of a share and of its number can take."""
+
+
+@dataclass(frozen=True)
+class ExampleUnit:
+    """How one contribution uses one of its client's examples, where examples are the unit.
+
+    Attributes
+    ----------
+    q : float
+        Probability with which a client draws each of its examples, for each step: its own coins,
+        which no observer knows.
+    steps : int
+        Steps in one contribution; 1 where the noise is in the sum.
+    noise_multiplier : float or None
+        Noise that the client adds to each step's sum of clipped gradients, over the clip: DP-SGD
+        inside local training (Abadi et al., "Deep learning with differential privacy", 2016).
+        None: the noise is the mechanism's, in the sum of the clients' clipped gradients.
+    """
+
+    q: float
+    steps: int = 1
+    noise_multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.q <= 1:
+            raise ValueError(f"a sampling probability lies in (0, 1], not at {self.q}")
+        if self.steps < 1 or (self.noise_multiplier is None and self.steps != 1):
+            raise ValueError(f"{self.steps} steps cannot share the noise of one sum")
+
+    def local_event(self) -> DpEvent:
+        """Return the receipt of one contribution whose noise was added inside training."""
+        if self.noise_multiplier is None:
+            raise ValueError("the noise is in the sum, not inside local training")
+        step = PoissonSampledDpEvent(self.q, GaussianDpEvent(self.noise_multiplier))
+        return SelfComposedDpEvent(step, self.steps)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one kind of private sum promises, whatever the cohort of a round.
+
+    Attributes
+    ----------
+    mechanism : Mechanism or None
+        Noise of one contribution in a session of ``cohort`` clients; None where it is added
+        inside local training.
+    model : {"distributed", "local", "central"}
+        Whether a contribution carries a share, all of the noise, or none.
+    cohort : int
+        The session that ``mechanism`` was read from.
+    fraction : float
+        f: guaranteed are f n shares; the constant total is that of n.
+    length : int
+        Coordinates.
+    topped_up : bool
+        Whether sums reach the constant total.
+    groups : int
+        G: sessions that are added to one released sum, each with the constant total.
+    example : ExampleUnit or None
+        How examples are drawn, where they are the unit and this kind of sum draws them.
+    """
+
+    mechanism: Mechanism | None
+    model: Model
+    cohort: int
+    fraction: float
+    length: int
+    topped_up: bool
+    groups: int = 1
+    example: ExampleUnit | None = None
+
+    @classmethod
+    def of(
+        cls,
+        protection: Protection,
+        groups: int = 1,
+        *,
+        model: Model = "distributed",
+        example: ExampleUnit | None = None,
+    ) -> "Terms | None":
+        """Read the terms from any session's protection; None without noise."""
+        inside = example is not None and example.noise_multiplier is not None
+        if protection.mechanism is None and not inside:
+            return None
+        return cls(
+            mechanism=None if inside else protection.mechanism,
+            model="local" if inside else model,
+            cohort=protection.cohort,
+            fraction=protection.honest_fraction,
+            length=protection.length,
+            topped_up=protection.topped_up,
+            groups=groups,
+            example=example,
+        )
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one drawn noise integer from the claimed law."""
+        return 0.0 if self.mechanism is None else self.mechanism.tau
+
+    @property
+    def caveat(self) -> str:
+        """What every figure has to say beside its value; mostly empty."""
+        return "" if self.mechanism is None else self.mechanism.caveat
+
+    def contribution(self, cohort: int) -> DpEvent:
+        """Return the receipt of one contribution, against zero, in a session of ``cohort``."""
+        if self.model != "distributed":
+            return self._event(1)
+        return self._event(self.cohort / cohort)
+
+    def guaranteed(self) -> DpEvent:
+        """Return the receipt of a sum with no more than its guaranteed shares: V."""
+        return self._event(self.fraction * self.cohort)
+
+    def released(self) -> DpEvent:
+        """Return the receipt of a released sum: the constant total of all groups, G V / f."""
+        return self._event(1 if self.model == "central" else self.groups * self.cohort)
+
+    def description(self) -> dict[str, Any]:
+        """Return plain values that are equal for equal promises, whatever the cohort."""
+        distributed = self.model == "distributed"
+        return {
+            "model": self.model,
+            "event": _described(self.guaranteed() if distributed else self.contribution(1)),
+            "fraction": self.fraction,
+            "length": self.length,
+            "topped_up": self.topped_up,
+            "groups": self.groups,
+            "example": None if self.example is None else attr_free(self.example),
+        }
+
+    def _event(self, shares: float) -> DpEvent:
+        if self.example is not None and self.example.noise_multiplier is not None:
+            return self.example.local_event()
+        if self.mechanism is None:
+            raise ValueError("there is no noise to describe")
+        return self.mechanism.event(shares if shares == 1 else shares * _FLOAT_SLACK)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How outsiders' ignorance of the cohorts may be used.
+
+    Attributes
+    ----------
+    kind : str
+        "poisson", "fixed", "everyone" or "once".
+    q : float
+        Sampling probability under "poisson".
+    p : float
+        P(a round opened only because of one client | it was opened).
+    population, cohort : int
+        Under "fixed": how many are drawn of how many. 0 where that is not known.
+    """
+
+    kind: str
+    q: float
+    p: float
+    population: int = 0
+    cohort: int = 0
+
+
+Worst = tuple[tuple[int, int], ...]
+"""For each kind of private sum: one client's contributions, and the sum of their cohort sizes."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What happened, or is planned: the input of every figure.
+
+    Attributes
+    ----------
+    worst : tuple of Worst
+        Clients that no other client dominates, each with its contributions to every kind.
+    opened : tuple of int
+        Sums opened of each kind.
+    largest : tuple of int
+        Largest cohort of each kind.
+    draws : tuple of int
+        Contributions plus top-ups of each kind: noise vectors drawn.
+    """
+
+    worst: tuple[Worst, ...]
+    opened: tuple[int, ...]
+    largest: tuple[int, ...]
+    draws: tuple[int, ...]
+
+    @property
+    def most(self) -> int:
+        """Largest number of contributions of one client."""
+        return max((sum(count for count, _ in client) for client in self.worst), default=0)
+
+
+def attr_free(unit: ExampleUnit) -> dict[str, Any]:
+    """Return an example unit as plain values."""
+    return {"q": unit.q, "steps": unit.steps, "noise_multiplier": unit.noise_multiplier}
+
+
+def _described(event: DpEvent) -> Any:
+    """Return an event as plain values, floats to nine digits: the same from any cohort."""
+    if isinstance(event, ComposedDpEvent):
+        return [_described(part) for part in event.events]
+    values: dict[str, Any] = {"type": type(event).__name__}
+    for field in attr.fields(type(event)):
+        value = getattr(event, field.name)
+        if isinstance(value, DpEvent):
+            value = _described(value)
+        elif isinstance(value, float):
+            value = float(f"{value:.9g}") if math.isfinite(value) else repr(value)
+        values[field.name] = value
+    return values

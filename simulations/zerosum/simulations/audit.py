@@ -1,0 +1,363 @@
+"""``zerosum audit``: canaries through the real pipeline, and what an observer of the sum can tell.
+
+One round in which everyone takes part. Each of k rostered clients sends a canary of its own, of
+norm C and orthogonal to all others, or zero, as a coin decides; so the cohort, its size and the
+noise do not depend on the coins. Whoever sees the sum scores each canary and guesses coins; how
+often that is right gives a lower bound on epsilon, which must not exceed the ledger's.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.client.contribution import Protection
+from zerosum.client.entropy import Entropy, SeededEntropy
+from zerosum.client.flower import build_app
+from zerosum.client.request import Question, Request
+from zerosum.client.spec import PrivacySpec
+from zerosum.client.task import ClientInfo, Task
+from zerosum.secagg import IdentityKey, SharedCache
+from zerosum.secagg.randomness import derive_seed, insecure_keystream
+from zerosum.server.accounting import RunLedger
+from zerosum.server.aggregate import Aggregate
+from zerosum.server.audit import Guesses, epsilon_lower_bound, plan_guesses
+from zerosum.server.config import ConfigError
+from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
+from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
+from zerosum.simulations.environment import SimulatedEnvironment, roster_of
+from zerosum.simulations.faults import FaultPlan
+from zerosum.simulations.grid import InProcessGrid, nodes
+
+AUDIT = "audit.json"
+"""Name of an audit's result in a run folder."""
+
+LARGEST_DELTA = 1e-5
+"""Above this the bound from guesses says nothing."""
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """What is audited, fixed before anything is observed.
+
+    Attributes
+    ----------
+    canaries : int
+        k: clients, coins and coordinates.
+    repetitions : int
+        Rounds, each an audit of its own with new coins.
+    noise_multiplier : float
+        z of the audited round.
+    delta, confidence : float
+        Of both bounds; of each lower bound.
+    dropout : float
+        Fraction of clients that vanish before they contribute. Their coins are guessed like all.
+    """
+
+    canaries: int = 1000
+    repetitions: int = 20
+    noise_multiplier: float = 1.0
+    delta: float = LARGEST_DELTA
+    confidence: float = 0.95
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.canaries < 10 or self.repetitions < 1:
+            raise ConfigError(
+                f"--canaries {self.canaries} --repetitions {self.repetitions}: an audit needs at "
+                "least 10 canaries and 1 repetition"
+            )
+        if not 0 < self.delta <= LARGEST_DELTA:
+            raise ConfigError(
+                f"--delta {self.delta:g}: above {LARGEST_DELTA:g} a bound from guesses says nothing"
+            )
+        if not 0 <= self.dropout < 0.5 or not 0.5 < self.confidence < 1:
+            raise ConfigError(
+                f"--dropout {self.dropout} --confidence {self.confidence}: a dropout is in "
+                "[0, 0.5), a confidence in (0.5, 1)"
+            )
+
+    @property
+    def honest_fraction(self) -> float:
+        """f: 1, or what is left with room for chance where clients vanish."""
+        if self.dropout == 0:
+            return 1.0
+        spread = math.sqrt(self.dropout * (1 - self.dropout) / self.canaries)
+        return round(max(0.05, 1 - self.dropout - 6 * spread), 4)
+
+
+def run_audit(
+    experiment: Experiment,
+    plan: AuditPlan,
+    on_repetition: Callable[[int], None] = lambda number: None,
+    scores: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda seen: seen,
+) -> dict[str, Any]:
+    """Audit an experiment's protection: clip, encoding, mechanism, ring and protocol.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Its model is not trained, its data not read.
+    plan : AuditPlan
+        Sizes and levels.
+    on_repetition : callable, optional
+        Called with the number of each repetition as it ends.
+    scores : callable, optional
+        From what the observer sees, in clips and by canary, to the scores: for tests.
+
+    Returns
+    -------
+    dict
+        ``upper`` and its terms; for each repetition ``lower``, ``null``, ``correct``,
+        ``survivors``; ``violations``, repetitions whose lower bound exceeds the upper.
+
+    Raises
+    ------
+    ConfigError
+        If the experiment's sums carry no distributed noise, or a round is abandoned.
+    """
+    audited = _audited(experiment, plan)
+    protection = _protection(audited, plan)
+    deviation = _deviation(protection, plan)
+    guesses = plan_guesses(
+        plan.canaries,
+        deviation,
+        delta=plan.delta,
+        confidence=plan.confidence,
+        dropped=plan.dropout,
+    )
+    pipeline = _Pipeline(audited, plan)
+    upper = _upper(audited, protection, plan)
+    rows = []
+    for number in range(1, plan.repetitions + 1):
+        coins, null_coins = (_coins(audited.seed, what, number, plan) for what in ("coins", "null"))
+        seen = pipeline.observe(coins, number)
+        row = _judged(scores(seen.total / canary_norm(audited)), coins, null_coins, guesses,
+                      plan)  # fmt: skip
+        rows.append(row | {"survivors": len(seen.survivors)})
+        on_repetition(number)
+    return _result(audited, plan, upper, guesses, deviation, rows)
+
+
+def canary_norm(experiment: Experiment) -> float:
+    """Return the norm C of a canary."""
+    clip = experiment.privacy.clip
+    if clip is None:
+        raise ConfigError("privacy.clip = none: without a norm there is nothing to audit")
+    return clip
+
+
+def verdict(result: Mapping[str, Any]) -> str:
+    """Return an audit's outcome in one sentence."""
+    lower, upper = max(result["lower"]), result["upper"]
+    if result["violations"]:
+        return (
+            f"FAILED: in {len(result['violations'])} of {result['repetitions']} repetitions an "
+            f"observer tells more (epsilon above {lower:.3f}) than the ledger allows ({upper:.3f})"
+        )
+    return (
+        f"Passed: no observer told more than the ledger allows; epsilon_sum lies between "
+        f"{result['lower_median']:.3f} (median of {result['repetitions']}) and {upper:.3f}"
+    )
+
+
+class _CanaryEnvironment(SimulatedEnvironment):
+    """Clients that send a canary or zero where others would train."""
+
+    coins: NDArray[np.bool_]
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> NDArray[np.float64]:
+        """Return C in the client's own coordinate, or zero."""
+        vector = np.zeros(request.dimension)
+        if self.coins[client.index]:
+            vector[client.index] = request.question.privacy.clip
+        return vector
+
+
+class _NoTask:
+    """Stands where a task would: canaries are sent whatever it is."""
+
+
+class _Pipeline:
+    """Everything between a client's vector and the server's sum, as in any simulation."""
+
+    def __init__(self, experiment: Experiment, plan: AuditPlan) -> None:
+        self._experiment, self._plan = experiment, plan
+        secagg = experiment.secagg
+        entropy: Entropy = SeededEntropy(experiment.seed)
+        cache = SharedCache(2)
+        signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
+        keys = [IdentityKey.generate() for _ in range(plan.canaries if signed else 0)]
+        no_task: Any = _NoTask()
+        self._clients = _CanaryEnvironment(no_task, entropy, identities=keys, cache=cache)
+        grid = InProcessGrid(
+            build_app(lambda context: self._clients),
+            plan.canaries,
+            faults=FaultPlan(experiment.faults, experiment.seed),
+        )
+        self._coordinator = Coordinator(
+            grid,
+            Nodes(nodes(plan.canaries), roster_of(keys)),
+            secagg,
+            run_id=derive_seed(experiment.seed, "audit")[:16],
+            entropy=entropy,
+            cache=cache,
+        )
+
+    def observe(self, coins: NDArray[np.bool_], number: int) -> Aggregate:
+        self._clients.coins = coins
+        everyone = tuple(range(self._plan.canaries))
+        request = Request(self._question(number), np.zeros(self._plan.canaries, dtype=np.float32))
+        try:
+            return self._coordinator.private_sum(request, [everyone], round=number)
+        except RoundAbandoned as abandoned:
+            raise ConfigError(f"repetition {number} of the audit: {abandoned}") from None
+
+    def _question(self, number: int) -> Question:
+        experiment = self._experiment
+        return Question(
+            kind="train",
+            round=number,
+            seed=experiment.seed,
+            population=self._plan.canaries,
+            task=experiment.task,
+            data=experiment.data,
+            model=experiment.model,
+            training=experiment.training,
+            privacy=experiment.privacy,
+            encoding=experiment.encoding,
+            noise_draw="per_client",
+            max_loss=experiment.evaluation.federated_max_loss,
+        )
+
+
+def _audited(experiment: Experiment, plan: AuditPlan) -> Experiment:
+    """Return the one-round experiment of an audit: everyone, guaranteed shares only, no top-up."""
+    privacy = experiment.privacy
+    if privacy.model != "distributed":
+        raise ConfigError(
+            f'privacy.model = "{privacy.model}": canaries are scored on a sum whose noise the '
+            'clients share; audit an experiment with "distributed"'
+        )
+    changed: dict[str, Any] = {
+        "noise_multiplier": plan.noise_multiplier,
+        "epsilon": None,
+        "delta": plan.delta,
+        "allow_large_delta": True,
+        "honest_fraction": plan.honest_fraction,
+        "top_up": False,
+    }
+    return experiment.model_copy(
+        update={
+            "rounds": 1,
+            "privacy": PrivacySpec.model_validate(privacy.model_dump() | changed),
+            "sampling": SamplingSpec(kind="everyone"),
+            "secagg": experiment.secagg.model_copy(
+                update={"groups": 1, "dropout": max(0.0, 1 - plan.honest_fraction)}
+            ),
+            "faults": FaultSpec(contribute=plan.dropout),
+            "training": experiment.training.model_copy(update={"weighting": "uniform"}),
+        }
+    )
+
+
+def _protection(experiment: Experiment, plan: AuditPlan) -> Protection:
+    return Protection.build(
+        experiment.privacy,
+        experiment.encoding,
+        cohort=plan.canaries,
+        dimension=plan.canaries,
+        rotation_seed=bytes(32),
+    )
+
+
+def _deviation(protection: Protection, plan: AuditPlan) -> float:
+    """Return the noise of a score, in clips, with as many survivors as are expected."""
+    if protection.mechanism is None or protection.encoding.clip is None:
+        raise ConfigError("an audit needs noise and a clip")
+    expected = plan.canaries * (1 - plan.dropout)
+    return protection.mechanism.std(expected) * protection.encoding.step / protection.encoding.clip
+
+
+def _upper(experiment: Experiment, protection: Protection, plan: AuditPlan) -> dict[str, Any]:
+    """Return epsilon_sum of one round, from the ledger that every run writes."""
+    ledger = RunLedger(
+        None,
+        privacy=experiment.privacy,
+        secagg=experiment.secagg,
+        sampling=experiment.sampling,
+        population=plan.canaries,
+        protections={"train": protection},
+    )
+    key = (1, 0, "train", 0)
+    ledger.charge_contributions(key, range(plan.canaries), cohort=plan.canaries)
+    ledger.charge_sum(key)
+    figure: dict[str, Any] = ledger.figures()["sum"]
+    return figure
+
+
+def _coins(seed: int, purpose: str, number: int, plan: AuditPlan) -> NDArray[np.bool_]:
+    uniform = insecure_keystream(seed, "audit " + purpose, number).uniform(plan.canaries)
+    coins: NDArray[np.bool_] = uniform < 0.5
+    return coins
+
+
+def _judged(
+    scores: NDArray[np.float64],
+    coins: NDArray[np.bool_],
+    null_coins: NDArray[np.bool_],
+    guesses: Guesses,
+    plan: AuditPlan,
+) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, truth in (("lower", coins), ("null", null_coins)):
+        correct = guesses.correct(scores[: plan.canaries], truth)
+        row[name] = epsilon_lower_bound(
+            plan.canaries,
+            guesses.total,
+            correct,
+            delta=plan.delta,
+            confidence=plan.confidence,
+        )
+        row[f"correct_{name}"] = correct
+    return row
+
+
+def _result(
+    experiment: Experiment,
+    plan: AuditPlan,
+    upper: Mapping[str, Any],
+    guesses: Guesses,
+    deviation: float,
+    rows: list[dict[str, Any]],
+) -> dict[str, Any]:
+    lower = [row["lower"] for row in rows]
+    return {
+        "name": experiment.name,
+        "protocol": experiment.secagg.protocol,
+        "observer": "sum",
+        "canaries": plan.canaries,
+        "repetitions": plan.repetitions,
+        "noise_multiplier": plan.noise_multiplier,
+        "honest_fraction": plan.honest_fraction,
+        "dropout": plan.dropout,
+        "clip": experiment.privacy.clip,
+        "delta": plan.delta,
+        "confidence": plan.confidence,
+        "guesses": guesses.total,
+        "score_deviation": deviation,
+        "upper": upper["value"],
+        "adjacency": upper["adjacency"],
+        "accountant": upper["accountant"],
+        "lower": lower,
+        "lower_median": float(np.median(lower)),
+        "null": [row["null"] for row in rows],
+        "correct": [row["correct_lower"] for row in rows],
+        "correct_null": [row["correct_null"] for row in rows],
+        "survivors": [row["survivors"] for row in rows],
+        "violations": [i + 1 for i, value in enumerate(lower) if value > upper["value"]],
+        "seed": experiment.seed,
+    }

@@ -1,0 +1,313 @@
+"""Sums of clipped per-example gradients: both ways equal a loop over examples."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zerosum.client.layer_norms import Capture, measure
+from zerosum.client.per_example import ClippedGradients
+from zerosum.client.task import TaskError
+from zerosum.client.vectors import flatten
+
+CLIP = 0.3
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
+
+
+def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs.flatten(1), targets, reduction="none")
+
+
+def lone_gradients(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """One backward pass an example: the definition."""
+    rows = []
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for i in range(len(targets)):
+        loss = losses(model(inputs[i : i + 1]), targets[i : i + 1]).sum()
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        parts = [
+            (torch.zeros_like(p) if g is None else g).reshape(-1)
+            for p, g in zip(parameters, found, strict=True)
+        ]
+        rows.append(torch.cat(parts))
+    return torch.stack(rows)
+
+
+def loop(model: nn.Module, inputs: Tensor, targets: Tensor, clip: float) -> Tensor:
+    rows = lone_gradients(model, inputs, targets)
+    return (rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
+
+
+def seeded(make: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return make().double()
+
+
+def batch(count: int, *shape: int, classes: int = 3) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(count, *shape, generator=generator, dtype=torch.float64)
+    scales = torch.logspace(-2, 1, count, dtype=torch.float64) if count else torch.ones(0)
+    targets = torch.randint(0, classes, (count,), generator=generator)
+    return inputs * scales.view(-1, *[1] * len(shape)), targets
+
+
+def image(layer: nn.Module, side: int = 7) -> Callable[[], nn.Module]:
+    """Return a maker of a model: the layer, a nonlinearity, pooling, three classes."""
+
+    def make() -> nn.Module:
+        channels = layer(torch.zeros(1, 4, side, side)).shape[1]
+        return nn.Sequential(
+            copy.deepcopy(layer),
+            nn.Tanh(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(4 * channels, 3),
+        )
+
+    return make
+
+
+class Tokens(nn.Module):
+    """Linear layers over positions, some few and some many."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 40, bias=bias), nn.Linear(40, 3, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x))).mean(1)
+
+
+CONVOLUTIONS = {
+    "plain": nn.Conv2d(4, 6, 3),
+    "padding": nn.Conv2d(4, 6, 3, padding=1),
+    "stride": nn.Conv2d(4, 6, 3, stride=2, padding=1),
+    "uneven": nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=(0, 1), dilation=(2, 1)),
+    "dilation": nn.Conv2d(4, 6, 3, dilation=2),
+    "groups": nn.Conv2d(4, 6, 3, groups=2, padding=1),
+    "depthwise": nn.Conv2d(4, 8, 3, groups=4),
+    "no bias": nn.Conv2d(4, 6, 3, bias=False),
+    "same": nn.Conv2d(4, 6, 4, padding="same"),
+    "reflect": nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"),
+    "pointwise": nn.Conv2d(4, 40, 1),
+    "whole image": nn.Conv2d(4, 40, 7),
+}
+SHAPES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(6, 3), (6,)),
+    "linear without bias": (lambda: nn.Linear(6, 3, bias=False), (6,)),
+    "mlp": (lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), (6,)),
+    "in place": (lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(True), nn.Linear(5, 3)), (6,)),
+    "few positions": (lambda: Tokens(True), (2, 6)),
+    "many positions": (lambda: Tokens(False), (90, 6)),
+    "two axes of positions": (
+        lambda: nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Flatten(), nn.Linear(16, 3)),
+        (4, 2, 6),
+    ),
+} | {f"convolution: {name}": (image(layer), (4, 7, 7)) for name, layer in CONVOLUTIONS.items()}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("count", [1, 9])
+def test_one_backward_pass_gives_what_a_loop_gives(name: str, count: int) -> None:
+    make, shape = SHAPES[name]
+    flat = flatten(seeded(make))
+    inputs, targets = batch(count, *shape)
+    clipped = ClippedGradients(flat, losses)
+    expected = loop(flat.model, inputs, targets, CLIP)
+    found = clipped.clipped_sum(inputs, targets, CLIP).clone()
+    assert clipped.layerwise
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+    assert torch.allclose(clipped._one_by_one(inputs, targets, CLIP), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_norms_are_exact(name: str) -> None:
+    make, shape = SHAPES[name]
+    flat = flatten(seeded(make))
+    inputs, targets = batch(9, *shape)
+    norms = lone_gradients(flat.model, inputs, targets).norm(dim=1)
+    below = ClippedGradients(flat, losses).clipped_sum(inputs, targets, 0.9 * norms.min().item())
+    directions = lone_gradients(flat.model, inputs, targets) / norms[:, None]
+    assert torch.allclose(below, 0.9 * norms.min() * directions.sum(0), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("positions", [2, 200])
+def test_ghost_norm_and_product_measure_the_same(positions: int) -> None:
+    layer = nn.Linear(7, 11).double()
+    generator = torch.Generator().manual_seed(0)
+    inputs, gradient = (
+        torch.randn(5, positions, width, generator=generator, dtype=torch.float64)
+        for width in (7, 11)
+    )
+    product = gradient.transpose(1, 2) @ inputs
+    expected = product.square().sum((1, 2)) + gradient.sum(1).square().sum(1)
+    assert torch.allclose(measure(Capture(layer, inputs, gradient)).squares, expected, rtol=1e-12)
+
+
+class Reused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.layer(torch.tanh(self.layer(x)))))
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = (nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3))
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+class BehindTheLayersBack(nn.Module):
+    """Uses a layer's weight once more, without calling the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + nn.functional.linear(torch.tanh(x), self.layer.weight)
+
+
+OTHERS: dict[str, Callable[[], nn.Module]] = {
+    "a layer called twice": Reused,
+    "tied weights": Tied,
+    "a weight used outside its layer": BehindTheLayersBack,
+    "normalisation with parameters": lambda: nn.Sequential(
+        nn.Linear(6, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3)
+    ),
+    "one dimension": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)
+    ),
+    "positions folded into the batch": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 3)), Folded(), nn.Flatten(), nn.Linear(8, 3)
+    ),
+}
+
+
+class Folded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x.flatten(0, 1))).unflatten(0, x.shape[:2])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_any_other_model_is_taken_example_by_example(name: str) -> None:
+    flat = flatten(seeded(OTHERS[name]))
+    inputs, targets = batch(9, 6)
+    clipped = ClippedGradients(flat, losses)
+    found = clipped.clipped_sum(inputs, targets, CLIP)
+    assert not clipped.layerwise
+    expected = loop(flat.model, inputs, targets, CLIP)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+
+
+class Centred(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x - x.mean(0))
+
+
+def test_a_model_that_mixes_examples_gets_each_alone() -> None:
+    flat = flatten(seeded(Centred))
+    inputs, targets = batch(9, 6)
+    clipped = ClippedGradients(flat, losses)
+    whole = clipped.clipped_sum(inputs, targets, CLIP).clone()
+    assert not clipped.layerwise
+    one = clipped.clipped_sum(inputs[:1], targets[:1], CLIP).clone()
+    rest = clipped.clipped_sum(inputs[1:], targets[1:], CLIP)
+    assert torch.allclose(whole, one + rest, rtol=0, atol=1e-10)
+
+
+def test_batch_normalisation_is_refused_by_name() -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=False))
+    with pytest.raises(TaskError, match=r"BatchNorm1d.*GroupNorm"):
+        ClippedGradients(flatten(model), losses)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution: padding"])
+def test_an_empty_batch_gives_zero(name: str) -> None:
+    make, shape = SHAPES[name]
+    flat = flatten(seeded(make))
+    flat.gradients.fill_(7.0)
+    found = ClippedGradients(flat, losses).clipped_sum(*batch(0, *shape), CLIP)
+    assert found.shape == flat.weights.shape
+    assert not found.any()
+
+
+@pytest.mark.parametrize("layerwise", [True, False])
+def test_zero_gradients_are_no_division_by_zero(layerwise: bool) -> None:
+    flat = flatten(seeded(lambda: nn.Linear(6, 3, bias=False)))
+    inputs, targets = batch(4, 6)
+    inputs[1] = 0
+    clipped = ClippedGradients(flat, losses)
+    found = _either(clipped, layerwise)(inputs, targets, CLIP)
+    expected = loop(flat.model, inputs[[0, 2, 3]], targets[[0, 2, 3]], CLIP)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution: padding", "convolution: whole image"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("layerwise", [True, False])
+def test_an_example_that_is_not_finite_contributes_zero(
+    name: str, bad: float, layerwise: bool
+) -> None:
+    make, shape = SHAPES[name]
+    flat = flatten(seeded(make))
+    inputs, targets = batch(6, *shape)
+    inputs[2].view(-1)[0] = bad
+    rest = [0, 1, 3, 4, 5]
+    found = _either(ClippedGradients(flat, losses), layerwise)(inputs, targets, CLIP)
+    expected = loop(flat.model, inputs[rest], targets[rest], CLIP)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("layerwise", [True, False])
+def test_squares_beyond_float32_are_clipped_all_the_same(layerwise: bool) -> None:
+    flat = flatten(seeded(lambda: nn.Linear(2, 3)).float())
+    inputs = torch.tensor([[1e30, 0.0], [1.0, 2.0]])
+    targets = torch.tensor([0, 1])
+    with torch.no_grad():
+        flat.weights.zero_()
+    found = _either(ClippedGradients(flat, losses), layerwise)(inputs, targets, CLIP)
+    expected = loop(flat.model.double(), inputs.double(), targets, CLIP)
+    assert torch.allclose(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_frozen_parameters_and_unused_layers_have_no_part() -> None:
+    class Partly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen, self.part, self.unused = nn.Linear(6, 5), nn.Linear(5, 3), nn.Linear(2, 2)
+            self.frozen.requires_grad_(False)
+            self.part.weight.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.part(torch.tanh(self.frozen(x)))
+
+    flat = flatten(seeded(Partly))
+    flat.gradients.fill_(7.0)
+    inputs, targets = batch(5, 6)
+    clipped = ClippedGradients(flat, losses)
+    found = clipped.clipped_sum(inputs, targets, CLIP)
+    expected = loop(flat.model, inputs, targets, CLIP)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+
+
+def _either(clipped: ClippedGradients, layerwise: bool) -> Callable[..., Tensor]:
+    return clipped.clipped_sum if layerwise else clipped._one_by_one
