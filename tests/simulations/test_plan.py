@@ -97,7 +97,7 @@ def test_larger_cohorts_get_sparse_graphs(protocol: str) -> None:
         (["privacy.delta=0.01"], {}, "1/population"),
         (["privacy.top_up=false"], {}, "epsilon_release is infinite"),
         (["privacy.model=none", "privacy.noise_multiplier=0"], {}, "nobody is protected"),
-        (["encoding.ring_bits=23", "sampling.cohort=120"], {}, "wraps"),
+        (["encoding.ring_bits=23", "sampling.kind=everyone"], {"population": 127}, "wraps"),
     ],
 )
 def test_hopeless_settings_are_warned_of(overrides, rest, words) -> None:
