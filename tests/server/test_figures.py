@@ -255,6 +255,13 @@ def test_a_sum_that_draws_no_examples_may_change_by_a_whole_vector() -> None:
         assert found[name]["value"] == pytest.approx(by_hand, rel=1e-6)
 
 
+def test_the_lots_of_a_trusted_server_are_amplified_by_both_coins() -> None:
+    found = terms(ExampleUnit(q=0.1), records=True, model="central")
+    accountant = PLDAccountant()
+    accountant.compose(PoissonSampledDpEvent(0.025, GaussianDpEvent(2.0)), 40)
+    assert values(found)["release"] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+
+
 @pytest.mark.parametrize("unit", [{"q": 0.0}, {"q": 1.5}, {"q": 0.1, "steps": 5}])
 def test_impossible_units_are_refused(unit: dict) -> None:
     with pytest.raises(ValueError, match=r"not at|cannot share"):

@@ -7,7 +7,7 @@ weighs min(1, C / norm). For any other model, ``torch.func``: a gradient an exam
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -117,7 +117,7 @@ class ClippedGradients:
         self._flat.model.eval()  # without dropout, whose coins the two ways draw differently
         try:
             fast = self._by_layers(self._layers, few, some, 1.0).clone()
-            slow = self._one_by_one(few, some, 1.0)
+            slow = self._clip_rows([self._lone_gradients(few, some)], 1.0)
             agree = bool(torch.dist(fast, slow) <= 1e-2 * slow.norm() + 1e-6)
         except _NotLayerwise as reason:
             log.info("per-example gradients one by one: %s", reason)
@@ -153,19 +153,33 @@ class ClippedGradients:
         return self._flat.gradients
 
     def _one_by_one(self, inputs: Any, targets: torch.Tensor, clip: float) -> torch.Tensor:
-        total = self._flat.gradients.zero_()
-        size = max(1, CHUNK_ENTRIES // len(total))
-        for start in range(0, len(targets), size):
-            part = slice(start, start + size)
-            rows = self._gradients(_rows(inputs, part), targets[part])
+        size = max(1, CHUNK_ENTRIES // len(self._flat.weights))
+        parts = [slice(start, start + size) for start in range(0, len(targets), size)]
+        rows = (self._gradients(_rows(inputs, part), targets[part]) for part in parts)
+        return self._clip_rows(rows, clip)
+
+    def _clip_rows(self, chunks: Iterable[torch.Tensor], clip: float) -> torch.Tensor:
+        """Return the sum of rows cut to norm C; each scaled first, so that no square overflows."""
+        total = torch.zeros_like(self._flat.weights)
+        for rows in chunks:
             largest = rows.abs().amax(1, keepdim=True)
-            usable = largest.isfinite()
-            unit = torch.where(usable, rows / largest.clamp(min=1e-30), 0.0)
-            norms = unit.norm(dim=1, keepdim=True) * largest
-            factors = torch.where(usable, torch.clamp(clip / norms, max=1.0), 0.0)
-            factors = torch.where(norms > 0, factors * largest, 0.0).nan_to_num_(0.0)
-            total += (factors * unit).sum(0)
-        return total
+            unit = rows / torch.where(largest > 0, largest, 1.0)
+            norms = unit.norm(dim=1, keepdim=True)
+            factors = torch.minimum(largest, clip / norms)
+            usable = largest.isfinite() & (largest > 0)
+            total += torch.where(usable, factors * unit, 0.0).sum(0)
+        return self._flat.gradients.copy_(total)
+
+    def _lone_gradients(self, inputs: Any, targets: torch.Tensor) -> torch.Tensor:
+        """Return a gradient an example, shape (n, d), by a backward pass each."""
+        parameters = [p for p in self._flat.model.parameters() if p.requires_grad]
+        found = []
+        for i in range(len(targets)):
+            one = slice(i, i + 1)
+            loss = self._losses(self._flat.model(_rows(inputs, one)), targets[one]).sum()
+            parts = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+            found.append(torch.cat([part.reshape(-1) for part in parts]))
+        return torch.stack(found)
 
     def _gradients(self, inputs: Any, targets: torch.Tensor) -> torch.Tensor:
         """Return a gradient an example, shape (n, d)."""
@@ -178,7 +192,11 @@ class ClippedGradients:
             return self._losses(outputs, target.unsqueeze(0)).sum()
 
         each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), randomness="different")
-        found = each(parameters, inputs, targets)
+        try:
+            found = each(parameters, inputs, targets)
+        except RuntimeError as error:  # branches on values, or an operation without a batching rule
+            log.info("per-example gradients by a loop: %s", error)
+            return self._lone_gradients(inputs, targets)
         return torch.cat([found[name].flatten(1) for name in self._flat.layout.names], dim=1)
 
 

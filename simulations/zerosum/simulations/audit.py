@@ -32,9 +32,6 @@ from zerosum.simulations.environment import SimulatedEnvironment, roster_of
 from zerosum.simulations.faults import FaultPlan
 from zerosum.simulations.grid import InProcessGrid, nodes
 
-AUDIT = "audit.json"
-"""Name of an audit's result in a run folder."""
-
 LARGEST_DELTA = 1e-5
 """Above this the bound from guesses says nothing."""
 

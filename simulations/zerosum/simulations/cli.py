@@ -128,9 +128,10 @@ def audit(
 ) -> None:
     """Try to tell who took part, with canaries; exit with 1 if that contradicts the ledger."""
     from zerosum.server.runs import RunFolder
-    from zerosum.simulations.audit import AUDIT, AuditPlan, run_audit, verdict
+    from zerosum.simulations.audit import AuditPlan, run_audit, verdict
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
     from zerosum.simulations.report import write_report
+    from zerosum.simulations.report.audited import AUDIT
 
     with _user_errors():
         if folder is not None and experiment is not None:

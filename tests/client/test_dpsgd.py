@@ -1,0 +1,143 @@
+"""DP-SGD at one client: samples, sums, noise, and failures that do not show."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zerosum.client.dpsgd import ExampleTrainer, noise_inside
+from zerosum.client.examples import draw
+from zerosum.client.spec import PrivacySpec, TrainSpec
+from zerosum.client.training import initial_vector
+from zerosum.secagg.randomness import Keystream, insecure_keystream
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SEED = b"s" * 32
+EVERY = PrivacySpec(unit="example", examples=40, lot=40, clip=0.3, noise_multiplier=1.0)
+HALF = EVERY.model_copy(update={"lot": 20})
+LOCAL = PrivacySpec(
+    unit="example", model="local", examples=40, lot=20, clip=0.3, noise_multiplier=1.0
+)
+
+
+class Toy:
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    data = test_data = lambda *arguments: None
+
+
+def records(count: int = 40) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(count, 6, generator=generator)
+    return inputs, torch.randint(0, 3, (count,), generator=generator)
+
+
+def coins(*indices: int) -> Keystream:
+    return insecure_keystream(5, "examples", *indices)
+
+
+def trainer(privacy: PrivacySpec = EVERY, spec: TrainSpec | None = None) -> ExampleTrainer:
+    return ExampleTrainer(Toy(), spec or TrainSpec(steps=3), privacy)
+
+
+def descent(privacy: PrivacySpec, data: tuple[Tensor, Tensor], *indices: int) -> np.ndarray:
+    start = initial_vector(Toy(), 0)
+    return trainer(privacy).descent(start, lambda: data, SEED, coins(*indices))
+
+
+def test_an_answer_is_the_negated_sum_of_clipped_gradients() -> None:
+    inputs, targets = records()
+    found = descent(EVERY, (inputs, targets))
+    whole = sum(descent(EVERY, (inputs[i : i + 1], targets[i : i + 1])) for i in range(40))
+    assert np.allclose(found, whole, rtol=0, atol=1e-12)
+    alone = descent(EVERY, (inputs[:1], targets[:1]))
+    assert 0.29 < np.linalg.norm(alone) <= 0.3
+
+
+def test_each_example_is_drawn_by_its_own_coin() -> None:
+    sizes = [len(draw(1000, 0.3, coins(i))) for i in range(200)]
+    assert np.mean(sizes) == pytest.approx(300, abs=6)
+    assert np.var(sizes) == pytest.approx(210, rel=0.5)
+    assert len(draw(1000, 1.0, coins())) == 1000
+    assert len(draw(0, 0.3, coins())) == 0
+
+
+def test_a_client_answers_from_its_own_sample_only() -> None:
+    inputs, targets = records()
+    drawn = draw(40, 0.5, coins(7))
+    assert 0 < len(drawn) < 40
+    expected = descent(EVERY, (inputs[drawn], targets[drawn]))
+    assert np.allclose(descent(HALF, (inputs, targets), 7), expected, rtol=0, atol=1e-12)
+    assert not np.allclose(descent(HALF, (inputs, targets), 8), expected)
+
+
+def test_adding_an_example_moves_an_answer_by_at_most_the_clip() -> None:
+    inputs, targets = records()
+    with_it, without = descent(EVERY, (inputs, targets)), descent(EVERY, (inputs[1:], targets[1:]))
+    assert np.linalg.norm(with_it - without) <= 0.3
+
+
+@pytest.mark.parametrize("privacy", [EVERY, LOCAL])
+def test_data_that_cannot_be_had_is_an_empty_sample(
+    privacy: PrivacySpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing() -> tuple[Tensor, Tensor]:
+        raise OSError("disk")
+
+    nothing = records(0)
+    start = initial_vector(Toy(), 0)
+    made = trainer(privacy)
+    if privacy is EVERY:
+        assert not made.descent(start, missing, SEED, coins()).any()
+    else:
+        found, empty = (
+            made.train_privately(start, load, SEED, coins(), 4)
+            for load in (missing, lambda: nothing)
+        )
+        assert found.std() > 0
+        # The same law; the coins are spent in the same order, for no example is drawn.
+        assert np.array_equal(found, empty)
+    assert "cannot be had" in caplog.text
+
+
+def test_labels_that_break_the_loss_are_a_sum_of_zero(caplog: pytest.LogCaptureFixture) -> None:
+    inputs, targets = records()
+    with caplog.at_level(logging.ERROR, logger="zerosum.client"):
+        assert not descent(EVERY, (inputs, targets + 5)).any()
+    assert "a sum of zero" in caplog.text
+
+
+def test_local_steps_carry_the_noise_that_is_claimed() -> None:
+    start = initial_vector(Toy(), 0)
+    spec = TrainSpec(steps=1, lr=1.0)
+    local = trainer(LOCAL, spec)
+    nothing = records(0)
+    moves = [local.train_privately(start, lambda: nothing, SEED, coins(i), 4) for i in range(400)]
+    code, mechanism = noise_inside(LOCAL, len(start))
+    claimed = mechanism.std(1) * code.step / (20 / 4)
+    assert claimed == pytest.approx(0.3 / 5, rel=0.011)
+    assert np.std(moves) == pytest.approx(claimed, rel=0.03)
+
+
+def test_local_steps_are_sgd_where_noise_is_negligible() -> None:
+    quiet = LOCAL.model_copy(update={"noise_multiplier": 1e-3, "lot": 40, "clip": 5.0})
+    spec = TrainSpec(steps=3, lr=0.5, momentum=0.9)
+    start = initial_vector(Toy(), 0)
+    found = trainer(quiet, spec).train_privately(start, records, SEED, coins(), 1)
+    model = Toy().model().double()
+    nn.utils.vector_to_parameters(torch.from_numpy(start).double(), model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
+    inputs, targets = records()
+    for _ in range(3):
+        optimizer.zero_grad()
+        torch.autograd.backward(Toy().loss(model(inputs.double()), targets).mean())
+        optimizer.step()
+    expected = nn.utils.parameters_to_vector(model.parameters()).detach().numpy() - start
+    assert np.allclose(found, expected, rtol=0, atol=5e-3)
