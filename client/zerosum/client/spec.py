@@ -338,6 +338,8 @@ class DataSpec(Spec):
     transform: Literal["none", "scattering", "unit"] = "none"
     """What is done to each record by itself. `scattering`: 81 channels of wavelet moduli at a \
 quarter of an image's resolution, fixed, nothing learnt. `unit`: scaled to norm 1."""
+    cache: str | None = None
+    """Folder in which transformed records are kept from one run to the next."""
     project: PositiveInt | None = None
     """Project the transformed records on so many random directions, and scale them to norm 1."""
     limit: PositiveInt | None = None
@@ -351,6 +353,9 @@ class ModelSpec(Spec):
     """Built-in architecture."""
     hidden: list[Annotated[int, Field(gt=0, le=1_000_000)]] = [64]
     """Widths of the hidden layers of `mlp`."""
+    zero_output: bool = False
+    """Start with an output layer of zeros: no class is favoured by chance, and none of the noise \
+budget is spent on forgetting it."""
 
 
 class ClientPolicy(Spec):

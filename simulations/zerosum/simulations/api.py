@@ -241,8 +241,13 @@ def check_same(before: Experiment, after: Experiment, path: Path) -> None:
             f"rounds = {after.rounds}: the run in {path} was started with {before.rounds}; "
             "on --resume they may only grow"
         )
-    free = {"rounds": before.rounds, "data": after.data.model_copy(update={"path": None})}
-    left = before.model_copy(update={"data": before.data.model_copy(update={"path": None})})
+    free = {
+        "rounds": before.rounds,
+        "data": after.data.model_copy(update={"path": None, "cache": None}),
+    }
+    left = before.model_copy(
+        update={"data": before.data.model_copy(update={"path": None, "cache": None})}
+    )
     right = after.model_copy(update=free)
     for name in Experiment.model_fields:
         old, new = getattr(left, name), getattr(right, name)

@@ -42,7 +42,8 @@ def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -
             inputs = 32 * (shape[1] // 4) * (shape[2] // 4)
         _check_size(spec, [inputs, *hidden, outputs])
         with seeded(derive_seed(seed, "model initialisation")):
-            return cnn(shape, outputs) if spec.name == "cnn" else mlp(prod(shape), hidden, outputs)
+            model = cnn(shape, outputs) if spec.name == "cnn" else mlp(prod(shape), hidden, outputs)
+        return _zeroed(model) if spec.zero_output else model
     except TaskError:
         raise
     except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
@@ -50,6 +51,14 @@ def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -
             f"{_named(spec)} and inputs of shape {tuple(shape)} make no model: "
             f"{error_line(error)}; choose smaller widths"
         ) from error
+
+
+def _zeroed(model: nn.Module) -> nn.Module:
+    """Set the output layer, the last one, to zero."""
+    *_, last = (module for module in model.modules() if isinstance(module, nn.Linear))
+    for parameter in last.parameters():
+        nn.init.zeros_(parameter)
+    return model
 
 
 def _check_size(spec: ModelSpec, widths: list[int]) -> None:

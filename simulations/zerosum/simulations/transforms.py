@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.datasets import Collection, DataError, Records
+from zerosum.simulations.datasets import Collection, DataError, Records, reading
 from zerosum.simulations.scattering import random_projection, scattering
+
+VERSION = 1
+"""Of the features that are kept on disk: raised when they change."""
 
 PROJECTION_SEED = 0
 """Directions are the same in every experiment."""
@@ -45,7 +51,7 @@ def _transformed(records: Records, spec: DataSpec) -> Records:
     inputs = records.inputs
     if spec.transform == "scattering":
         try:
-            inputs = _scattered(_Same(inputs))
+            inputs = _scattered(_Same(inputs), spec.cache)
         except ValueError as error:
             raise DataError(f'data.transform = "scattering": {error}') from None
     elif spec.transform == "unit":
@@ -59,6 +65,22 @@ def _transformed(records: Records, spec: DataSpec) -> Records:
 
 
 @lru_cache(maxsize=2)
-def _scattered(images: _Same) -> np.ndarray:
-    """Return features, kept for the next run of this process: they take a minute or two."""
-    return scattering(images.array)
+def _scattered(images: _Same, cache: str | None) -> np.ndarray:
+    """Return features, kept for the next run of this process: they take minutes."""
+    if cache is None:
+        return scattering(images.array)
+    name = f"scattering-{VERSION}-{sha256(images.array.tobytes()).hexdigest()[:32]}.npy"
+    path = Path(cache).expanduser() / name
+    if path.is_file():
+        with reading(path, "features that were kept; delete the file to compute them anew"):
+            kept: np.ndarray = np.load(path, allow_pickle=False)
+            return kept
+    found = scattering(images.array)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+            np.save(file, found)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise DataError(f'data.cache = "{cache}": nothing can be kept there: {error}') from None
+    return found

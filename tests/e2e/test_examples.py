@@ -1,0 +1,153 @@
+"""Example-level privacy, from the configuration to the figures of a run."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+from zerosum.client.per_example import ClippedGradients
+from zerosum.server.config import ConfigError
+from zerosum.server.runs import METRICS, MODEL
+from zerosum.simulations import api
+from zerosum.simulations.config import load_experiment
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STEPS = {
+    "task": "digits",
+    "rounds": 3,
+    "data": {"clients": 10},
+    "model": {"name": "linear"},
+    "privacy": {
+        "unit": "example",
+        "examples": 1437,
+        "lot": 200,
+        "clip": 0.5,
+        "noise_multiplier": 1.0,
+        "delta": 1e-4,
+        "noise_draw": "per_client",
+    },
+    "encoding": {"range": 40.0},
+    "sampling": {"kind": "everyone"},
+    "server": {"lr": 8.0},
+}
+INSIDE = STEPS | {
+    "privacy": {
+        "unit": "example",
+        "model": "local",
+        "examples": 1437,
+        "lot": 200,
+        "clip": 0.5,
+        "noise_multiplier": 2.0,
+        "delta": 1e-4,
+    },
+    "training": {"steps": 4, "lr": 1.0},
+    "server": {"lr": 1.0},
+}
+
+
+def run(config, folder, *overrides):
+    return api.run(config, overrides=overrides, out=folder, report=False)
+
+
+def model_bytes(folder: Path) -> bytes:
+    return (folder / MODEL).read_bytes()
+
+
+@pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
+def test_masked_sums_give_the_bits_of_a_trusted_sum(config, tmp_path):
+    faults = ["faults.contribute=0.1", "secagg.dropout=0.3", "privacy.honest_fraction=0.6"]
+    for protocol in ("pairwise", "ideal"):
+        run(config, tmp_path / protocol, f"secagg.protocol={protocol}", *faults)
+    assert model_bytes(tmp_path / "pairwise") == model_bytes(tmp_path / "ideal")
+    lines = (tmp_path / "ideal" / METRICS).read_text().splitlines()
+    assert any(json.loads(line)["survivors"] < 10 for line in lines)
+
+
+@pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
+def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(config, tmp_path):
+    whole = run(config, tmp_path / "whole", "secagg.protocol=ideal")
+    run(config, tmp_path / "parts", "secagg.protocol=ideal", "rounds=1")
+    resumed = api.resume(tmp_path / "parts", overrides=["rounds=3"], report=False)
+    assert model_bytes(tmp_path / "parts") == model_bytes(tmp_path / "whole")
+    assert resumed.summary["epsilon"] == whole.summary["epsilon"]
+
+
+def test_without_noise_a_round_is_a_step_on_all_examples(tmp_path):
+    plain = {
+        **STEPS,
+        "rounds": 1,
+        "privacy": {"model": "none", "clip": "none", "unit": "example"}
+        | {"examples": 1437, "lot": 1437},
+        "encoding": {"range": 4000.0, "bits": 32},
+        "server": {"lr": 0.5},
+    }
+    result = run(plain, tmp_path / "run", "secagg.protocol=ideal")
+    planned = api.plan(load_experiment(plain))
+    inputs, targets = planned.task._train  # type: ignore[attr-defined]
+    model = planned.task.model().double()
+    loss = nn.functional.cross_entropy(model(inputs.double()), targets, reduction="sum") / 1437
+    loss.backward()
+    for (name, found), parameter in zip(result.model.items(), model.parameters(), strict=True):
+        expected = (parameter - 0.5 * parameter.grad).detach().numpy()
+        assert np.allclose(found, expected, atol=1e-5), name
+
+
+def test_figures_are_of_examples_and_amplified_by_their_own_coins(tmp_path):
+    epsilon = run(STEPS, tmp_path / "run", "secagg.protocol=ideal").summary["epsilon"]
+    assert {figure["unit"] for figure in epsilon.values()} == {"example"}
+    assert 0 < epsilon["release"]["value"] < epsilon["sum"]["value"] < epsilon["local"]["value"]
+    whole = run(STEPS, tmp_path / "all", "secagg.protocol=ideal", "privacy.lot=1437")
+    assert whole.summary["epsilon"]["sum"]["value"] > 3 * epsilon["sum"]["value"]
+
+
+def test_noise_inside_training_protects_from_the_server_without_masks_too(tmp_path):
+    epsilon = run(INSIDE, tmp_path / "run", "secagg.protocol=none").summary["epsilon"]
+    assert epsilon["sum"]["value"] == epsilon["local"]["value"] > 0
+    assert epsilon["local"]["unit"] == "example"
+
+
+def test_a_target_epsilon_finds_the_noise(tmp_path):
+    for config in (STEPS, INSIDE):
+        target = ["privacy.epsilon=2.0", "privacy.epsilon_for=sum", "secagg.protocol=ideal"]
+        result = run(config, tmp_path / config["privacy"].get("model", "steps"), *target)
+        assert 1.99 <= result.summary["epsilon"]["sum"]["value"] <= 2.0
+
+
+def test_a_client_whose_gradients_fail_answers_like_any_other(tmp_path, monkeypatch):
+    def broken(*arguments):
+        raise RuntimeError("no gradient")
+
+    monkeypatch.setattr(ClippedGradients, "clipped_sum", broken)
+    logging.getLogger("zerosum.client").setLevel(logging.CRITICAL)
+    try:
+        for config in (STEPS, INSIDE):
+            name = config["privacy"].get("model", "steps")
+            result = run(config, tmp_path / name, "secagg.protocol=ideal")
+            assert all(line["survivors"] == 10 for line in result.rounds)
+    finally:
+        logging.getLogger("zerosum.client").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("encoding={}", "encoding.range is required"),
+        ("sampling.kind=fixed", 'sampling.kind = "everyone" is required'),
+        ("privacy.lot=2000", "a lot of 2000 exceeds the 1437 examples"),
+        ("privacy.delta=1e-3", "is not below 1/population"),
+        ("privacy.unit=client", 'examples and lot are for unit = "example"'),
+        ("privacy.clipping=adaptive", 'is for unit = "client"'),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(override, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        run(STEPS, tmp_path / "run", override)
+
+
+def test_training_inside_needs_its_number_of_steps(tmp_path):
+    with pytest.raises(ConfigError, match=r"training\.steps is required"):
+        run(INSIDE, tmp_path / "run", "training.epochs=2")
