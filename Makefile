@@ -1,11 +1,12 @@
-# make demo | test | check | slow | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
+# make demo | test | check | slow | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
 PYTHON ?= python3
 PIP_ARGS ?=
+FUZZ ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test slow check format docs clean
+.PHONY: demo test slow fuzz check format docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/zerosum run
@@ -15,6 +16,10 @@ test: $(VENV)/.installed-test
 
 slow: $(VENV)/.installed-test
 	$(PYTEST) -x -m "slow or statistical or network"
+
+# FUZZ="--runs 1000000 --seed 7" says how much.
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python tests/fuzz/mutate.py $(FUZZ)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -29,6 +34,7 @@ format: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m zerosum.simulations.keys_page > docs/configuration.md
+	$(BIN)/python -m zerosum.secagg.example > docs/secagg-wire-example.md
 
 clean:
 	rm -rf $(VENV)

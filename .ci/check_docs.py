@@ -1,11 +1,14 @@
-"""Fails when docs/configuration.md is not what the specs say."""
+"""Fails when a generated page of docs/ is not what the code says."""
 
 import sys
 from pathlib import Path
 
+from zerosum.secagg import example
 from zerosum.simulations.keys_page import keys_page
 
-PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {"configuration.md": keys_page, "secagg-wire-example.md": example.page}
 
-if PAGE.read_text(encoding="utf-8") != keys_page():
-    sys.exit(f"{PAGE.name} is out of date: run `make docs`")
+for name, page in PAGES.items():
+    if (DOCS / name).read_text(encoding="utf-8") != page():
+        sys.exit(f"{name} is out of date: run `make docs`")

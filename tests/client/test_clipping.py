@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from zerosum.client.clipping import NotFiniteError, clip_to_norm
+from zerosum.client.clipping import (
+    NotFiniteError,
+    clip_layers,
+    clip_to_norm,
+    layer_clips,
+    norm_is_within,
+)
 
 
 @given(
@@ -63,3 +69,47 @@ def test_what_is_not_finite_is_reported(bad: float) -> None:
 def test_a_clip_must_be_positive(clip: float) -> None:
     with pytest.raises(ValueError, match="clip norm"):
         clip_to_norm([1.0], clip)
+
+
+@given(
+    hnp.arrays(np.float64, st.integers(0, 20), elements=st.floats(-1e300, 1e300)),
+    st.floats(1e-6, 1e6),
+)
+def test_an_l1_norm_never_exceeds_the_clip(vector: np.ndarray, clip: float) -> None:
+    assert math.fsum(np.abs(clip_to_norm(vector, clip, 1))) <= clip * (1 + 1e-12)
+
+
+@given(hnp.arrays(np.float64, 8, elements=st.floats(-1e300, 1e300)), st.floats(1e-6, 1e6))
+def test_a_norm_is_within_exactly_where_nothing_is_scaled(vector: np.ndarray, clip: float) -> None:
+    unchanged = bool((clip_to_norm(vector, clip) == vector).all())
+    assert norm_is_within(vector, clip) <= unchanged
+    assert norm_is_within(np.zeros(0), clip)
+
+
+@given(
+    hnp.arrays(np.float64, 12, elements=st.floats(-1e6, 1e6)),
+    st.lists(st.floats(0.1, 10), min_size=3, max_size=3) | st.none(),
+)
+def test_layers_within_their_bounds_are_a_whole_within_its(vector, fractions) -> None:
+    layers = [slice(0, 1), slice(1, 6), slice(6, 12)]
+    clips = layer_clips(2.0, 3, fractions)
+    result = clip_layers(vector, layers, clips)
+    for where, clip in zip(layers, clips, strict=True):
+        assert math.hypot(*result[where]) <= clip * (1 + 1e-12)
+    assert math.hypot(*result) <= 2.0 * (1 + 1e-12)
+
+
+def test_equal_layers_share_the_bound_equally() -> None:
+    assert layer_clips(1.0, 4, None) == pytest.approx([0.5] * 4)
+    assert layer_clips(5.0, 2, [3.0, 4.0]) == pytest.approx([3.0, 4.0])
+    with pytest.raises(ValueError, match="2 entries, and the model 3 layers"):
+        layer_clips(1.0, 3, [1.0, 1.0])
+
+
+def test_layers_are_clipped_apart_and_the_argument_is_kept() -> None:
+    vector = np.array([10.0, 0.1, 0.1])
+    result = clip_layers(vector, [slice(0, 1), slice(1, 3)], [1.0, 1.0])
+    assert result == pytest.approx([1.0, 0.1, 0.1])
+    assert vector[0] == 10.0
+    with pytest.raises(NotFiniteError):
+        clip_layers([math.nan, 0.0, 0.0], [slice(0, 1), slice(1, 3)], [1.0, 1.0])

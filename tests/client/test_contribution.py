@@ -207,3 +207,52 @@ def test_a_deployed_client_imports_neither_torch_nor_dp_accounting() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def of_records(**privacy) -> Protection:
+    return Protection.build(
+        DISTRIBUTED.model_copy(update=privacy),
+        EncodingSpec(bits=16, range=30.0),
+        cohort=10,
+        dimension=300,
+        rotation_seed=bytes(32),
+        records=True,
+    )
+
+
+def test_a_sum_of_records_is_sent_whole_and_one_record_is_what_noise_hides() -> None:
+    protection = of_records()
+    total = 20 * unit()
+    bare = protection.protect(total, rounding=stream("rounding"), noise=None)
+    assert np.linalg.norm(protection.decode(bare)) == pytest.approx(20, rel=1e-3)
+    one = protection.encoding.clip / protection.encoding.step
+    assert one >= 100 * math.sqrt(300) * (1 - 1e-12)
+    assert protection.encoding.l2_sensitivity == pytest.approx(one + math.sqrt(300))
+    # z = 2: at most 1 % more noise than two clips of a record.
+    assert protection.mechanism.std(8) * protection.encoding.step == pytest.approx(2, rel=0.011)
+    assert protection.mechanism.std(8) * protection.encoding.step > 2
+
+
+def test_one_record_more_moves_what_is_sent_by_its_sensitivity_at_most() -> None:
+    protection = of_records()
+    for seed in range(50):
+        others = 9 * unit(seed)
+        with_it, without = (
+            protection.protect(total, rounding=stream("rounding", seed), noise=None)
+            for total in (others + unit(seed + 1), others)
+        )
+        moved = with_it - without
+        assert np.linalg.norm(moved) <= protection.encoding.l2_sensitivity
+        assert np.abs(moved).sum() <= protection.encoding.l1_sensitivity
+
+
+def test_records_need_a_range() -> None:
+    with pytest.raises(ValueError, match="range of its own"):
+        Protection.build(
+            DISTRIBUTED,
+            EncodingSpec(),
+            cohort=10,
+            dimension=300,
+            rotation_seed=bytes(32),
+            records=True,
+        )

@@ -9,8 +9,21 @@ import numpy as np
 import pytest
 
 from zerosum.client import pmf, samplers
-from zerosum.client.pmf import BinnedGaussianLaw, NoiseLaw, SkellamLaw, exp_negative
-from zerosum.client.samplers import TAU, TableSampler, alias_table, skellam_sampler
+from zerosum.client.pmf import (
+    BinnedGaussianLaw,
+    DiscreteGaussianLaw,
+    DiscreteLaplaceLaw,
+    NoiseLaw,
+    SkellamLaw,
+    exp_negative,
+)
+from zerosum.client.samplers import (
+    TAU,
+    ExactSampler,
+    TableSampler,
+    alias_table,
+    skellam_sampler,
+)
 from zerosum.secagg.randomness import insecure_keystream
 
 LAWS = [
@@ -21,6 +34,10 @@ LAWS = [
     BinnedGaussianLaw(0.3),
     BinnedGaussianLaw(30.0),
     BinnedGaussianLaw(5000.5),
+    DiscreteGaussianLaw(1.0),
+    DiscreteGaussianLaw(5000.5),
+    DiscreteLaplaceLaw(0.4),
+    DiscreteLaplaceLaw(5000.5),
 ]
 
 
@@ -52,6 +69,37 @@ def test_skellam_weights_are_bessel_functions(variance: float) -> None:
         for k, weight in zip(ks, weights, strict=True):
             exact = mpmath.besseli(k, mpmath.mpf(variance)) / at_zero
             assert bits_right(weight, weights[0], exact) > 120
+
+
+@pytest.mark.parametrize("sigma", [0.7, 30.0, 123456.7])
+def test_discrete_gaussian_and_laplace_weights_are_exponentials(sigma: float) -> None:
+    ks = sorted({0, 1, int(sigma), int(8 * sigma), int(16 * sigma)})
+    gaussian = DiscreteGaussianLaw(sigma).weights(ks, 192)
+    laplace = DiscreteLaplaceLaw(sigma).weights(ks, 192)
+    with mpmath.workprec(400):
+        for k, one, two in zip(ks, gaussian, laplace, strict=True):
+            x = k / mpmath.mpf(sigma)
+            if x < 9:
+                assert bits_right(one, gaussian[0], mpmath.exp(-x * x / 2)) > 110
+            assert bits_right(two, laplace[0], mpmath.exp(-x)) > 120
+
+
+@pytest.mark.parametrize("law", [DiscreteGaussianLaw(3.0), DiscreteLaplaceLaw(3.0)])
+def test_nominal_variances_are_right(law: NoiseLaw) -> None:
+    ks = np.arange(-200, 201)
+    masses = np.exp(law.log_weights(ks))
+    assert np.sum(masses * ks**2) / masses.sum() == pytest.approx(law.variance, rel=1e-9)
+
+
+@pytest.mark.parametrize("law", [SkellamLaw(16.0), BinnedGaussianLaw(4.0), DiscreteLaplaceLaw(3.0)])
+def test_exact_rejection_draws_the_law_of_the_table(law: NoiseLaw) -> None:
+    drawn = ExactSampler(law).sample(1500, stream(3))
+    ks = list(range(13))
+    weights = np.array([float(w) for w in law.weights(ks, 64)])
+    masses = weights / (2 * weights.sum() - weights[0])
+    found = np.array([np.mean(drawn == k) for k in ks])
+    assert np.abs(found - masses).max() < 5 * math.sqrt(masses.max() / 1500)
+    assert abs(drawn.mean()) < 5 * math.sqrt(law.variance / 1500)
 
 
 def test_recurrence_and_expansion_agree_where_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +180,9 @@ def test_the_table_as_built_has_the_law(law: NoiseLaw) -> None:
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_table_leaves_little_to_the_tails(law: NoiseLaw) -> None:
     masses = table_masses(TableSampler(law))
-    assert masses[2**62] + masses[-(2**62)] < Fraction(1, 2**48)
+    # Laplace noise has its exp(-8 sqrt 2) there: a slow draw in a hundred thousand.
+    little = Fraction(1, 2**16 if isinstance(law, DiscreteLaplaceLaw) else 2**48)
+    assert masses[2**62] + masses[-(2**62)] < little
 
 
 def test_an_alias_table_gives_back_its_weights() -> None:

@@ -1,8 +1,12 @@
 """The durable record: decisions outlive a process, torn lines do not count."""
 
+import threading
+import time
+
 import pytest
 
-from zerosum.client.store import FileStore, MemoryStore, OldRosterError, StaleSession
+from zerosum.client.store import DamagedStoreError, FileStore, MemoryStore
+from zerosum.secagg import OldRoster, StaleSession
 
 SESSION, OTHER = bytes(32), bytes([1]) * 32
 
@@ -52,8 +56,72 @@ def test_a_torn_line_is_forgotten_and_overwritten(tmp_path):
 def test_the_roster_never_goes_back(reopen):
     reopen().admit_roster(2, b"a" * 32)
     reopen().admit_roster(2, b"a" * 32)
-    with pytest.raises(OldRosterError, match="version 1 comes before 2"):
+    with pytest.raises(OldRoster, match="version 1 comes before 2"):
         reopen().admit_roster(1, b"b" * 32)
-    with pytest.raises(OldRosterError, match="another roster of version 2"):
+    with pytest.raises(OldRoster, match="another roster of version 2"):
         reopen().admit_roster(2, b"b" * 32)
     reopen().admit_roster(3, b"b" * 32)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "[]",
+        "{",
+        "null",
+        '{"contributions": "3"}',
+        '{"contributions": true}',
+        '{"high_water": []}',
+        '{"high_water": {"x": [1]}}',
+        '{"roster": [1, 2]}',
+        "\udcff",
+    ],
+)
+def test_counters_that_cannot_be_read_forget_nothing(tmp_path, damage):
+    store = FileStore(tmp_path / "state")
+    store.count_contribution()
+    (tmp_path / "state" / "counters.json").write_text(damage, errors="surrogateescape")
+    for use in (
+        lambda: store.contributions,
+        store.count_contribution,
+        lambda: store.raise_high_water(b"run", 1, 0),
+        lambda: store.admit_roster(1, bytes(32)),
+    ):
+        with pytest.raises(DamagedStoreError, match="damaged"):
+            use()
+
+
+def test_decisions_that_cannot_be_read_are_no_decisions_to_go_on_from(tmp_path):
+    store = FileStore(tmp_path / "state")
+    store.append(SESSION, (b"one",))
+    (tmp_path / "state" / "sessions" / f"{SESSION.hex()}.log").write_bytes(b"not hex\n")
+    with pytest.raises(DamagedStoreError, match="damaged"):
+        store.lines(SESSION)
+
+
+def test_a_long_run_id_takes_no_more_room(tmp_path):
+    FileStore(tmp_path / "state").raise_high_water(b"x" * 10**6, 1, 0)
+    assert (tmp_path / "state" / "counters.json").stat().st_size < 1000
+
+
+def test_one_process_at_a_time_holds_the_store(tmp_path):
+    inside, most = 0, 0
+
+    def work():
+        nonlocal inside, most
+        store = FileStore(tmp_path / "state")
+        with store.exclusive():
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.01)
+            store.count_contribution()
+            inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert most == 1
+    assert FileStore(tmp_path / "state").contributions == 8

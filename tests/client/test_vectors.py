@@ -109,3 +109,11 @@ def test_wrong_lengths_and_names_are_refused() -> None:
         from_state_dict({"weight": state["weight"]}, layout)
     with pytest.raises(ValueError, match="other"):
         from_state_dict({**state, "other": state["bias"]}, layout)
+
+
+def test_weight_and_bias_of_a_module_are_one_layer() -> None:
+    layout = Layout.of(make())
+    assert len(layout.names) == 6
+    assert layout.layers == [slice(0, 20), slice(20, 24), slice(24, 51)]
+    bare = Layout(("scale", "shift", "body.weight"), ((2,), (3,), (4,)))
+    assert bare.layers == [slice(0, 5), slice(5, 9)]

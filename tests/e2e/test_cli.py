@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from zerosum.client.provisioning import read_roster
 from zerosum.server.runs import METRICS, MODEL
 from zerosum.simulations.cli import app
 
@@ -163,3 +164,42 @@ def test_a_run_killed_at_random_moments_and_resumed_is_the_run_it_would_have_bee
     subprocess.run([*command, "--resume", killed], check=True, capture_output=True, env=os.environ)
     assert (killed / MODEL).read_bytes() == (whole / MODEL).read_bytes()
     assert (killed / "ledger.jsonl").read_bytes() == (whole / "ledger.jsonl").read_bytes()
+
+
+def test_keys_and_a_roster_are_made_as_the_example_says(zerosum, tmp_path):
+    public = [zerosum("keys", "new", f"{n}.key").output.strip() for n in (0, 1, "authority")]
+    assert all(len(bytes.fromhex(key)) == 32 for key in public)
+    assert (tmp_path / "0.key").stat().st_mode & 0o777 == 0o600
+    assert zerosum("keys", "show", "1.key").output.strip() == public[1]
+    signed = ["--authority", "authority.key"]
+    first = zerosum("roster", "add", "roster", f"0={public[0]}", f"1={public[1]}", *signed)
+    assert first.output == f"version 1, 2 clients; authority {public[2]}\n"
+    third = zerosum("keys", "new", "2.key").output.strip()
+    assert (
+        "version 2, 3 clients" in zerosum("roster", "add", "roster", f"2={third}", *signed).output
+    )
+    roster = read_roster(str(tmp_path / "roster"), public[2])
+    assert [roster.entries[n].hex() for n in range(3)] == [public[0], public[1], third]
+
+
+def test_mistakes_with_keys_are_one_line_and_change_nothing(zerosum, tmp_path):
+    public = zerosum("keys", "new", "0.key").output.strip()
+    zerosum("keys", "new", "authority.key")
+    signed = ["--authority", "authority.key"]
+    zerosum("roster", "add", "roster", f"0={public}", *signed)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    wrong = [
+        ["keys", "new", "0.key"],
+        ["keys", "show", "absent.key"],
+        ["roster", "add", "roster", "0", *signed],
+        ["roster", "add", "roster", "1=zz", *signed],
+        ["roster", "add", "roster", f"1={public}", *signed],
+        ["roster", "add", "roster", f"0={public}", "--authority", "0.key"],
+        ["roster", "add", "roster", f"0={public}", "--authority", "absent.key"],
+    ]
+    for arguments in wrong:
+        result = zerosum(*arguments)
+        assert result.exit_code == 2, arguments
+        assert result.output.startswith("error: ")
+        assert result.output.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from zerosum import secagg
 from zerosum.client.entropy import SystemEntropy
 from zerosum.client.flower import DeployedEnvironment, build_app
 from zerosum.client.store import FileStore
-from zerosum.secagg import IdentityKey, SignedRoster
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator, Roster
-from zerosum.server.flower import roster_keys
+from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.server.flower import read_keys
 from zerosum.server.runs import MODEL, SUMMARY, RunFolder
 from zerosum.server.spec import FaultSpec
 from zerosum.server.training import FederatedTraining
@@ -47,7 +45,7 @@ def deployed(experiment, folder, state, faults=None, policy=EXAMPLE / "policy.to
         },
     )
     entropy = SystemEntropy()
-    roster = Roster(nodes(planned.population), keys.roster if keys else None)
+    roster = Nodes(nodes(planned.population), keys.roster if keys else None)
     coordinator = Coordinator(
         grid, roster, planned.experiment.secagg, run_id=b"deployed", entropy=entropy
     )
@@ -100,31 +98,6 @@ def test_a_policy_that_forbids_a_request_keeps_the_client_out(tmp_path, one_thre
     assert result.rounds[0]["dropouts"]["contribute"] == 3
 
 
-class Keys:
-    """Identity keys and a signed roster in files, as nodes are given them before a run."""
-
-    def __init__(self, folder, count, version=1):
-        self.folder = folder
-        folder.mkdir(exist_ok=True)
-        authority = IdentityKey.generate()
-        self.authority = authority.public.hex()
-        entries = {}
-        for index in range(count):
-            key = IdentityKey.generate()
-            (folder / f"{index}.key").write_bytes(key.to_bytes())
-            entries[index] = key.public
-        self.roster = secagg.Roster(version, entries)
-        self.path = folder / "roster"
-        self.path.write_bytes(SignedRoster.sign(self.roster, authority).to_bytes())
-
-    def node_config(self, index):
-        return {
-            "identity": str(self.folder / f"{index}.key"),
-            "roster": str(self.path),
-            "authority": self.authority,
-        }
-
-
 MALICIOUS = ["secagg.server=malicious", "data.clients=8", "rounds=2", "secagg.dropout=0.25"]
 
 
@@ -134,9 +107,9 @@ def strict(tmp_path):
     return policy
 
 
-def test_deployed_clients_sign_against_a_malicious_server(tmp_path, one_thread):
+def test_deployed_clients_sign_against_a_malicious_server(tmp_path, one_thread, make_keys):
     experiment = load_experiment(EXAMPLE / "experiment.toml", MALICIOUS)
-    keys = Keys(tmp_path / "keys", 8)
+    keys = make_keys(tmp_path / "keys", 8)
     faults = FaultPlan(FaultSpec(share=0.05, contribute=0.1, confirm=0.05), seed=5)
     result = deployed(
         experiment, tmp_path / "run", tmp_path / "state", faults, strict(tmp_path), keys
@@ -147,10 +120,20 @@ def test_deployed_clients_sign_against_a_malicious_server(tmp_path, one_thread):
     assert result.metrics["test_accuracy"] > 0.5
 
 
-@pytest.mark.parametrize("fault", ["no keys", "another authority", "an older roster", "not a key"])
-def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, fault):
+FAULTS = {
+    "no keys": "needs this node's identity",
+    "no identity": "node config identity: missing",
+    "another authority": "not signed by its authority",
+    "an older roster": "roster version 2 comes before 3",
+    "not a key": "no signing key",
+    "another client's key": "is not the one that roster version 2 holds",
+}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, caplog, make_keys, fault):
     experiment = load_experiment(EXAMPLE / "experiment.toml", [*MALICIOUS, "rounds=1"])
-    keys = Keys(tmp_path / "keys", 8, version=2)
+    keys = make_keys(tmp_path / "keys", 8, version=2)
     given = keys.node_config
 
     def spoiled(index):
@@ -159,8 +142,12 @@ def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, fault):
             return {}
         if fault == "another authority":
             return config | {"authority": "00" * 31 + "01"}
+        if fault == "no identity":
+            return {key: value for key, value in config.items() if key != "identity"}
         if fault == "not a key":
             return config | {"identity": str(keys.path)}
+        if fault == "another client's key":
+            return config | {"identity": given((index + 1) % 8)["identity"]}
         return config
 
     keys.node_config = spoiled
@@ -176,6 +163,9 @@ def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, fault):
     )
     assert result.summary["rounds_abandoned"] == 1
     assert result.rounds[0]["dropouts"]["advertise"] == 8
+    said = [record.getMessage() for record in caplog.records if record.name == "zerosum.client"]
+    assert sum(FAULTS[fault] in line for line in said) == 8, said
+    assert not any(record.exc_info for record in caplog.records), "a refusal is no crash"
 
 
 def test_a_semi_honest_session_is_refused_unless_the_policy_names_it(tmp_path, one_thread):
@@ -184,17 +174,17 @@ def test_a_semi_honest_session_is_refused_unless_the_policy_names_it(tmp_path, o
     assert result.rounds[0]["dropouts"]["advertise"] == 4
 
 
-def test_a_server_without_a_roster_says_what_is_missing(tmp_path):
+def test_a_server_without_a_roster_says_what_is_missing(tmp_path, make_keys):
     spec = load_experiment(EXAMPLE / "experiment.toml", ["secagg.server=malicious"])
     with pytest.raises(ConfigError, match=r"deployment\.roster and deployment\.authority"):
-        roster_keys(spec)
-    keys = Keys(tmp_path / "keys", 2)
+        read_keys(spec)
+    keys = make_keys(tmp_path / "keys", 2)
     given = [f"deployment.roster={keys.path}", f"deployment.authority={keys.authority}"]
     named = load_experiment(EXAMPLE / "experiment.toml", ["secagg.server=malicious", *given])
-    assert roster_keys(named) == keys.roster
+    assert read_keys(named) == keys.roster
     keys.path.write_bytes(keys.path.read_bytes()[:-1])
     with pytest.raises(ConfigError, match="cannot be used"):
-        roster_keys(named)
+        read_keys(named)
 
 
 def free_port():
@@ -290,8 +280,17 @@ def federation(tmp_path):
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(900)
-def test_the_example_runs_on_a_real_superlink_with_two_supernodes(federation, tmp_path):
+@pytest.mark.parametrize("server", ["semi-honest", "malicious"])
+def test_the_example_runs_on_a_real_superlink_with_two_supernodes(
+    federation, tmp_path, server, make_keys
+):
     shutil.copytree(EXAMPLE, tmp_path / "app")
+    keys, settings = None, [f"secagg.server={server}"]
+    if server == "malicious":
+        keys = make_keys(tmp_path / "keys", 2)
+        settings += [f"deployment.roster={keys.path}", f"deployment.authority={keys.authority}"]
+        policy = tmp_path / "app" / "policy.toml"
+        policy.write_text(policy.read_text().replace("semi-honest", "malicious"))
     superlink = federation.start(
         "superlink",
         "flower-superlink",
@@ -314,14 +313,18 @@ def test_the_example_runs_on_a_real_superlink_with_two_supernodes(federation, tm
             str(free_port()),
             "--node-config",
             f'partition-id={index} num-partitions=2 state-dir="{tmp_path}/state{index}" '
-            f'policy="{tmp_path}/app/policy.toml"',
+            f'policy="{tmp_path}/app/policy.toml"'
+            + "".join(f' {k}="{v}"' for k, v in (keys.node_config(index) if keys else {}).items()),
         )
-    federation.flwr("run", ".", "test", "--run-config", f'out="{tmp_path}/run"')
+    overrides = " ".join(settings)
+    run_config = f'out="{tmp_path}/run" overrides="{overrides}"'
+    federation.flwr("run", ".", "test", "--run-config", run_config)
     status = federation.wait_for_run(seconds=600)
     assert status == "finished:completed", (tmp_path / "superlink.log").read_text()[-3000:]
     summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
     assert summary["rounds"] == 2
     assert summary["rounds_abandoned"] == 0
+    assert summary["server"] == server
     simulated = api.run(
         load_experiment(EXAMPLE / "experiment.toml", ["data.clients=2"]),
         out=tmp_path / "simulated",

@@ -52,7 +52,8 @@ def make_roster(cohort: tuple[int, ...], version: int = 7, more: int = 2) -> Ros
 def make_session(n: int = 5, **changes: Any) -> Session:
     cohort = tuple(changes.pop("cohort", range(10, 10 + 3 * n, 3)))
     k = changes.get("degree", len(cohort) - 1)
-    if ServerMode(changes.get("mode", "semi-honest")) is ServerMode.MALICIOUS:
+    changes.setdefault("mode", ServerMode.SEMI_HONEST)
+    if ServerMode(changes["mode"]) is ServerMode.MALICIOUS:
         roster = make_roster(cohort, changes.get("roster_version", 7))
         changes.setdefault("roster_digest", roster.digest)
     elif k < len(cohort) - 1:

@@ -10,6 +10,8 @@ from zerosum.secagg.encoding import (
     Encoding,
     MessageCanWrapError,
     check_message_fits,
+    is_plausible,
+    l1_rounded,
     l1_sensitivity,
     l2_sensitivity,
     log2_wrap_probability,
@@ -197,3 +199,116 @@ def test_encoding_keeps_its_memory_within_a_few_vectors() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 * vector.nbytes
+
+
+def test_a_sum_beyond_its_clients_bound_is_not_plausible():
+    within = np.array([300, -300, 0])
+    assert is_plausible(within, survivors=3, bound=100, noise_variance=0.0)
+    for end in (301, -301, np.iinfo(np.int64).min, np.iinfo(np.int64).max):
+        beyond = np.array([0, end])
+        assert not is_plausible(beyond, survivors=3, bound=100, noise_variance=0.0)
+    assert is_plausible(np.array([301]), survivors=3, bound=100, noise_variance=0.0, slack=1)
+
+
+def test_noise_is_allowed_what_it_reaches_once_in_a_trillion():
+    deviation = 50.0
+    for deviations, plausible in ((5, True), (9, False)):
+        reached = np.full(10, int(300 + deviations * deviation))
+        found = is_plausible(reached, survivors=3, bound=100, noise_variance=deviation**2)
+        assert found is plausible
+
+
+RECORDS = {"dimension": 40, "clip": 1.0, "limit": 3.0, "rule": "records"}
+
+
+def records(count: int, dimension: int, seed: int) -> np.ndarray:
+    """Return records of norm at most 1, some of them on one axis, where rounding bites most."""
+    rng = np.random.default_rng(seed)
+    found = rng.normal(size=(count, dimension))
+    found[::3] = np.eye(dimension)[rng.integers(dimension, size=len(found[::3]))]
+    return found / np.maximum(1, np.linalg.norm(found, axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("rotation", [None, SEED])
+def test_one_record_moves_a_rounded_sum_by_no_more_than_is_claimed(rotation: bytes | None) -> None:
+    """Neighbours are rounded with the same coins: the coupling that the bound speaks of."""
+    encoding = Encoding.from_bits(6, rotation_seed=rotation, **RECORDS)
+    l2, l1 = encoding.l2_sensitivity, encoding.l1_sensitivity
+    largest = 0.0
+    for seed in range(300):
+        batch = records(12, 40, seed)
+        whole = encoding.encode(batch.sum(axis=0), coins(seed))
+        less = encoding.encode(batch[1:].sum(axis=0), coins(seed))
+        moved = np.abs(whole - less)
+        largest = max(largest, float(np.linalg.norm(moved)))
+        assert np.linalg.norm(moved) <= l2
+        assert moved.sum() <= l1
+    # The claim is not idle: clamping aside, a record moves a sum by nearly its clip.
+    assert largest > 0.9 * encoding.clip / encoding.step
+
+
+def test_adversarial_neighbours_reach_the_square_root_of_the_dimension() -> None:
+    """A difference of half a step everywhere can round to a whole one everywhere."""
+    # C/gamma = 2 where records ask for 800: coarse on purpose.
+    encoding = Encoding(64, 8.0, 16, clip=1.0, rule="records")
+    step, worst = encoding.step, 0.0
+    rng = np.random.default_rng(0)
+    for seed in range(400):
+        base = rng.uniform(-4, 4, 64)
+        change = rng.choice([-1.0, 1.0], 64) / 8
+        moved = encoding.encode(base + change, coins(seed)) - encoding.encode(base, coins(seed))
+        worst = max(worst, float(np.linalg.norm(moved)))
+    assert worst <= encoding.l2_sensitivity
+    # More than the difference itself: the inflation is needed.
+    assert worst > 1.5 * encoding.clip / step
+
+
+def test_a_sum_of_records_is_clamped_and_rounded_once() -> None:
+    encoding = Encoding.from_bits(16, **RECORDS)
+    huge = np.full(40, 100.0)
+    assert (encoding.encode(huge, coins()) == encoding.bound).all()
+    mean = sum(encoding.encode(np.full(40, 0.3), coins(i)).mean() for i in range(50)) / 50
+    assert mean * encoding.step == pytest.approx(0.3, rel=1e-3)
+
+
+@pytest.mark.parametrize("bits", [4, 24])
+@pytest.mark.parametrize("dimension", [10, 100_000])
+def test_records_get_as_many_bits_as_keep_rounding_small(bits: int, dimension: int) -> None:
+    encoding = Encoding.from_bits(bits, **(RECORDS | {"dimension": dimension}))
+    scaled = 1.0 / encoding.step
+    assert scaled >= 100 * math.sqrt(dimension) * (1 - 1e-12)
+    assert encoding.bound >= 2 ** (bits - 1) - 1
+    assert encoding.l2_sensitivity == pytest.approx(scaled + math.sqrt(dimension))
+    assert encoding.l1_sensitivity == pytest.approx(math.sqrt(dimension) * encoding.l2_sensitivity)
+
+
+def test_records_need_a_range_and_a_clip() -> None:
+    for missing in ("clip", "limit"):
+        with pytest.raises(ValueError, match="range of its own"):
+            Encoding.from_bits(16, **(RECORDS | {missing: None}))
+
+
+@given(st.integers(1, 200), st.floats(0.01, 1.0), st.integers(0, 50))
+@settings(max_examples=60, deadline=None)
+def test_an_l1_norm_is_conditioned_on_exactly(dimension: int, clip: float, seed: int) -> None:
+    vector = np.random.default_rng(seed).laplace(size=dimension)
+    vector *= clip / np.abs(vector).sum()
+    encoding = Encoding.from_bits(6, dimension=dimension, clip=clip, rule="l1")
+    encoded = encoding.encode(vector, coins(seed))
+    assert np.abs(encoded).sum() <= encoding.l1_sensitivity == encoding.l2_sensitivity
+    assert encoding.l1_sensitivity == int(encoding.l1_sensitivity)
+
+
+def test_two_roundings_in_five_are_accepted_under_l1() -> None:
+    encoding = Encoding.from_bits(8, dimension=400, clip=1.0, rule="l1")
+    vector = np.full(400, 1 / 400)
+    scaled = vector / encoding.step
+    floor = np.floor(scaled)
+    drawn = [floor + (coins(i).uniform(400) < scaled - floor) for i in range(300)]
+    assert np.mean([d.sum() <= encoding.l1_sensitivity for d in drawn]) > 0.4
+    assert l1_rounded(127.0, 400) < 127 + 400
+
+
+def test_a_rotation_keeps_no_l1_norm() -> None:
+    with pytest.raises(ValueError, match="rotation"):
+        Encoding.from_bits(8, dimension=4, clip=1.0, rule="l1", rotation_seed=SEED)

@@ -1,5 +1,6 @@
-"""Neighbours, thresholds and the number of colluders."""
+"""Who masks with whom, and the number of colluders."""
 
+import tracemalloc
 from fractions import Fraction
 from math import comb
 
@@ -8,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerosum.secagg import LocalProtocolError, ServerMode, colluders, complete_threshold
-from zerosum.secagg.graph import SparseGraph, draw_neighbours, dropped, public_graph
+from zerosum.secagg import LocalProtocolError, ServerMode
+from zerosum.secagg.failures import colluders_in
+from zerosum.secagg.graph import HararyGraph, SparseGraph, draw_neighbours, public_graph
+
+
+def colluders(n, roster, corruption, security=2**-40):
+    return colluders_in(n, roster, corruption, "semi-honest", security)
 
 
 def tail(n, roster, bad, above):
@@ -35,44 +41,6 @@ def test_colluders_are_the_smallest_count_that_is_rarely_exceeded(n, more, corru
 )
 def test_known_numbers_of_colluders(n, roster, corruption, expected):
     assert colluders(n, roster, corruption) == expected
-
-
-@pytest.mark.parametrize(
-    ("n", "dropout", "corruption_count", "expected"),
-    [
-        (100, 0.1, 10, 67),
-        (100, 0.3, 10, 67),
-        (100, 0.4, 10, 59),
-        (100, 0.1, 80, 81),
-        (3, 1 / 3, 0, 1),
-        (2, 0.0, 0, 1),
-        (500, 0.3, 50, 333),
-        (100, 0.29, 69, 70),
-        (11, 0.0, 9, 10),
-    ],
-)
-def test_known_thresholds(n, dropout, corruption_count, expected):
-    assert complete_threshold(n, dropout, corruption_count) == expected
-
-
-@given(st.integers(2, 80), st.floats(0, 1), st.integers(0, 80))
-def test_a_threshold_stands_its_colluders_and_its_dropouts_or_is_refused(n, dropout, corrupt):
-    gone = dropped(n, dropout)
-    try:
-        t = complete_threshold(n, dropout, corrupt)
-    except LocalProtocolError:
-        assert corrupt + 1 > n - 1 - gone
-    else:
-        assert corrupt < t <= n - 1 - gone
-
-
-def test_a_refusal_says_what_would_be_feasible():
-    with pytest.raises(LocalProtocolError) as error:
-        complete_threshold(10, 0.5, 6)
-    assert "3 colluders are feasible" in str(error.value)
-    assert "2 dropouts" in str(error.value)
-    assert complete_threshold(10, 0.5, 3) == 4
-    assert complete_threshold(10, 0.2, 6) == 7
 
 
 @pytest.mark.parametrize(
@@ -112,6 +80,24 @@ def test_the_permuted_harary_graph_is_regular_symmetric_and_connected(lab, n, k)
         assert graph.naming(u).tolist() == graph.masking(u).tolist() == named
         assert all(u in graph.named_by(v) for v in named)
     assert components(graph, n) == 1
+
+
+@given(st.integers(4, 30), st.data())
+def test_the_counts_of_the_harary_graph_are_those_of_its_edges(n, data):
+    k = data.draw(st.integers(1, n - 2).filter(lambda k: n * k % 2 == 0))
+    graph = HararyGraph(data.draw(st.binary(min_size=32, max_size=32)), n, k)
+    live = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    assert graph.counts(live).tolist() == [live[graph.named_by(u)].sum() for u in range(n)]
+
+
+def test_a_large_degree_makes_no_client_allocate_all_edges():
+    n = 20_000
+    tracemalloc.start()
+    try:
+        assert len(HararyGraph(b"s" * 32, n, n - 2).named_by(7)) == n - 2
+        assert tracemalloc.get_traced_memory()[1] < 100 * n
+    finally:
+        tracemalloc.stop()
 
 
 def test_another_seed_permutes_the_graph_otherwise_and_the_same_one_does_not(lab):

@@ -33,6 +33,17 @@ def test_a_contribution_is_uniform_and_a_plain_vector_is_not(lab, bits):
         assert chi_square((plain >> shift) & 255, 256) > 100
 
 
+@pytest.mark.parametrize("degree", [4, 3])
+def test_a_contribution_is_uniform_against_a_malicious_server_too(lab, degree):
+    """Of a vector of zeros, on the complete graph and where neighbours are drawn."""
+    session = lab.session(
+        5, mode="malicious", degree=degree, threshold=2, ring_bits=16, vector_length=200_000
+    )
+    masked = contribution(lab, session, dict.fromkeys(session.cohort, np.zeros(200_000, np.int64)))
+    for shift in (0, 8):
+        assert abs(chi_square((masked >> shift) & 255, 256)) < 6
+
+
 def test_two_contributions_of_one_vector_are_unrelated(lab):
     session, again = (lab.session(3, vector_length=100_000, attempt=a) for a in (0, 1))
     vectors = lab.vectors(session)

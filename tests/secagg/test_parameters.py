@@ -24,7 +24,13 @@ from zerosum.secagg import (
     tails,
 )
 from zerosum.secagg.failures import Assumptions, colluders_in, share_of
-from zerosum.secagg.parameters import COMPLETE_BELOW, check, parameters, smallest_sparse
+from zerosum.secagg.parameters import (
+    COMPLETE_BELOW,
+    check,
+    is_feasible,
+    parameters,
+    smallest_sparse,
+)
 from zerosum.secagg.session import ServerMode
 
 with (Path(__file__).parents[1] / "vectors" / "graph_parameters.csv").open() as file:
@@ -80,6 +86,7 @@ def test_parameters_are_the_smallest_and_pass_the_check_of_a_client(row):
     bounds = (chosen.log2_secrecy, chosen.log2_isolation, chosen.log2_connectivity)
     assert max(bounds) <= -40
     assert chosen.log2_correctness <= -int(row["correctness_exponent"])
+    assert chosen.log2_overload <= -int(row["correctness_exponent"])
     n, corruption = chosen.n, float(row["corruption"])
     policy = {"corruption": corruption, "dropout": float(row["dropout"]), "server": row["server"]}
     check(n, n, k, least, **policy)
@@ -125,6 +132,11 @@ def exact(population, good, draws, count):
     return Fraction(ways, comb(population, draws))
 
 
+def crowded(trials, mean, count):
+    p = Fraction(mean, trials)
+    return sum(comb(trials, x) * p**x * (1 - p) ** (trials - x) for x in range(count, trials + 1))
+
+
 def holds(a, k, t):
     """The specification's terms, word for word, in fractions."""
     n, c, d = a.n, a.colluders, a.dropped
@@ -136,6 +148,8 @@ def holds(a, k, t):
         closed = sum(
             comb(n - c, s) * exact(n - 1, s - 1 + c, k, t) ** s for s in range(1, (n - c) // 2 + 1)
         )
+        if k < n - 1 and n * crowded(n - 1, k, 3 * k + 1) > Fraction(a.correctness):
+            return False
         return n * exact(n - 1, c, k, 2 * t - k) <= security and closed <= security
     if n * k % 2 or n * exact(n - 1, c, k, t) > security:
         return False
@@ -152,8 +166,8 @@ small = st.builds(
     st.integers(2, 24),
     st.integers(0, 8),
     st.integers(0, 8),
-    st.sampled_from([0.0, 2**-40, 2**-10, 0.01, 0.3]),
-    st.sampled_from([0.0, 2**-20, 0.01, 0.5]),
+    st.sampled_from([0.0, 2**-40, 2**-10, 0.01, 0.3, 0.99]),
+    st.sampled_from([0.0, 2**-20, 1e-4, 0.01, 0.5]),
 ).filter(lambda a: max(a.colluders, a.dropped) < a.n)
 
 
@@ -283,14 +297,63 @@ def test_the_sum_over_closed_groups_agrees_with_fractions(n, c, k, data):
                 assert failures._stays_together(n, c, k, t, level) == expected
 
 
+@given(st.integers(2, 120), st.data())
+@settings(max_examples=150, deadline=None)
+def test_binomial_tails_agree_with_fractions_within_their_error_bound(trials, data):
+    mean = data.draw(st.integers(1, trials))
+    count = data.draw(st.integers(-1, trials + 1))
+    value = crowded(trials, mean, max(count, 0))
+    assert tails.exact_binomial_tail(trials, mean, count) == value
+    log = tails.log_binomial_tail(trials, mean, count)
+    if value == 0:
+        assert log == -math.inf
+    else:
+        true = math.log(value.numerator) - math.log(value.denominator)
+        assert abs(log - true) <= tails.error_bound(trials) + 1e-12 * abs(true)
+
+
+# --- overload ---------------------------------------------------------------------------------
+
+
+def test_honest_draws_that_crowd_a_client_are_rarer_than_asked():
+    """Without this term 100 clients of degree 3 would be refused by one of them in nine of 100."""
+    tiny = Assumptions(MALICIOUS, 100, 0, 0, 0.99, 0.99)
+    crowd = math.exp(failures.log_overload(tiny, 3))
+    assert crowd == pytest.approx(float(100 * crowded(99, 3, 10)), rel=1e-9)
+    assert 0.08 < crowd < 0.12
+    for level in (0.05, 2**-20, 2**-40):
+        a = replace(tiny, correctness=level)
+        k = smallest_sparse(a)[0]
+        assert math.exp(failures.log_overload(a, k)) <= level
+        assert not any(failures.is_uncrowded(a, low, low) for low in range(1, k))
+    assert smallest_sparse(replace(tiny, correctness=2**-20))[0] > 3
+    assert smallest_sparse(replace(tiny, correctness=0.0))[0] >= 33
+
+
+@pytest.mark.parametrize("n", [30, 100, 257, 1000])
+def test_a_range_of_degrees_is_discarded_only_if_each_of_them_is_crowded(n):
+    a = Assumptions(MALICIOUS, n, 0, 0, 0.5, 2**-20)
+    alone = [failures.is_uncrowded(a, k, k) for k in range(1, n - 1)]
+    assert alone == sorted(alone), "once uncrowded, larger degrees are as well"
+    for low in range(1, min(n - 1, 40)):
+        for high in range(low, min(n - 1, low + 40)):
+            if any(alone[low - 1 : high]):
+                assert failures.is_uncrowded(a, low, high)
+
+
+@pytest.mark.statistical
+def test_drawn_graphs_crowd_a_client_as_often_as_the_term_says():
+    n, k, trials = 100, 3, 3000
+    rng, hits = np.random.default_rng(5), 0
+    for _ in range(trials):
+        keys = rng.random((n, n - 1)).argpartition(k, axis=1)[:, :k]
+        drawn = keys + (keys >= np.arange(n)[:, None])
+        hits += np.bincount(drawn.reshape(-1)).max() > 3 * k
+    bound = math.exp(failures.log_overload(Assumptions(MALICIOUS, n, 0, 0, 0.1, 0.1), k))
+    assert 0.5 * bound < hits / trials < 1.3 * bound
+
+
 # --- how many collude ------------------------------------------------------------------------
-
-
-@given(st.integers(1, 60), st.integers(0, 60), st.floats(0, 1), st.sampled_from([0.5, 2**-40, 0]))
-def test_colluders_of_a_semi_honest_server_are_a_quantile(n, more, corruption, security):
-    roster = n + more
-    count = colluders_in(n, roster, corruption, "semi-honest", security)
-    assert count == graph.colluders(n, roster, corruption, security)
 
 
 def test_a_malicious_server_invites_all_its_colluders():
@@ -336,17 +399,70 @@ def test_a_cohort_that_no_sparse_graph_serves_gets_the_complete_one():
     assert (chosen.degree, chosen.threshold, chosen.complete) == (99, 69, True)
 
 
-@pytest.mark.parametrize(("n", "dropout"), [(2, 0.0), (5, 0.2), (11, 0.3), (100, 0.3)])
-@pytest.mark.parametrize("corruption", [0.0, 0.1, 0.5])
-def test_complete_thresholds_agree_with_those_of_the_graph_module(n, dropout, corruption):
+@pytest.mark.parametrize(
+    ("n", "dropout", "corruption", "expected"),
+    [
+        (100, 0.1, 0.1, 67),
+        (100, 0.3, 0.1, 67),
+        (100, 0.4, 0.1, 59),
+        (100, 0.1, 0.8, 81),
+        (500, 0.3, 0.1, 333),
+        (100, 0.29, 0.69, 70),
+        (11, 0.0, 9 / 11, 10),
+        (10, 0.5, 0.3, 4),
+        (10, 0.2, 0.6, 7),
+    ],
+)
+def test_known_thresholds_of_complete_graphs(n, dropout, corruption, expected):
+    chosen = parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
+    assert chosen.threshold == expected
+
+
+@given(st.integers(2, 80), st.floats(0, 1), st.floats(0, 1), st.sampled_from(SERVERS))
+@settings(max_examples=200, deadline=None)
+def test_a_complete_graph_stands_its_colluders_and_dropouts_or_none_does(n, drop, corrupt, server):
+    gone = math.floor(Fraction(drop).limit_denominator(10**9) * n)
+    c = colluders_in(n, n, corrupt, server)
+    lies = server == "malicious"
+    safe = [t for t in range(1, n - gone) if (2 * t - (n - 1) > c if lies else t > c)]
     try:
-        expected = graph.complete_threshold(n, dropout, graph.colluders(n, n, corruption))
-    except LocalProtocolError:
-        with pytest.raises(NoFeasibleGraph):
-            parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
+        t = parameters(n, drop, corrupt, server, complete_below=1000).threshold
+    except NoFeasibleGraph:
+        assert not safe
     else:
-        chosen = parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
-        assert chosen.threshold == expected
+        assert t in safe
+
+
+# --- a degree that was written ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(("n", "dropout", "corruption"), [(14, 0.1, 0.0), (30, 0.1, 0.1)])
+def test_a_written_degree_is_taken_where_some_threshold_is_safe(server, n, dropout, corruption):
+    level = {"security": 2.0**-10, "correctness": 2.0**-5}
+    smallest = parameters(n, dropout, corruption, server, **level).degree
+    for degree in range(1, n - 1):
+        if is_feasible(n, degree, dropout, corruption, server, **level):
+            chosen = parameters(n, dropout, corruption, server, degree=degree, **level)
+            assert chosen.degree == degree >= smallest
+            settings = {"corruption": corruption, "dropout": dropout, "server": server}
+            check(n, n, degree, chosen.threshold, security=level["security"], **settings)
+        else:
+            with pytest.raises(NoFeasibleGraph, match=r"smallest degree|must be even"):
+                parameters(n, dropout, corruption, server, degree=degree, **level)
+    whole = parameters(n, dropout, corruption, server, degree=n - 1, **level)
+    assert whole == parameters(n, dropout, corruption, server, complete_below=n + 1, **level)
+
+
+@pytest.mark.parametrize("degree", [0, -1, 30, 31])
+def test_a_degree_beyond_the_cohort_is_refused(degree):
+    with pytest.raises(LocalProtocolError, match="degree"):
+        parameters(30, 0.1, 0.0, degree=degree)
+
+
+def test_a_regular_graph_with_both_odd_says_so():
+    with pytest.raises(NoFeasibleGraph, match="one of the two must be even; take degree 8"):
+        parameters(25, 0.0, 0.0, "semi-honest", degree=7)
 
 
 # --- refusals --------------------------------------------------------------------------------

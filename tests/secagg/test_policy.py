@@ -101,9 +101,20 @@ def test_colluders_are_counted_in_the_roster_and_not_in_the_cohort(lab):
 def test_recommended_parameters_are_accepted(lab):
     for mode in ServerMode:
         chosen = parameters(n=60, dropout=0.05, corruption=0.05, server=mode)
-        session = lab.session(60, mode=mode, degree=chosen.degree, threshold=chosen.threshold)
+        graph = {"degree": chosen.degree, "threshold": chosen.threshold}
+        session = lab.session(60, mode=mode, min_survivors=57, **graph)
         policy = Policy(corruption=0.05, dropout=0.05, server_modes=frozenset({mode}))
         policy.admit(session)
+
+
+def test_a_public_sparse_graph_is_judged_by_the_dropouts_that_the_session_allows(lab):
+    """A policy that assumes no dropouts does not admit a session that opens after many."""
+    chosen = parameters(n=60, dropout=0.05, corruption=0.05, server="semi-honest")
+    policy = Policy(corruption=0.05, server_modes=frozenset({ServerMode.SEMI_HONEST}))
+    graph = {"degree": chosen.degree, "threshold": chosen.threshold}
+    policy.admit(lab.session(60, mode=ServerMode.SEMI_HONEST, min_survivors=57, **graph))
+    with pytest.raises(UnsafeGraph, match="connectivity"):
+        policy.admit(lab.session(60, mode=ServerMode.SEMI_HONEST, min_survivors=30, **graph))
 
 
 @pytest.mark.parametrize(

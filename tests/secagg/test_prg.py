@@ -1,6 +1,8 @@
 """Mask streams: pinned, independent of how they are cut, and from the whole seed."""
 
+import functools
 import json
+import operator
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +121,19 @@ def test_seeds_with_equal_ends_give_different_masks():
     seeds = [i.to_bytes(4, "big").join((bytes(12), bytes(16))) for i in range(200)]
     masks = {expand(seed, 4, Ring(64)).tobytes() for seed in seeds}
     assert len(masks) == 200
+
+
+def test_a_seed_folded_to_32_bits_would_be_noticed():
+    """The control of the two tests above: what they compare is equal once seeds are folded."""
+
+    def folded(seed):
+        words = [int.from_bytes(seed[i : i + 4], "little") for i in range(0, 32, 4)]
+        return functools.reduce(operator.xor, words).to_bytes(32, "little")
+
+    one, other = b"\1\2\3\4" + bytes(28), bytes(12) + b"\1\2\3\4" + bytes(16)
+    ring = Ring(32)
+    assert (expand(folded(one), 50, ring) == expand(folded(other), 50, ring)).all()
+    assert np.mean(expand(one, 50, ring) == expand(other, 50, ring)) < 0.1
 
 
 @pytest.mark.parametrize("bits", [1, 4, 8, 12])

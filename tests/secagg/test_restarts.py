@@ -16,6 +16,7 @@ from zerosum.secagg import (
     LocalProtocolError,
     OutOfOrder,
     RemoteProtocolError,
+    ServerMode,
     ServerParty,
     Session,
     StateLost,
@@ -188,6 +189,7 @@ class LyingServer(RuleBasedStateMachine):
         self.session = Session(
             run_id=b"r", round=0, attempt=0, roster_version=0, cohort=cohort, threshold=2,
             min_survivors=2, ring_bits=16, vector_length=3, degree=self.size - 1,
+            mode=ServerMode.SEMI_HONEST,
         )  # fmt: skip
         self.peers = {index: ClientParty(self.session, index) for index in cohort}
         self.party = self.peers[1]

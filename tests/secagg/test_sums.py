@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zerosum.secagg import SecAggError, ServerMode, TooFewSurvivors
+from zerosum.secagg.encoding import MessageCanWrapError, check_message_fits
 from zerosum.secagg.randomness import Keystream
 
 STAGES = ("advertise", "share", "contribute", "unmask")
@@ -138,6 +139,33 @@ def test_five_clients_survive_one_dropout_against_a_malicious_server(lab, stage)
     assert result.survivors == tuple(survivors)
     assert result.dropouts[stage] == (lost,)
     np.testing.assert_array_equal(result.total, lab.plain_sum(session, play.vectors, survivors))
+
+
+@pytest.mark.parametrize(("n", "threshold"), [(2, 1), (3, 2), (5, 4), (7, 4)])
+def test_small_even_and_full_thresholds_work_against_a_malicious_server(lab, n, threshold):
+    session = lab.session(n, mode=ServerMode.MALICIOUS, threshold=threshold)
+    play = lab.Play(session, as_bytes=True)
+    result = play.finish()
+    assert result.survivors == session.cohort
+    expected = lab.plain_sum(session, play.vectors, session.cohort)
+    np.testing.assert_array_equal(result.total, expected)
+
+
+@pytest.mark.parametrize("mode", ServerMode)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_at_the_exact_bound_does_not_wrap_and_one_above_is_refused(lab, mode, sign):
+    n, bits, bound = 7, 10, 73
+    assert n * bound == 2 ** (bits - 1) - 1
+    check_message_fits(bits, n, bound)
+    with pytest.raises(MessageCanWrapError):
+        check_message_fits(bits, n, bound + 1)
+    session = lab.session(n, mode=mode, ring_bits=bits, threshold=4, vector_length=4)
+    # The control: one above does wrap, so that the refusal is needed.
+    for value, wraps in ((bound, False), (bound + 1, True)):
+        play = lab.Play(session)
+        play.vectors = dict.fromkeys(session.cohort, np.full(4, sign * value, np.int64))
+        total = session.ring.centre(play.finish().total)
+        assert (total != sign * n * value).all() == wraps
 
 
 @pytest.mark.parametrize("stage", STAGES[:3])

@@ -1,13 +1,18 @@
 import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
 
+from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.calibration import (
+    Evaluation,
     UnreachableEpsilonError,
     find_noise_multiplier,
     planned_figures,
     planned_participations,
 )
 from zerosum.server.spec import SamplingSpec
+from zerosum.server.terms import ExampleUnit
 
 PLAN = {
     "sampling": SamplingSpec(cohort=100),
@@ -19,22 +24,76 @@ PLAN = {
 }
 
 
+EVALUATION = Evaluation(
+    Protection.build(
+        PrivacySpec(clip=1.0, noise_multiplier=8.0),
+        EncodingSpec(),
+        cohort=100,
+        dimension=3,
+        rotation_seed=bytes(32),
+    ),
+    count=8,
+)
+
+
 @pytest.mark.parametrize(
-    ("model", "observer", "target"),
+    ("privacy", "observer", "target", "changes"),
     [
-        ("distributed", "release", 3.0),
-        ("distributed", "sum", 9.0),
-        ("distributed", "local", 40.0),
-        ("local", "local", 30.0),
+        ({}, "release", 3.0, {}),
+        ({}, "sum", 9.0, {}),
+        ({}, "local", 40.0, {}),
+        ({}, "release", 0.3, {}),
+        ({}, "release", 3.0, {"evaluation": EVALUATION}),
+        ({}, "sum", 6.0, {"evaluation": EVALUATION}),
+        ({}, "release", 1.5, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
+        ({}, "sum", 9.0, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
+        ({}, "release", 3.0, {"sampling": SamplingSpec(kind="fixed", cohort=100)}),
+        ({"mechanism": "discrete-gaussian"}, "release", 3.0, {}),
+        ({"clipping": "adaptive"}, "release", 3.0, {}),
+        ({"model": "local"}, "local", 30.0, {}),
+        ({"model": "local"}, "release", 30.0, {}),
+        ({"model": "local", "mechanism": "discrete-laplace"}, "local", 20.0, {}),
+        ({"model": "local", "mechanism": "privunit"}, "local", 20.0, {"dimension": 64}),
+        ({"model": "central"}, "release", 3.0, {}),
     ],
 )
-def test_the_found_multiplier_meets_the_target_from_below(model, observer, target) -> None:
-    privacy = PrivacySpec(model=model, epsilon=target, epsilon_for=observer)
-    z = find_noise_multiplier(privacy, **PLAN)
-    given = PrivacySpec(model=model, noise_multiplier=z)
-    less = PrivacySpec(model=model, noise_multiplier=z * 0.998)
-    assert planned_figures(given, **PLAN)[observer]["value"] <= target
-    assert planned_figures(less, **PLAN)[observer]["value"] > target
+def test_the_found_multiplier_meets_the_target_from_below(
+    privacy, observer, target, changes
+) -> None:
+    plan = PLAN | changes
+    spec = PrivacySpec(**privacy, epsilon=target, epsilon_for=observer)
+    z = find_noise_multiplier(spec, **plan)
+
+    def epsilon(noise: float) -> float:
+        given = PrivacySpec(**privacy, noise_multiplier=noise)
+        return planned_figures(given, **plan)[observer]["value"]
+
+    assert 0.999 * target <= epsilon(z) <= target
+    assert epsilon(z * 0.998) > target
+
+
+def test_the_noise_of_local_training_is_found_by_example() -> None:
+    def units(privacy: PrivacySpec) -> dict[str, ExampleUnit]:
+        return {"train": ExampleUnit(0.05, 20, privacy.noise_multiplier)}
+
+    plan = PLAN | {"examples": units, "rounds": 5, "sampling": SamplingSpec(kind="everyone")}
+    privacy = PrivacySpec(model="local", epsilon=2.0, epsilon_for="sum", delta=1e-5)
+    z = find_noise_multiplier(privacy, **plan)
+    accountant = PLDAccountant()
+    accountant.compose(PoissonSampledDpEvent(0.05, GaussianDpEvent(z)), 100)
+    assert 1.99 <= accountant.get_epsilon(1e-5) <= 2.0 + 1e-6
+
+
+def test_the_noise_of_a_lot_is_found_by_example() -> None:
+    units = {"train": ExampleUnit(0.07)}
+    plan = PLAN | {"examples": lambda privacy: units, "sampling": SamplingSpec(kind="everyone")}
+    privacy = PrivacySpec(epsilon=2.0, epsilon_for="sum", delta=1e-5)
+    z = find_noise_multiplier(privacy, **plan)
+    given = PrivacySpec(noise_multiplier=z, delta=1e-5)
+    figures = planned_figures(given, **plan)
+    assert 1.998 <= figures["sum"]["value"] <= 2.0
+    assert figures["sum"]["unit"] == "example"
+    assert figures["release"]["value"] < figures["sum"]["value"] < figures["local"]["value"]
 
 
 def test_the_page_s_affordable_noise_is_found() -> None:

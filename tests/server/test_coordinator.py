@@ -17,7 +17,7 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.secagg import IdentityKey, SharedCache
-from zerosum.server.coordinator import Coordinator, Roster, RoundAbandoned
+from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
 from zerosum.simulations.environment import SimulatedEnvironment, roster_of
 from zerosum.simulations.grid import InProcessGrid, nodes
 
@@ -66,7 +66,7 @@ def coordinator(app, protocol="pairwise", **secagg):
     spec = SecAggSpec(protocol=protocol, dropout=secagg.pop("dropout", 0.3), **secagg)
     grid = InProcessGrid(app, CLIENTS)
     entropy = SeededEntropy(0)
-    roster = Roster(nodes(CLIENTS), roster_of(IDENTITIES))
+    roster = Nodes(nodes(CLIENTS), roster_of(IDENTITIES))
     return Coordinator(grid, roster, spec, run_id=b"test", entropy=entropy)
 
 
@@ -312,5 +312,125 @@ def test_a_malicious_server_needs_keys_in_the_roster():
     grid = InProcessGrid(build_app(lambda context: environment), CLIENTS)
     with pytest.raises(ValueError, match="identity keys"):
         Coordinator(
-            grid, Roster(nodes(CLIENTS)), SecAggSpec(), run_id=b"x", entropy=SeededEntropy(0)
+            grid, Nodes(nodes(CLIENTS)), SecAggSpec(), run_id=b"x", entropy=SeededEntropy(0)
         )
+
+
+@pytest.mark.parametrize("noise", [None, 1.0])
+def test_a_vector_beyond_what_was_asked_spoils_no_model(noise):
+    """A client that sends more than its bound is not validated; the sum that it spoils is."""
+
+    class Cheating(FixedAnswers):
+        factor = 1
+
+        def open_party(self, context, session, protocol):
+            party = super().open_party(context, session, protocol)
+            if self.index(context) == 4:
+                honest = party.contribute
+                party.contribute = lambda message, vector: honest(message, self.factor * vector)
+            return party
+
+    environment = Cheating()
+    privacy = OPEN if noise is None else {"clip": 1.0, "noise_multiplier": noise, "delta": 0.01}
+    asked = coordinator(build_app(lambda context: environment))
+    asked.private_sum(request(**privacy), EVERYBODY, round=1)
+    environment.factor = 400
+    with pytest.raises(RoundAbandoned, match="exceeds what they can send"):
+        asked.private_sum(request(**privacy), EVERYBODY, round=2)
+
+
+class OddAnswers(FixedAnswers):
+    """Clients of which one answers with something unusual."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self._answer = answer
+
+    def update(self, request, task, client):
+        return self._answer() if client.index == 4 else super().update(request, task, client)
+
+
+def failing():
+    raise RuntimeError("training failed")
+
+
+def one_bad(value):
+    vector = np.full(DIMENSION, 0.01)
+    vector[3] = value
+    return vector
+
+
+ODD = {
+    "NaN": lambda: one_bad(np.nan),
+    "infinite": lambda: one_bad(-np.inf),
+    "zero": lambda: np.zeros(DIMENSION),
+    "integer": lambda: np.full(DIMENSION, 3),
+    "huge": lambda: np.full(DIMENSION, 1e38, dtype=np.float32),
+    "empty": lambda: np.zeros(0),
+    "failing": failing,
+}
+SENT = {"integer": 1.0, "huge": 1.0}
+"""Norms that odd answers are clipped to; the others count as zero."""
+
+SIZES = {"clip": 1.0, "noise_multiplier": 0.001, "honest_fraction": 0.9}
+NOISES = {
+    "skellam": {},
+    "discrete-gaussian": {"mechanism": "discrete-gaussian"},
+    "adaptive": {"clipping": "adaptive"},
+    "local": {"model": "local"},
+    "discrete-laplace": {"model": "local", "mechanism": "discrete-laplace"},
+    "central": {"model": "central"},
+}
+
+
+def odd_request(**privacy):
+    asked = request(**SIZES, **privacy)
+    question = asked.question.model_copy(update={"encoding": EncodingSpec(bits=20)})
+    return Request(question, asked.model)
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("noise", NOISES)
+def test_under_privacy_nothing_odd_about_an_update_shows_at_the_server(odd, noise):
+    """Nobody drops out, every message is as long, and the sum is that of clipped updates."""
+    settings = NOISES[noise]
+    seen = []
+    for answer in (ODD[odd], ODD["zero"]):
+        environment = OddAnswers(answer)
+        app = build_app(lambda context, environment=environment: environment)
+        asked = coordinator(app, server="semi-honest", dropout=0.1)
+        seen.append(asked.private_sum(odd_request(**settings), EVERYBODY, round=1))
+    found, plain = seen
+    assert found.survivors == plain.survivors == tuple(range(CLIENTS))
+    assert found.traffic.up == plain.traffic.up
+    assert found.traffic.dropouts == plain.traffic.dropouts
+    # The same noise in both: what is left is the odd update, rounded, as it was clipped.
+    left = found.total - plain.total
+    order = 1 if noise == "discrete-laplace" else 2
+    assert np.linalg.norm(left, order) == pytest.approx(SENT.get(odd, 0.0), abs=1e-3)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_without_privacy_an_unusable_update_drops_out_and_no_other_does(odd):
+    environment = OddAnswers(ODD[odd])
+    app = build_app(lambda context: environment)
+    asked = coordinator(app, server="semi-honest", dropout=0.3)
+    aggregate = asked.private_sum(request(model="none", clip=1.0), EVERYBODY, round=1)
+    usable = odd in ("zero", "integer", "huge")
+    assert (4 in aggregate.survivors) == usable
+    assert len(aggregate.survivors) == CLIENTS - (not usable)
+
+
+def test_the_bit_counts_the_small_norms():
+    environment = FixedAnswers()
+    app = build_app(lambda context: environment)
+    asked = coordinator(app, server="semi-honest", dropout=0.3)
+    question = odd_request(clipping="adaptive").question
+    # Norms are (u + 1) sqrt(50) / 100: four of nine are at most 0.3.
+    privacy = PrivacySpec(model="none", clipping="adaptive", clip=0.3)
+    question = question.model_copy(update={"privacy": privacy})
+    open_sum = asked.private_sum(Request(question, request().model), EVERYBODY, round=1)
+    assert open_sum.bit == 4 * 0.5 - 5 * 0.5
+    assert open_sum.total.shape == (DIMENSION,)
+    flat = asked.private_sum(request(**OPEN), EVERYBODY, round=2)
+    assert flat.bit is None

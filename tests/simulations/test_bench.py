@@ -52,6 +52,18 @@ def test_sharing_changes_no_bytes_and_is_said():
     assert shared["sum_correct"]
 
 
+def test_the_server_alone_is_measured_apart():
+    found = measure("memory", {"n": 8, "d": 50, "degree": "complete", "dropout": 0.25})
+    assert found["survivors"] == 6
+    assert found["server_memory_mb"] >= found["server_memory_before_mb"] > 0
+
+
+def test_a_session_is_set_beside_what_its_primitives_take():
+    found = session(n=8, d=50, degree="complete", dropout=0.25)
+    assert 0 < found["primitives"]["client_cpu_s"] < found["client_cpu_s"]
+    assert 0 < found["primitives"]["server_unmask_cpu_s"] < found["server_unmask_cpu_s"]
+
+
 def test_a_vector_takes_as_many_bytes_as_its_bits_ask_for():
     ring = session(n=4, d=1000, degree="complete", bits=16)
     assert ring["ring_bits"] == 18

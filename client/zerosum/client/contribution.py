@@ -32,6 +32,8 @@ from zerosum.secagg.encoding import (
     Encoding,
     MessageCanWrapError,
     check_message_fits,
+    is_plausible,
+    largest_of,
     log2_wrap_probability,
     message_fits,
     ring_bits_needed,
@@ -335,6 +337,31 @@ class Protection:
             return binned_gaussian_sampler(sigma).sample(self.length, noise)
         return self.top_up(survivors, noise)
 
+    def is_plausible(self, total: NDArray[np.int64], survivors: int, *, noised: bool) -> bool:
+        """Return whether honest clients can have such a sum: see :func:`encoding.is_plausible`.
+
+        Parameters
+        ----------
+        total : ndarray of int64, shape (length,)
+            Centred, before the server adds noise.
+        survivors : int
+            Contributions in it.
+        noised : bool
+            Whether contributions carry their noise.
+        """
+        mechanism = self.mechanism
+        carried = noised and not isinstance(mechanism, CentralGaussian)
+        if carried and isinstance(mechanism, DiscreteLaplace):
+            # Its tails are heavier than those that the bound is for.
+            return self._log2_laplace(largest_of(total) - survivors * self._bound) > -WRAP_EXPONENT
+        return is_plausible(
+            total,
+            survivors=survivors,
+            bound=self._bound,
+            noise_variance=self._noise_variance() if carried else 0.0,
+            slack=self._rounding_slack() if carried else 0,
+        )
+
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the real vector, shape (dimension,), of a centred sum of shape (length,)."""
         return self.encoding.decode(total[:-1] if self.adaptive else total)
@@ -396,11 +423,7 @@ class Protection:
 
     def _log2_wrap(self, bits: int) -> float:
         if isinstance(self.mechanism, DiscreteLaplace):
-            margin = (1 << (bits - 1)) - self.cohort * self._bound
-            if margin <= 0:
-                return 0.0
-            tail = self.mechanism.log_tail(self.cohort, margin) / math.log(2)
-            return min(0.0, tail + 1 + math.log2(self.length))
+            return self._log2_laplace((1 << (bits - 1)) - self.cohort * self._bound)
         return log2_wrap_probability(
             bits,
             cohort=self.cohort,
@@ -409,6 +432,13 @@ class Protection:
             dimension=self.length,
             slack=self._rounding_slack(),
         )
+
+    def _log2_laplace(self, margin: int) -> float:
+        """Return log2 of a bound on P(discrete Laplace noise of the cohort reaches this far)."""
+        if margin <= 0 or not isinstance(self.mechanism, DiscreteLaplace):
+            return 0.0
+        tail = self.mechanism.log_tail(self.cohort, margin) / math.log(2)
+        return min(0.0, tail + 1 + math.log2(self.length))
 
 
 _SHARED = (DistributedSkellam, DistributedDiscreteGaussian, SkellamWithBit)

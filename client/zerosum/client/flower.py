@@ -7,36 +7,27 @@ a SuperNode starts a fresh process for each message, and only the contribute sta
 import logging
 import tomllib
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from pydantic import ValidationError
 
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SystemEntropy
-from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
+from zerosum.client.provisioning import (
+    Credentials,
+    ProvisioningError,
+    read_identity,
+    read_roster,
+)
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
-from zerosum.client.stages import Declined, Environment
-from zerosum.client.store import (
-    DecisionStore,
-    FileStore,
-    MemoryStore,
-    OldRosterError,
-    StaleSession,
-)
+from zerosum.client.stages import Declined, Environment, roster_for
+from zerosum.client.store import DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import (
-    Client,
-    ClientParty,
-    IdentityKey,
-    RemoteProtocolError,
-    Roster,
-    Session,
-)
+from zerosum.secagg import Client, ClientParty, RemoteProtocolError, Session
+from zerosum.secagg.state import ClientState
 
 log = logging.getLogger("zerosum.client")
 
@@ -44,25 +35,26 @@ Stage = Callable[[Environment, RecordDict, Context], RecordDict]
 
 PARTY = "zerosum.party"
 
-_REFUSALS = (Declined, ProvisioningError, OldRosterError, StaleSession, RemoteProtocolError)
+_CREDENTIALS = ("identity", "roster", "authority")
+
+_REFUSALS = (Declined, DamagedStoreError, ProvisioningError, RemoteProtocolError)
 
 
-def build_app(environment: Callable[[Context], Environment]) -> ClientApp:
+EnvironmentOf = Callable[[Context], Environment]
+
+
+def build_app(environment: EnvironmentOf) -> ClientApp:
     """Return a ClientApp whose handlers run the stages in the environment of each context."""
     app = ClientApp()
 
-    @app.query("hello")
-    def hello(message: Message, context: Context) -> Message:
-        index = environment(context).index(context)
-        return Message(wire.pack({"index": index}), reply_to=message)
-
     def register(stage: Stage, decorate: Callable[..., object]) -> None:
         def handler(message: Message, context: Context) -> Message:
-            content = answer(stage, environment(context), message.content, context)
+            content = answer(stage, environment, message.content, context)
             return Message(content, reply_to=message)
 
         decorate(handler)
 
+    register(_hello, app.query("hello"))
     register(stages.advertise, app.query("advertise"))
     register(stages.share, app.query("share"))
     register(stages.contribute, app.train("contribute"))
@@ -71,34 +63,43 @@ def build_app(environment: Callable[[Context], Environment]) -> ClientApp:
     return app
 
 
+def _hello(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Say which client this is."""
+    return wire.pack({"index": environment.index(context)})
+
+
 def answer(
-    stage: Stage, environment: Environment, content: RecordDict, context: Context
+    stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
 ) -> RecordDict:
     """Run a stage; what goes wrong is logged here, and the server learns only that it did.
+
+    The client's record is held alone from first to last: a message that arrives twice at once is
+    answered once.
 
     Raises
     ------
     Declined
         For any refusal or failure, without its cause: a traceback may quote private data.
     """
+    name = stage.__name__.strip("_")
     try:
-        return stage(environment, content, context)
+        here = environment(context)
+        with here.store(context).exclusive():
+            return stage(here, content, context)
     except Exception as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
-            log.warning("client %s declined to %s: %s", who, stage.__name__, error)
+            log.warning("client %s declined to %s: %s", who, name, error)
         else:
-            log.exception("client %s failed to %s", who, stage.__name__)
-        raise Declined(
-            f"no answer to {stage.__name__}: the reason is in this client's log"
-        ) from None
+            log.exception("client %s failed to %s", who, name)
+        raise Declined(f"no answer to {name}: the reason is in this client's log") from None
 
 
 class DeployedEnvironment:
     """A client on its own node, configured by its node config alone.
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
-    (durable decisions; without it they last as long as the SuperNode's memory), ``policy`` (a
+    (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
     TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``). Against
     a malicious server also ``identity`` (file of this node's signing key), ``roster`` (file of the
     signed roster) and ``authority`` (public key of who signed it, 64 hexadecimal digits).
@@ -108,7 +109,7 @@ class DeployedEnvironment:
 
     def __init__(self, context: Context) -> None:
         self.policy = _read_policy(str(context.node_config.get("policy", "")))
-        self._roster: Roster | None = None
+        self._credentials: Credentials | None = None
 
     def index(self, context: Context) -> int:
         """Return ``partition-id``; raises Declined where the node has none."""
@@ -118,27 +119,38 @@ class DeployedEnvironment:
         return value
 
     def store(self, context: Context) -> DecisionStore:
-        """Return the store under ``state-dir``."""
+        """Return the store under ``state-dir``; raises Declined where the node has none."""
         folder = context.node_config.get("state-dir")
         if folder is None:
-            return _process_store(context.run_id, context.node_id)
+            raise Declined(
+                "node config state-dir is missing: without a folder of its own a node forgets "
+                "with each message what it must never do twice"
+            )
         return FileStore(Path(str(folder)))
 
-    def roster(self, context: Context) -> Roster | None:
-        """Read the roster from the node's own file, once a message; None where it has none."""
-        path = context.node_config.get("roster")
-        if path is not None and self._roster is None:
-            authority = str(context.node_config.get("authority", ""))
-            self._roster = read_roster(str(path), authority)
-        return self._roster
+    def credentials(self, context: Context) -> Credentials | None:
+        """Read key and roster from the node's own files, once a message; None where it has none."""
+        given = {name: context.node_config.get(name) for name in _CREDENTIALS}
+        if self._credentials is None and any(value is not None for value in given.values()):
+            missing = [name for name, value in given.items() if value is None]
+            if missing:
+                raise ProvisioningError(
+                    f"node config {' and '.join(missing)}: missing beside the others of "
+                    f"{', '.join(_CREDENTIALS)}; give all three or none"
+                )
+            identity = read_identity(str(given["identity"]))
+            roster = read_roster(str(given["roster"]), str(given["authority"]))
+            self._credentials = Credentials.of(identity, roster, self.index(context))
+        return self._credentials
 
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
         """Make a party of the real protocol, whatever name the server used for it."""
+        credentials = self.credentials(context)
         return ClientParty(
             session,
             self.index(context),
-            identity=_identity(context),
-            roster=self.roster(context),
+            identity=None if credentials is None else credentials.identity,
+            roster=roster_for(session, credentials),
         )
 
     def party(self, context: Context) -> Client:
@@ -148,10 +160,14 @@ class DeployedEnvironment:
         data = context.state.config_records[PARTY]["state"]
         if not isinstance(data, bytes):
             raise Declined("the state kept for this session is unreadable")
-        identity, roster = _identity(context), self.roster(context)
-        party = ClientParty.restore(data, identity=identity, roster=roster)
-        record = self.store(context).lines(party.session.digest)
-        return ClientParty.restore(data, identity=identity, roster=roster, record=record)
+        session = ClientState.from_bytes(data).session
+        credentials = self.credentials(context)
+        return ClientParty.restore(
+            data,
+            identity=None if credentials is None else credentials.identity,
+            roster=roster_for(session, credentials),
+            record=self.store(context).lines(session.digest),
+        )
 
     def keep(self, context: Context, party: Client | None) -> None:
         """Export the party into the context's state, or delete it from there."""
@@ -178,23 +194,12 @@ class DeployedEnvironment:
         return Answerer(task).update(request, client, self.entropy)
 
 
-def _identity(context: Context) -> IdentityKey | None:
-    path = context.node_config.get("identity")
-    return None if path is None else read_identity(str(path))
-
-
-@cache
-def _process_store(run_id: int, node_id: int) -> DecisionStore:
-    log.warning("node config has no state-dir: decisions of this client do not outlive its process")
-    return MemoryStore()
-
-
 def _read_policy(path: str) -> ClientPolicy:
     if not path:
         return ClientPolicy()
     try:
         return ClientPolicy.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+    except (OSError, ValueError) as error:  # of the file, of TOML, of the policy's keys
         raise Declined(f"the policy {path} cannot be used: {error}") from None
 
 

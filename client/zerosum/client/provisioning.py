@@ -7,6 +7,7 @@ Both come from files of the node's own, never from the server. Files:
   key, 64 hexadecimal digits in the node's configuration.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from zerosum.secagg import (
@@ -17,11 +18,33 @@ from zerosum.secagg import (
     SignedRoster,
 )
 
-AUTHORITY_DIGITS = 64
-
 
 class ProvisioningError(Exception):
-    """A key or roster cannot be used; the message names the file and the cure."""
+    """A key or roster cannot be used; the message names the setting, its value and the cure."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A client's signing key and the roster that holds its public part."""
+
+    identity: IdentityKey
+    roster: Roster
+
+    @classmethod
+    def of(cls, identity: IdentityKey, roster: Roster, index: int) -> "Credentials":
+        """Check that the key is the one that the roster holds for this client.
+
+        Raises
+        ------
+        ProvisioningError
+        """
+        if roster.entries.get(index) != identity.public:
+            raise ProvisioningError(
+                f"identity: its public key {identity.public.hex()} is not the one that roster "
+                f"version {roster.version} holds for client {index}; give this node its own key, "
+                "or have the roster signed with this one"
+            )
+        return cls(identity, roster)
 
 
 def read_identity(path: str) -> IdentityKey:
@@ -35,7 +58,9 @@ def read_identity(path: str) -> IdentityKey:
     try:
         return IdentityKey(Path(path).read_bytes())
     except (OSError, LocalProtocolError) as error:
-        raise ProvisioningError(f"identity = {path!r} is no signing key: {error}") from None
+        raise ProvisioningError(
+            f"identity = {path!r} is no signing key ({error}): make one with zerosum keys new"
+        ) from None
 
 
 def read_roster(path: str, authority: str) -> Roster:
@@ -46,7 +71,7 @@ def read_roster(path: str, authority: str) -> Roster:
     path : str
         File of a signed roster.
     authority : str
-        The authority's public key: 64 hexadecimal digits.
+        The authority's public key: 64 hexadecimal digits, of either case.
 
     Raises
     ------
@@ -57,11 +82,15 @@ def read_roster(path: str, authority: str) -> Roster:
         public = bytes.fromhex(authority)
     except ValueError:
         public = b""
-    if len(authority) != AUTHORITY_DIGITS or not public:
+    if len(public) != 32 or len(authority) != 64:
         raise ProvisioningError(
-            f"authority = {authority!r} is not a public key: 64 hexadecimal digits are needed"
+            f"authority = {authority!r} is not a public key: it has 64 hexadecimal digits, as "
+            "zerosum keys new prints them"
         )
     try:
         return SignedRoster.from_bytes(Path(path).read_bytes()).admit(public)
-    except (OSError, RemoteProtocolError, ValueError) as error:
-        raise ProvisioningError(f"roster = {path!r} cannot be used: {error}") from None
+    except (OSError, RemoteProtocolError, LocalProtocolError) as error:
+        raise ProvisioningError(
+            f"roster = {path!r} cannot be used ({error}): it is a file that zerosum roster "
+            "add wrote, signed with the key of authority"
+        ) from None

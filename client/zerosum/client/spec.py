@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from zerosum.secagg import Policy, ServerMode
+
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
@@ -390,3 +392,11 @@ zerosum."""
     """Longest vector this client will send."""
     max_contributions: PositiveInt | None = None
     """Contributions after which this client declines every further request."""
+
+    def for_sessions(self) -> Policy:
+        """Return the part that is judged by a session alone, before anything is asked."""
+        return Policy(
+            corruption=self.corruption,
+            server_modes=frozenset(map(ServerMode, self.servers)),
+            longest_vector=self.max_vector_length,
+        )

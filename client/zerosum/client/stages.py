@@ -14,11 +14,12 @@ from flwr.app import Context, RecordDict
 from zerosum.client import wire
 from zerosum.client.contribution import Protection, guarantee_holds
 from zerosum.client.entropy import Entropy
+from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.store import DecisionStore
 from zerosum.client.task import BUILTIN_TASKS, ClientInfo, Task
-from zerosum.secagg import Client, Policy, Roster, ServerMode, Session, Step
+from zerosum.secagg import Client, Roster, Session, Step
 from zerosum.secagg.failures import colluders_in
 from zerosum.secagg.randomness import derive_seed
 
@@ -43,12 +44,12 @@ class Environment(Protocol):
         """Return the durable record of this client's decisions."""
         ...
 
-    def roster(self, context: Context) -> Roster | None:
-        """Return the roster that this client was given, if it was given one."""
+    def credentials(self, context: Context) -> Credentials | None:
+        """Return the signing key and roster that this client was given, if it was."""
         ...
 
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
-        """Make the party of a new session, which the policy takes part in."""
+        """Make the party of a new session that the policy admitted."""
         ...
 
     def party(self, context: Context) -> Client:
@@ -76,7 +77,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     """Open a session: check it against the policy and send this client's public keys."""
     session = Session.from_bytes(wire.bytes_field(content, "session"))
     protocol = wire.str_field(content, "protocol")
-    roster = environment.roster(context)
+    roster = roster_for(session, environment.credentials(context))
     _check_session(session, protocol, environment.policy, roster)
     store = environment.store(context)
     if roster is not None:
@@ -106,7 +107,7 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
         raise Declined("the request is not the one that the session's masks are bound to")
     _check_request(request, environment.policy)
     protection = protection_for(request, party.session)
-    roster = environment.roster(context)
+    roster = roster_for(party.session, environment.credentials(context))
     _check_guarantee(request, party.session, environment.policy, roster)
     vector = _protected(environment, request, protection, party.session, context)
     step = party.contribute(message, vector)
@@ -160,28 +161,28 @@ def _sent(
     return wire.pack({"message": step.send.to_bytes()})
 
 
+def roster_for(session: Session, credentials: Credentials | None) -> Roster | None:
+    """Return the roster to judge a session by: none where it is bound to none, and nobody signs."""
+    bound = session.signed or session.roster_digest
+    return credentials.roster if credentials is not None and bound else None
+
+
 def _check_session(
     session: Session, protocol: str, policy: ClientPolicy, roster: Roster | None
 ) -> None:
     """Decline a session that this client's policy does not take part in."""
     if protocol not in policy.protocols:
         raise Declined(f"protocol {protocol!r} is not among this client's {policy.protocols}")
-    if protocol == "pairwise":
-        if session.signed and roster is None:
-            raise Declined(
-                "a session that withstands a malicious server needs this client's identity key "
-                "and a roster"
-            )
-        modes = frozenset(map(ServerMode, policy.servers))
-        Policy(corruption=policy.corruption, server_modes=modes).admit(session, roster)
+    if protocol == "pairwise" and session.signed and roster is None:
+        raise Declined(
+            "a session that withstands a malicious server needs this node's identity, roster and "
+            "authority in its node config"
+        )
+    policy.for_sessions().admit(session, roster)
     if session.min_survivors < policy.min_cohort:
         raise Declined(
             f"a sum of {session.min_survivors} is below the policy's min_cohort = "
             f"{policy.min_cohort}"
-        )
-    if session.vector_length > policy.max_vector_length:
-        raise Declined(
-            f"vector of {session.vector_length} exceeds the policy's {policy.max_vector_length}"
         )
 
 
@@ -219,9 +220,10 @@ def _check_guarantee(
     """Decline a session that could open with less noise than it claims."""
     privacy, n = request.question.privacy, len(session.cohort)
     population = max(n, request.question.population if roster is None else len(roster))
+    if roster is None:
+        # Only now is it said how many clients there are, of whom some collude.
+        policy.for_sessions().admit(session, population=population)
     colluders = colluders_in(n, population, policy.corruption, session.mode)
-    if session.threshold <= colluders:
-        raise Declined(f"threshold {session.threshold} lets {colluders} colluders open any secret")
     if not privacy.private:
         return
     if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):

@@ -4,23 +4,32 @@ It holds decisions (hashes, counters), never seeds or shares. A caller makes a l
 before the message that it justifies leaves.
 """
 
+import fcntl
+import hashlib
 import json
 import os
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from zerosum.secagg import OldRoster, StaleSession
 
 
-class StaleSession(Exception):
-    """The server opened a session that is not newer than one this client already joined."""
-
-
-class OldRosterError(Exception):
-    """The roster at hand is not the newest that this client has worked with."""
+class DamagedStoreError(Exception):
+    """What a client decided cannot be read any more: it takes part in nothing."""
 
 
 class DecisionStore(Protocol):
     """Decisions of one client, across runs and restarts."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold the store alone, from before anything is read in it until an answer leaves.
+
+        Two messages may reach a node at once, each in a process of its own.
+        """
+        ...
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
         """Return the lines recorded for a session, oldest first."""
@@ -35,7 +44,7 @@ class DecisionStore(Protocol):
         ...
 
     def admit_roster(self, version: int, digest: bytes) -> None:
-        """Remember the newest roster; raise OldRosterError for any before it."""
+        """Remember the newest roster; raise OldRoster for any before it."""
         ...
 
     @property
@@ -56,6 +65,10 @@ class MemoryStore:
         self._high_water: dict[bytes, tuple[int, int]] = {}
         self._roster: tuple[int, str] | None = None
         self._contributions = 0
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Do nothing: one process, one message at a time."""
+        return nullcontext()
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
         """Return the lines of a session."""
@@ -88,6 +101,8 @@ class MemoryStore:
 class FileStore:
     """Decisions in a folder: one append-only file a session, one small file of counters.
 
+    A damaged record raises DamagedStoreError: what cannot be remembered is not done again.
+
     Parameters
     ----------
     folder : Path
@@ -100,6 +115,13 @@ class FileStore:
         self._sessions.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._counters = folder / "counters.json"
 
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Wait for other processes of this node, then keep them out; a killed one holds nothing."""
+        with (self._folder / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
     def lines(self, session: bytes) -> tuple[bytes, ...]:
         """Return the whole lines of a session; one torn by a crash was never acted upon."""
         try:
@@ -107,7 +129,10 @@ class FileStore:
         except FileNotFoundError:
             return ()
         whole, _, _ = data.rpartition(b"\n")
-        return tuple(bytes.fromhex(line.decode()) for line in whole.split(b"\n") if line)
+        try:
+            return tuple(bytes.fromhex(line.decode()) for line in whole.split(b"\n") if line)
+        except ValueError:
+            raise DamagedStoreError(f"{self._path(session)} is damaged") from None
 
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Append lines after the last whole one and flush file and folder to the disk."""
@@ -124,16 +149,16 @@ class FileStore:
     def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
         """Admit a session newer than all before, durably."""
         counters = self._read()
-        marks = counters.setdefault("high_water", {})
-        before = marks.get(run_id.hex())
+        marks, run = counters["high_water"], hashlib.sha256(run_id).hexdigest()
+        before = marks.get(run)
         mark = _raised(None if before is None else (before[0], before[1]), (round, attempt))
-        marks[run_id.hex()] = list(mark)
+        marks[run] = list(mark)
         self._write(counters)
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster, durably."""
         counters = self._read()
-        known = counters.get("roster")
+        known = counters["roster"]
         before = None if known is None else (int(known[0]), str(known[1]))
         new = _not_older(before, (version, digest.hex()))
         if new != before:
@@ -143,25 +168,54 @@ class FileStore:
     @property
     def contributions(self) -> int:
         """Vectors sent, across runs."""
-        return int(self._read().get("contributions", 0))
+        return int(self._read()["contributions"])
 
     def count_contribution(self) -> None:
         """Count one more vector, durably."""
         counters = self._read()
-        counters["contributions"] = self.contributions + 1
+        counters["contributions"] += 1
         self._write(counters)
 
     def _path(self, session: bytes) -> Path:
         return self._sessions / f"{session.hex()}.log"
 
-    def _read(self) -> dict:  # type: ignore[type-arg]  # plain JSON
+    def _read(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self._counters.read_text()))
+            found = json.loads(self._counters.read_bytes())
         except FileNotFoundError:
-            return {}
+            found = {}
+        except ValueError:
+            found = None
+        if not _are_counters(found):
+            raise DamagedStoreError(f"{self._counters} is damaged: restore it from a copy")
+        read: dict[str, Any] = found
+        counters: dict[str, Any] = {"high_water": {}, "roster": None, "contributions": 0}
+        return counters | read
 
-    def _write(self, counters: dict) -> None:  # type: ignore[type-arg]  # plain JSON
+    def _write(self, counters: dict[str, Any]) -> None:
         replace_file(self._counters, json.dumps(counters).encode())
+
+
+def _are_counters(found: object) -> bool:
+    """Return whether this is what a store writes, or a part of it."""
+    if not isinstance(found, dict):
+        return False
+    marks, roster = found.get("high_water", {}), found.get("roster")
+    pairs = marks.values() if isinstance(marks, dict) else [None]
+    return (
+        type(found.get("contributions", 0)) is int
+        and all(_is_pair(pair, int) for pair in pairs)
+        and (roster is None or _is_pair(roster, str))
+    )
+
+
+def _is_pair(value: object, second: type) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and type(value[0]) is int
+        and type(value[1]) is second
+    )
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -192,7 +246,7 @@ def _raised(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, 
 
 def _not_older(before: tuple[int, str] | None, new: tuple[int, str]) -> tuple[int, str]:
     if before is not None and new[0] < before[0]:
-        raise OldRosterError(f"roster version {new[0]} comes before {before[0]}, known here")
+        raise OldRoster(f"roster version {new[0]} comes before {before[0]}, known here")
     if before is not None and new[0] == before[0] and new != before:
-        raise OldRosterError(f"another roster of version {new[0]} was used here before")
+        raise OldRoster(f"another roster of version {new[0]} was used here before")
     return new

@@ -3,6 +3,56 @@
 A :class:`Session` says who takes part and under which parameters. Each client runs a
 :class:`ClientParty`, the server a :class:`ServerParty`: messages in, messages out, no sockets, no
 clocks. :class:`IdealClientParty` and :class:`IdealServerParty` do the same with a trusted server.
+
+Against a server that may lie (``mode=ServerMode.MALICIOUS``) clients have an :class:`IdentityKey`,
+hold a :class:`Roster` signed by an authority (:class:`SignedRoster`), and check sessions by a
+:class:`Policy`. Degree and threshold come from :func:`zerosum.secagg.graph.parameters`.
+
+A client's method returns a :class:`Step`: the caller makes ``persist`` durable (file and directory
+fsynced), and only then sends ``send``; all lines it ever kept go back in as ``record`` whenever a
+party is built, and :class:`HighWater` admits rounds in ascending order only. What a peer does
+wrong is a :class:`RemoteProtocolError` that leaves the state as it was; what the caller does wrong
+is a :class:`LocalProtocolError`; a session that cannot end in a sum raises
+:class:`TooFewSurvivors` or :class:`ReconstructionFailed` at the server.
+
+``docs/secagg.md`` has a session with restarts and dropouts, and what is promised;
+``docs/secagg-wire.md`` every byte.
+
+Examples
+--------
+Five clients sum three numbers each, against a server that may lie:
+
+>>> import numpy as np
+>>> from zerosum.secagg.graph import parameters
+>>> keys = {index: IdentityKey.generate() for index in range(5)}
+>>> roster = Roster(1, {index: key.public for index, key in keys.items()})
+>>> graph = parameters(n=5, dropout=0.2, corruption=0.2, server="malicious")
+>>> session = Session(
+...     run_id=b"example", round=1, attempt=0, roster_version=1, roster_digest=roster.digest,
+...     cohort=tuple(range(5)), degree=graph.degree, threshold=graph.threshold,
+...     min_survivors=4, ring_bits=16, vector_length=3, mode=ServerMode.MALICIOUS)
+>>> policy = Policy(corruption=0.2, dropout=0.2, smallest_cohort=5)
+>>> clients = {
+...     index: ClientParty(session, index, identity=keys[index], roster=roster, policy=policy)
+...     for index in session.cohort}
+>>> server = ServerParty(session, roster=roster)
+>>> request = request_digest(b"what is asked")
+>>> for index, client in clients.items():
+...     server.receive(index, client.advertise().send.to_bytes())
+>>> messages = server.close()
+>>> while server.stage != "done":
+...     stage = server.stage
+...     for index, message in messages.items():
+...         if stage == "contribute":
+...             step = clients[index].contribute(message.to_bytes(), np.array([index, 1, -1]))
+...         else:
+...             step = getattr(clients[index], stage)(message.to_bytes())
+...         server.receive(index, step.send.to_bytes())  # step.persist was made durable before
+...     messages = server.close(request if stage == "share" else None)
+>>> session.ring.centre(server.result.total)
+array([10,  5, -5])
+>>> server.result.survivors
+(0, 1, 2, 3, 4)
 """
 
 from zerosum.secagg.cache import SharedCache
@@ -46,7 +96,6 @@ from zerosum.secagg.errors import (
     WrongRoster,
     WrongSession,
 )
-from zerosum.secagg.graph import colluders, complete_threshold
 from zerosum.secagg.ideal import IdealClientParty, IdealServerParty
 from zerosum.secagg.identity import IdentityKey, Roster, SignedRoster
 from zerosum.secagg.messages import (
@@ -134,8 +183,6 @@ __all__ = [
     "WrongParty",
     "WrongRoster",
     "WrongSession",
-    "colluders",
-    "complete_threshold",
     "decode",
     "request_digest",
 ]

@@ -5,12 +5,16 @@ plays them all. With it and without, every message has the same bits.
 """
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import NDArray
 
 from zerosum.secagg.prg import Stream
+
+if TYPE_CHECKING:
+    from zerosum.secagg.keys import KeyPair
 
 
 class SessionCache:
@@ -22,6 +26,12 @@ class SessionCache:
         (lower public key || higher public key) to the key extracted from their agreement.
     streams : dict
         (extracted key || context) to the mask stream of a pair, from its first use to its second.
+    maskers : dict
+        Cohort position to the mask keys of a party that lives here.
+    netted : tuple of bytes, or None
+        What was asked of those whose net masks were made, all at once.
+    nets : dict
+        Cohort position to a party's net mask, until the party takes it or contribute is closed.
     envelopes : dict
         (extracted key || context) to the cipher of one envelope.
     public_keys : dict
@@ -36,10 +46,17 @@ class SessionCache:
     def __init__(self) -> None:
         self.agreed: dict[bytes, bytes] = {}
         self.streams: dict[bytes, Stream] = {}
+        self.maskers: dict[int, KeyPair] = {}
+        self.netted: tuple[bytes, bytes, bytes] | None = None
+        self.nets: dict[int, NDArray[Any]] = {}
         self.envelopes: dict[bytes, AESGCM] = {}
         self.public_keys: dict[bytes, X25519PublicKey] = {}
         self.broadcasts: dict[bytes, Any] = {}
         self.verified: set[tuple[bytes, ...]] = set()
+
+    def end_contribute(self) -> None:
+        """Forget the masks that nobody took: nobody will."""
+        self.nets.clear()
 
 
 class SharedCache:

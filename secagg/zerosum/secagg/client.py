@@ -8,30 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.secagg.cache import SessionCache, SharedCache
+from zerosum.secagg.cache import SharedCache
+from zerosum.secagg.dealing import open_shares, seal_shares
 from zerosum.secagg.decisions import Decisions
 from zerosum.secagg.directory import Directory
 from zerosum.secagg.errors import (
     AdvertMismatch,
     ConflictingMessage,
     LocalProtocolError,
-    OutOfOrder,
     StateLost,
     WrongParty,
 )
-from zerosum.secagg.graph import Positions, draw_neighbours, public_graph
 from zerosum.secagg.identity import IdentityKey, Roster
-from zerosum.secagg.keys import (
-    Channel,
-    Hkdf,
-    PairMasks,
-    PartySecrets,
-    commitment,
-    self_mask,
-)
+from zerosum.secagg.keys import commitment, self_mask
+from zerosum.secagg.masking import Asked, add_masks
 from zerosum.secagg.messages import (
-    SEALED_BYTES,
-    SHARE_BYTES,
     Advert,
     Adverts,
     Confirmation,
@@ -43,23 +34,22 @@ from zerosum.secagg.messages import (
     UnmaskShares,
     accept,
     advert_statement,
-    decode,
     survivors_statement,
 )
 from zerosum.secagg.neighbourhood import Neighbourhood
 from zerosum.secagg.party import Incoming, Step
 from zerosum.secagg.policy import Policy
-from zerosum.secagg.prg import SEED_BYTES, accumulate
-from zerosum.secagg.randomness import Keystream, RandomSource, SystemRandomness
+from zerosum.secagg.prg import SEED_BYTES
+from zerosum.secagg.randomness import RandomSource, SystemRandomness
 from zerosum.secagg.session import Session
-from zerosum.secagg.shamir import LIMBS, PRIME, split
-from zerosum.secagg.wire import Reader, prefixed, to_bitmap, to_mask, to_positions, u64
+from zerosum.secagg.staged_client import StagedClient
+from zerosum.secagg.state import ClientState
+from zerosum.secagg.wire import to_bitmap, to_positions
 
-_STATE_TAG = b"zerosum client state 2\0"
 _NOTHING = hashlib.sha256(b"").digest()
 
 
-class ClientParty:
+class ClientParty(StagedClient):
     """One client in one session: messages in, messages out.
 
     Each stage's method checks the server's message, and returns what to make durable and what to
@@ -85,6 +75,8 @@ class ClientParty:
         For parties of one process.
     record : iterable of bytes
         Every line of the durable record.
+    threads : int
+        How many threads expand masks.
 
     Raises
     ------
@@ -110,68 +102,15 @@ class ClientParty:
         source: RandomSource | None = None,
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
+        threads: int = 1,
     ) -> None:
-        self._begin(session, index, cache, Decisions(session.digest, record))
+        self._begin(session, index, cache, Decisions(session.digest, record), threads)
         self._identify(identity, roster)
         if policy is not None:
             policy.admit(session, roster)
         if len(self._decisions):
             raise StateLost("the record shows that this session was begun with another seed")
         self._seed = (source or SystemRandomness()).take(SEED_BYTES)
-
-    def _begin(
-        self, session: Session, index: int, cache: SharedCache | None, decisions: Decisions
-    ) -> None:
-        try:
-            self._position = session.position(index)
-        except WrongParty as error:
-            raise LocalProtocolError(str(error)) from error
-        self._session = session
-        self._index = index
-        self._cache: SessionCache | None = None if cache is None else cache.of(session.digest)
-        self._decisions = decisions
-        self._hkdf = Hkdf(session.digest)
-        self._phases = (*session.stages, "done")
-        self._phase = 0
-        self._seed = b""
-        self._secrets: PartySecrets | None = None
-        self._channel: Channel | None = None
-        self._adverts: Adverts | None = None
-        self._directory: Directory | None = None
-        self._around: Neighbourhood | None = None
-        self._request: ContributeRequest | None = None
-        self._answer: UnmaskShares | None = None
-        self._wiped = False
-
-    def _identify(self, identity: IdentityKey | None, roster: Roster | None) -> None:
-        self._identity, self._roster = identity, roster
-        if self._session.signed and (identity is None or roster is None):
-            raise LocalProtocolError(
-                "against a malicious server a client needs its identity key and the roster"
-            )
-        if roster is not None:
-            roster.check_session(self._session)
-        if identity is None or roster is None:
-            return
-        if roster.entries.get(self._index) != identity.public:
-            raise LocalProtocolError(
-                f"the identity key is not the one that the roster holds for {self._index}"
-            )
-
-    @property
-    def session(self) -> Session:
-        """The session that the party takes part in."""
-        return self._session
-
-    @property
-    def index(self) -> int:
-        """The client's roster index."""
-        return self._index
-
-    @property
-    def stage(self) -> str:
-        """The stage that comes next: one of the session's, or done."""
-        return self._phases[self._phase]
 
     def advertise(self) -> Step:
         """Return the advert: two public keys and the commitment to the self mask's seed.
@@ -196,7 +135,9 @@ class ClientParty:
         adverts = accept(message, Adverts, self._session)
         decision = self._decisions.decide("share", adverts.digest)
         directory, around = self._check_adverts(adverts)
-        sealed = self._seal_shares(directory, around)
+        sealed = seal_shares(
+            self._session, self._own_secrets(), self._own_channel(), directory, around
+        )
         bitmap = to_bitmap(around.holders, self._session.size)
         send = Shares(self._session.digest, self._index, bitmap, sealed)
         self._adverts, self._directory, self._around = adverts, directory, around
@@ -287,12 +228,16 @@ class ClientParty:
         """Return the volatile state: secret until the session ends, and to be deleted then."""
         if self._wiped:
             raise LocalProtocolError("the party was wiped")
-        kept = (self._adverts, self._request, self._answer)
-        messages = (b"" if message is None else message.to_bytes() for message in kept)
-        lines = b"\n".join(self._decisions.lines())
-        parts = (self._session.to_bytes(), u64(self._index), bytes((self._phase,)), self._seed)
-        body = _STATE_TAG + b"".join(map(prefixed, (*parts, lines, *messages)))
-        return body + hashlib.sha256(body).digest()
+        return ClientState(
+            self._session,
+            self._index,
+            self._phase,
+            self._seed,
+            self._decisions.lines(),
+            self._adverts,
+            self._request,
+            self._answer,
+        ).to_bytes()
 
     @classmethod
     def restore(
@@ -304,6 +249,7 @@ class ClientParty:
         source: RandomSource | None = None,
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
+        threads: int = 1,
     ) -> "ClientParty":
         """Rebuild a party from :meth:`export` and the durable record.
 
@@ -311,7 +257,7 @@ class ClientParty:
         ----------
         data : bytes
             What ``export`` returned, at this or an earlier stage.
-        identity, roster, cache
+        identity, roster, cache, threads
             As for the constructor; a policy admitted the session when it began.
         source : RandomSource, optional
             Not drawn from: everything expands from the exported seed.
@@ -322,73 +268,18 @@ class ClientParty:
         ------
         LocalProtocolError
             If ``data`` is damaged, or contradicts the record.
+        WrongRoster
+            If the session is bound to another roster.
         """
-        body, checksum = data[:-32], data[-32:]
-        if not body.startswith(_STATE_TAG) or hashlib.sha256(body).digest() != checksum:
-            raise LocalProtocolError("the exported state is damaged")
-        reader = Reader(body[len(_STATE_TAG) :])
-        encoded, index, phase, seed, lines, *messages = (reader.prefixed() for _ in range(8))
-        session = Session.from_bytes(encoded)
+        state = ClientState.from_bytes(data)
         party = cls.__new__(cls)
-        decisions = Decisions(session.digest, (*lines.split(b"\n"), *record))
-        party._begin(session, int.from_bytes(index, "big"), cache, decisions)
+        decisions = Decisions(state.session.digest, (*state.lines, *record))
+        party._begin(state.session, state.index, cache, decisions, threads)
         party._identify(identity, roster)
-        party._phase, party._seed = phase[0], seed
-        party._resume(*messages)
+        party._phase, party._seed = state.phase, state.seed
+        party._adverts, party._request = state.adverts, state.request
+        party._answer = state.answer
         return party
-
-    def _resume(self, adverts: bytes, request: bytes, answer: bytes) -> None:
-        if adverts:
-            self._adverts = decode(adverts, Adverts, self._session)
-        if request:
-            self._request = decode(request, ContributeRequest, self._session)
-        if answer:
-            self._answer = decode(answer, UnmaskShares, self._session)
-
-    def wipe(self) -> None:
-        """Forget all secrets and refuse everything from now on (best effort in Python)."""
-        self._forget()
-        self._answer = None
-        self._wiped = True
-
-    def _forget(self) -> None:
-        self._seed = b""
-        self._secrets = self._channel = None
-        self._adverts = self._request = self._directory = self._around = None
-
-    def _require_phase(self, first: str, last: str) -> None:
-        if self._wiped:
-            raise LocalProtocolError("the party was wiped")
-        if first not in self._phases:
-            raise OutOfOrder(f"a session under a {self._session.mode} server has no {first}")
-        if not self._phases.index(first) <= self._phase <= self._phases.index(last):
-            raise OutOfOrder(f"{first} is not possible: the next stage is {self.stage}")
-
-    def _advance(self, stage: str, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        self._phase = max(self._phase, self._phases.index(stage))
-        return persist
-
-    def _own_secrets(self) -> PartySecrets:
-        if self._secrets is None:
-            self._secrets = PartySecrets.expand(self._seed, self._hkdf, self._index, self._cache)
-        return self._secrets
-
-    def _own_channel(self) -> Channel:
-        if self._channel is None:
-            own = self._own_secrets().channel
-            self._channel = Channel(self._session.digest, self._index, own, self._cache)
-        return self._channel
-
-    def _own_identity(self) -> IdentityKey:
-        if self._identity is None:
-            raise LocalProtocolError("the party was made without an identity key")
-        return self._identity
-
-    def _own_neighbours(self) -> Positions:
-        graph = public_graph(self._session)
-        if graph is not None:
-            return graph.named_by(self._position)
-        return draw_neighbours(self._session, self._position, self._own_secrets().neighbours)
 
     def _own_advert(self) -> Advert:
         session, secrets = self._session, self._own_secrets()
@@ -414,47 +305,6 @@ class ClientParty:
             directory.check_signatures(session, self._roster, self._cache)
         return directory, around
 
-    def _look_around(self, directory: Directory) -> Neighbourhood:
-        named = self._own_neighbours()
-        return Neighbourhood.of(self._session, self._position, named, directory)
-
-    def _read_directory(self, adverts: Adverts) -> Directory:
-        if self._cache is None or not self._session.complete:
-            return Directory.of(adverts, self._session)
-        known: Directory | None = self._cache.broadcasts.get(adverts.digest)
-        if known is None:
-            known = Directory.of(adverts, self._session)
-            self._cache.broadcasts[adverts.digest] = known
-        return known
-
-    def _known(self) -> tuple[Directory, Neighbourhood]:
-        """Return what was checked at share, read again in a new process."""
-        if self._directory is None or self._around is None:
-            if self._adverts is None:
-                raise OutOfOrder("no adverts were answered in this session")
-            self._directory = self._read_directory(self._adverts)
-            self._around = self._look_around(self._directory)
-        return self._directory, self._around
-
-    def _seal_shares(self, directory: Directory, around: Neighbourhood) -> bytes:
-        session, secrets, channel = self._session, self._own_secrets(), self._own_channel()
-        holders = around.holders.tolist()
-        # On the complete graph all clients evaluate at the same points, whoever advertised.
-        places = range(session.size) if session.complete else holders
-        table = split(
-            [secrets.mask.private, secrets.self_seed],
-            session.threshold,
-            [place + 1 for place in places],
-            Keystream(secrets.polynomials),
-        )
-        shares = table.astype("<u4").reshape(len(places), -1)
-        plain = shares[holders] if session.complete else shares
-        cohort, keys = session.cohort, directory.channel_keys
-        return b"".join(
-            channel.seal(row.tobytes(), cohort[p], keys[p])
-            for row, p in zip(plain, holders, strict=True)
-        )
-
     def _check_contribute(self, message: Incoming) -> ContributeRequest:
         request = accept(message, ContributeRequest, self._session)
         self._decisions.decide("contribute", request.digest)
@@ -465,22 +315,10 @@ class ClientParty:
 
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         session, secrets = self._session, self._own_secrets()
-        cohort, own, asked = session.cohort, self._index, request.request
-        directory, around = self._known()
-        keys, masks = directory.mask_keys, PairMasks(secrets.mask, asked, self._cache)
-        sharers = to_mask(request.sharers, session.size)
-        peers = around.masking[sharers[around.masking]].tolist()
-        added = [self_mask(self._hkdf, secrets.self_seed, asked, own)]
-        added += [masks.stream(keys[p], own, cohort[p]) for p in peers if cohort[p] > own]
-        subtracted = [masks.stream(keys[p], cohort[p], own) for p in peers if cohort[p] < own]
-        accumulate(vector, added, subtracted)
-        masks.pass_on()
+        own = self_mask(self._hkdf, secrets.self_seed, request.request, self._index)
+        asked = Asked(session, *self._known(), request)
+        add_masks(vector, asked, own, secrets.mask, self._cache, self._threads)
         session.ring.reduce(vector)
-
-    def _answered(self) -> ContributeRequest:
-        if self._request is None:
-            raise OutOfOrder("no contribution was made in this session")
-        return self._request
 
     def _check_survivors(self, survivors: bytes) -> NDArray[np.bool_]:
         return self._known()[1].check_survivors(survivors, self._answered().sharers)
@@ -497,23 +335,8 @@ class ClientParty:
         around.check_signatures(request, statement, self._roster, self._cache)
 
     def _open_shares(self, survivors: NDArray[np.bool_]) -> UnmaskShares:
-        request, (directory, around) = self._answered(), self._known()
-        sharers = to_mask(request.sharers, self._session.size)
-        dealers = around.naming[sharers[around.naming]].tolist()
-        keys, cohort, alive = directory.channel_keys, self._session.cohort, survivors.tolist()
-        channel, sealed, opened = self._own_channel(), request.sealed, {}
-        for i, p in enumerate(dealers):
-            envelope = sealed[i * SEALED_BYTES : (i + 1) * SEALED_BYTES]
-            plain = channel.open(envelope, cohort[p], keys[p])
-            if plain is not None:
-                opened[p] = plain[SHARE_BYTES:] if alive[p] else plain[:SHARE_BYTES]
-        return self._answer_with(opened)
-
-    def _answer_with(self, opened: dict[int, bytes]) -> UnmaskShares:
-        """Build the answer, leaving out what a dealer sealed that is no share."""
-        table = np.frombuffer(b"".join(opened.values()), "<u4").reshape(-1, LIMBS)
-        sound = np.all(table < PRIME, axis=1).tolist()
-        dealers = [p for p, good in zip(opened, sound, strict=True) if good]
-        bitmap = to_bitmap(dealers, self._session.size)
-        shares = table[np.array(sound, bool)].tobytes()
-        return UnmaskShares(self._session.digest, self._index, bitmap, shares)
+        session, (directory, around) = self._session, self._known()
+        dealers, shares = open_shares(
+            session, self._own_channel(), directory, around, self._answered(), survivors
+        )
+        return UnmaskShares(session.digest, self._index, to_bitmap(dealers, session.size), shares)

@@ -7,6 +7,7 @@ party again. Lines of another kind, in the same record, hold how far each run ha
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,7 +24,9 @@ STAGES = ("advertise", "share", "contribute", "confirm", "unmask")
 _ON_SURVIVORS = ("confirm", "unmask")
 _TAG = "zerosum/1 decision"
 _MARK = "zerosum/1 high-water "
-_HEX_DIGITS = 64
+_HASH = re.compile(r"[0-9a-f]{64}")
+# 64-bit numbers as Python writes them.
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Decisions:
     def _parse(self, line: bytes) -> Decision:
         fields = line.decode("ascii", "replace").rstrip("\r\n")[len(self._head) :].split(" ")
         expected = 3 if fields[0] in _ON_SURVIVORS else 2
-        hashes = all(len(field) == _HEX_DIGITS for field in fields[1:])
+        hashes = all(map(_HASH.fullmatch, fields[1:]))
         if fields[0] not in STAGES or len(fields) != expected or not hashes:
             raise LocalProtocolError(f"the durable record has a damaged line: {line!r}")
         return Decision(*fields)
@@ -153,10 +156,15 @@ class HighWater:
         self._marks: dict[str, tuple[int, int]] = {}
         for line in record:
             if line.startswith(_MARK.encode()):
-                run, *mark = line.decode("ascii", "replace").rstrip("\r\n")[len(_MARK) :].split(" ")
-                if len(run) != _HEX_DIGITS or len(mark) != 2 or not all(map(str.isdecimal, mark)):
-                    raise LocalProtocolError(f"the durable record has a damaged line: {line!r}")
-                self._marks[run] = max(self._marks.get(run, (-1, -1)), (int(mark[0]), int(mark[1])))
+                run, mark = self._parse(line)
+                self._marks[run] = max(self._marks.get(run, (-1, -1)), mark)
+
+    @staticmethod
+    def _parse(line: bytes) -> tuple[str, tuple[int, int]]:
+        run, *mark = line.decode("ascii", "replace").rstrip("\r\n")[len(_MARK) :].split(" ")
+        if not _HASH.fullmatch(run) or len(mark) != 2 or not all(map(_NUMBER.fullmatch, mark)):
+            raise LocalProtocolError(f"the durable record has a damaged line: {line!r}")
+        return run, (int(mark[0]), int(mark[1]))
 
     def rise(self, session: Session) -> tuple[bytes, ...]:
         """Admit a session that is about to begin, and return the line for the durable record.

@@ -334,14 +334,52 @@ def log2_wrap_probability(
         Further integer units that noise rounded at each client may add to the sum.
     """
     margin = (1 << (ring_bits - 1)) - cohort * bound - slack
+    return _log2_noise_reaches(margin, noise_variance, dimension)
+
+
+def _log2_noise_reaches(margin: int, variance: float, dimension: int) -> float:
     if margin <= 0:
         return 0.0
-    if noise_variance == 0:
+    if variance == 0:
         return -math.inf
-    ratio = margin / noise_variance
+    ratio = margin / variance
     # v (sqrt(1 + r^2) - 1 - r asinh r), without the cancellation at small r.
     exponent = margin * (ratio / (1 + math.sqrt(1 + ratio * ratio)) - math.asinh(ratio))
     return min(0.0, exponent / math.log(2) + 1 + math.log2(dimension))
+
+
+def largest_of(total: NDArray[np.int64]) -> int:
+    """Return the largest magnitude, as a Python integer: abs(-2^63) overflows in int64."""
+    return max(int(total.max(initial=0)), -int(total.min(initial=0)))
+
+
+def is_plausible(
+    total: NDArray[np.int64],
+    *,
+    survivors: int,
+    bound: int,
+    noise_variance: float,
+    slack: int = 0,
+) -> bool:
+    """Return whether a centred sum can be one of honest clients.
+
+    No coordinate exceeds ``survivors`` times ``bound`` by more than noise does with probability
+    2^-40 (the bound of :func:`log2_wrap_probability`). A client that sent other than it should,
+    or a sum that wrapped, mostly shows here.
+
+    Parameters
+    ----------
+    total : ndarray of int64, shape (d,)
+        Before the server adds noise.
+    survivors : int
+        Vectors in the sum.
+    bound, slack
+        As in :func:`log2_wrap_probability`.
+    noise_variance : float
+        Variance of the survivors' noise in a coordinate.
+    """
+    margin = largest_of(total) - survivors * bound - slack
+    return margin <= 0 or _log2_noise_reaches(margin, noise_variance, total.size) > -WRAP_EXPONENT
 
 
 def ring_bits_needed(

@@ -13,16 +13,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.secagg.errors import LocalProtocolError
-from zerosum.secagg.failures import SECURITY, colluders_in, share_of
+from zerosum.secagg.failures import CROWD as CROWD
 from zerosum.secagg.parameters import parameters as parameters
 from zerosum.secagg.randomness import Keystream
-from zerosum.secagg.session import ServerMode, Session
+from zerosum.secagg.session import Session
 
 Positions = NDArray[np.intp]
-
-# A client that more than this many times the degree chose as a neighbour refuses.
-CROWD = 3
 
 
 class Graph(Protocol):
@@ -127,22 +123,59 @@ def public_graph(session: Session) -> Graph | None:
     return _permuted_harary(session.graph_seed, session.size, session.degree)
 
 
-@lru_cache(maxsize=4)
-def _permuted_harary(seed: bytes, n: int, k: int) -> SparseGraph:
-    """Return the Harary graph of degree k, its n places filled in an order drawn from the seed.
+class HararyGraph:
+    """The Harary graph of degree k, its n places filled in an order drawn from a seed.
 
     The circulant graph with steps of 1 to floor(k/2), and, for odd k, of n/2 (Harary, "The
-    maximum connectivity of a graph", PNAS 1962).
+    maximum connectivity of a graph", PNAS 1962). It holds the order alone, not the n k edges, so
+    that a client that is told a large degree allocates no more than the cohort's size.
+
+    Parameters
+    ----------
+    seed : bytes
+        32 bytes.
+    size, degree : int
+        n and k, one of them even.
     """
-    order = np.argsort(Keystream(seed).words(n), kind="stable")
-    half = k // 2
-    steps = np.concatenate([np.arange(1, half + 1), np.arange(n - half, n)])
-    if k % 2:
-        steps = np.append(steps, n // 2)
-    places = (np.arange(n)[:, None] + steps) % n
-    table = np.empty((n, k), np.intp)
-    table[order] = np.sort(order[places], axis=1)
-    return SparseGraph(list(table))
+
+    def __init__(self, seed: bytes, size: int, degree: int) -> None:
+        self._size, self._degree = size, degree
+        self._order = np.argsort(Keystream(seed).words(size), kind="stable")
+        self._place = np.empty(size, np.intp)
+        self._place[self._order] = np.arange(size)
+
+    def named_by(self, position: int) -> Positions:
+        """Return N(u), which is found anew each time."""
+        half = self._degree // 2
+        steps = np.concatenate([np.arange(-half, 0), np.arange(1, half + 1)])
+        if self._degree % 2:
+            steps = np.append(steps, self._size // 2)
+        found: Positions = np.sort(self._order[(self._place[position] + steps) % self._size])
+        return found
+
+    def naming(self, position: int) -> Positions:
+        """Return N(u): edges run both ways."""
+        return self.named_by(position)
+
+    def masking(self, position: int) -> Positions:
+        """Return N(u): edges run both ways."""
+        return self.named_by(position)
+
+    def counts(self, live: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return, for each position, how many of its neighbours are live, by running sums."""
+        half, placed = self._degree // 2, live[self._order].astype(np.int64)
+        around = np.concatenate([placed[self._size - half :], placed, placed[:half]])
+        sums = np.concatenate([[0], np.cumsum(around)])
+        found = sums[2 * half + 1 :] - sums[: self._size] - placed
+        if self._degree % 2:
+            found += np.roll(placed, -(self._size // 2))
+        counted: NDArray[np.int64] = found[self._place]
+        return counted
+
+
+@lru_cache(maxsize=4)
+def _permuted_harary(seed: bytes, size: int, degree: int) -> HararyGraph:
+    return HararyGraph(seed, size, degree)
 
 
 def draw_neighbours(session: Session, position: int, seed: bytes) -> Positions:
@@ -165,71 +198,3 @@ def quorum(session: Session) -> int:
     Each needs ``threshold`` live neighbours; on the complete graph those are all the others.
     """
     return session.threshold + 1
-
-
-def dropped(n: int, dropout: float) -> int:
-    """Return floor(dropout x n): how many of a cohort of n may drop out."""
-    return share_of(dropout, n, "dropout")
-
-
-def colluders(n: int, roster: int, corruption: float, security: float = SECURITY) -> int:
-    """Return how many of a cohort collude with a semi-honest server, but for rare bad luck.
-
-    The server samples the cohort honestly from a roster of which floor(corruption x roster)
-    collude, so their number X is hypergeometric; the answer is the smallest c with
-    P[X > c] <= security, by exact integer arithmetic.
-
-    Parameters
-    ----------
-    n : int
-        The cohort's size.
-    roster : int
-        The roster's size, at least n.
-    corruption : float
-        Fraction of the roster, in 0 .. 1.
-    security : float
-        Probability that the answer is exceeded.
-
-    Raises
-    ------
-    LocalProtocolError
-        If the sizes or fractions are out of range.
-    """
-    return colluders_in(n, roster, corruption, ServerMode.SEMI_HONEST, security)
-
-
-def complete_threshold(n: int, dropout: float, corruption_count: int) -> int:
-    """Return the threshold t for a semi-honest server on the complete graph.
-
-    ``max(t_min, min(t_max, floor(2k/3) + 1))`` with k = n - 1. Fewer than t_min = c + 1 shares
-    would let c colluders open a secret; with more than t_max = k - floor(dropout n) the
-    dropouts that are expected would end the session.
-
-    Parameters
-    ----------
-    n : int
-        The cohort's size, at least 2.
-    dropout : float
-        Fraction of the cohort that may drop out.
-    corruption_count : int
-        c, from :func:`colluders`.
-
-    Raises
-    ------
-    LocalProtocolError
-        If no threshold does both; the message says what would be feasible.
-    """
-    if n < 2:
-        raise LocalProtocolError(f"a cohort has at least two clients, not {n}")
-    if corruption_count < 0:
-        raise LocalProtocolError(f"corruption_count = {corruption_count} is negative")
-    k = n - 1
-    lowest, highest = corruption_count + 1, k - dropped(n, dropout)
-    if lowest > highest or highest < 1:
-        raise LocalProtocolError(
-            f"a cohort of {n} cannot stand {corruption_count} colluders and "
-            f"{dropped(n, dropout)} dropouts (dropout = {dropout}) at once: colluders + dropouts "
-            f"may be at most {n - 2}; {max(0, highest - 1)} colluders are feasible at this "
-            f"dropout, {max(0, k - lowest)} dropouts with these colluders"
-        )
-    return max(lowest, min(highest, 2 * k // 3 + 1))

@@ -29,18 +29,18 @@ from zerosum.secagg.policy import Policy
 from zerosum.secagg.randomness import RandomSource
 from zerosum.secagg.session import DIGEST_BYTES, Session
 from zerosum.secagg.stages import StagedServer
+from zerosum.secagg.state import open_state, read_lines, read_place, seal_state
 from zerosum.secagg.wire import (
     Reader,
     bitmap_bytes,
     bitmap_count,
     bitmap_has,
     check_bitmap,
-    prefixed,
     to_bitmap,
     u64,
 )
 
-_STATE_TAG = b"zerosum ideal client state 1\0"
+_STATE_TAG = b"zerosum ideal client state 2\0"
 _NOTHING = hashlib.sha256(b"").digest()
 
 
@@ -211,7 +211,7 @@ class IdealClientParty:
             raise LocalProtocolError("the party was wiped")
         lines = b"\n".join(self._decisions.lines())
         parts = (self._session.to_bytes(), u64(self._index), bytes((self._phase,)), lines)
-        return _STATE_TAG + b"".join(map(prefixed, parts))
+        return seal_state(_STATE_TAG, parts)
 
     @classmethod
     def restore(
@@ -224,14 +224,17 @@ class IdealClientParty:
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
     ) -> "IdealClientParty":
-        """Rebuild a party from :meth:`export` and the durable record."""
-        if not data.startswith(_STATE_TAG):
-            raise LocalProtocolError("the exported state is damaged")
-        reader = Reader(data[len(_STATE_TAG) :])
-        session, index, phase, lines = (reader.prefixed() for _ in range(4))
-        known = (*lines.split(b"\n"), *record)
-        party = cls(Session.from_bytes(session), int.from_bytes(index, "big"), record=known)
-        party._phase = phase[0]
+        """Rebuild a party from :meth:`export` and the durable record.
+
+        Raises
+        ------
+        LocalProtocolError
+            If ``data`` is damaged, or contradicts the record.
+        """
+        *place, lines = open_state(_STATE_TAG, bytes(data), 4)
+        session, index, phase = read_place(*place)
+        party = cls(session, index, record=(*read_lines(lines, session), *record))
+        party._phase = phase
         return party
 
     def wipe(self) -> None:
@@ -294,6 +297,11 @@ class IdealServerParty(StagedServer):
         self._keep = keep
         self._total = session.ring.zeros(session.vector_length)
         self._contributions: dict[int, NDArray[Any]] = {}
+
+    @property
+    def keeps(self) -> bool:
+        """Whether every contribution is kept."""
+        return self._keep
 
     @property
     def contributions(self) -> dict[int, NDArray[Any]]:

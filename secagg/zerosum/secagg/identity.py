@@ -259,7 +259,11 @@ class SignedRoster:
             If the authority did not sign it.
         OldRoster
             If its version is lower than the last one's, or the same with other entries.
+        LocalProtocolError
+            If the authority's key has not 32 bytes.
         """
+        if len(authority) != PUBLIC_KEY_BYTES:
+            raise LocalProtocolError(f"an authority's key has 32 bytes, not {len(authority)}")
         key = Ed25519PublicKey.from_public_bytes(authority)
         if not _is_signed(key, self.signature, _SIGNED_TAG + self.roster.digest):
             raise BadSignature("the roster is not signed by its authority")

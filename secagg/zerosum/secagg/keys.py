@@ -106,14 +106,24 @@ class KeyPair:
         Salted with the session's digest.
     cache : SessionCache, optional
         Shared with other parties of this process.
+    parsed : dict, optional
+        Peers' public bytes to key objects, for whoever holds several keys and has the same peers
+        for each; the cache's, where there is one.
     """
 
-    def __init__(self, private: bytes, hkdf: Hkdf, cache: SessionCache | None = None) -> None:
+    def __init__(
+        self,
+        private: bytes,
+        hkdf: Hkdf,
+        cache: SessionCache | None = None,
+        parsed: dict[bytes, X25519PublicKey] | None = None,
+    ) -> None:
         self.private = private
         self._key = X25519PrivateKey.from_private_bytes(private)
         self.public = self._key.public_key().public_bytes_raw()
         self._hkdf = hkdf
         self._cache = cache
+        self._parsed = parsed if cache is None else cache.public_keys
 
     def agree(self, peer: bytes) -> bytes:
         """Return the key extracted from the agreement with a peer's public key.
@@ -125,16 +135,21 @@ class KeyPair:
         """
         cache = self._cache
         if cache is None:
-            return self._exchange(X25519PublicKey.from_public_bytes(peer))
+            return self._exchange(self._parse(peer))
         public = self.public
         pair = public + peer if public < peer else peer + public
         agreed = cache.agreed.get(pair)
         if agreed is None:
-            key = cache.public_keys.get(peer)
-            if key is None:
-                key = cache.public_keys[peer] = X25519PublicKey.from_public_bytes(peer)
-            agreed = cache.agreed[pair] = self._exchange(key)
+            agreed = cache.agreed[pair] = self._exchange(self._parse(peer))
         return agreed
+
+    def _parse(self, peer: bytes) -> X25519PublicKey:
+        if self._parsed is None:
+            return X25519PublicKey.from_public_bytes(peer)
+        key = self._parsed.get(peer)
+        if key is None:
+            key = self._parsed[peer] = X25519PublicKey.from_public_bytes(peer)
+        return key
 
     def _exchange(self, peer: X25519PublicKey) -> bytes:
         try:

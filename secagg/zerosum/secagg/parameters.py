@@ -14,9 +14,11 @@ from zerosum.secagg.failures import (
     exposing,
     is_connected,
     is_secret,
+    is_uncrowded,
     log_connectivity,
     log_correctness,
     log_isolation,
+    log_overload,
     log_secrecy,
     share_of,
 )
@@ -44,20 +46,24 @@ class GraphParameters:
         k, how many neighbours each client gives shares to.
     threshold : int
         t, how many shares recover a secret.
+    largest_threshold : int
+        The most that t may be for the dropouts to leave it reachable.
     colluders, dropped : int
         How many of the cohort may collude, and how many may drop out.
     complete : bool
         Whether everybody is everybody's neighbour, k = n - 1.
-    log2_secrecy, log2_correctness, log2_isolation, log2_connectivity : float
+    log2_secrecy, log2_correctness, log2_isolation, log2_connectivity, log2_overload : float
         Binary logarithms of the bounds on each failure, -inf where it cannot happen. Isolation
         is that of one client; connectivity is that of any group against a malicious server, and
-        two windows of removed neighbours against a semi-honest one.
+        two windows of removed neighbours against a semi-honest one. Overload is that honest
+        clients draw one so often that it refuses.
     """
 
     server: ServerMode
     n: int
     degree: int
     threshold: int
+    largest_threshold: int
     colluders: int
     dropped: int
     complete: bool
@@ -65,6 +71,7 @@ class GraphParameters:
     log2_correctness: float
     log2_isolation: float
     log2_connectivity: float
+    log2_overload: float
 
 
 @lru_cache(maxsize=1 << 16)
@@ -86,6 +93,8 @@ def _hopeless(a: Assumptions, low: int, high: int, isolation_only: bool) -> bool
     """
     if low == high and not a.malicious and low * a.n % 2:
         return True
+    if not (isolation_only or is_uncrowded(a, low, high)):
+        return True
     threshold = _largest_threshold(a, high)
     if threshold < 1:
         return True
@@ -104,7 +113,7 @@ def smallest_sparse(a: Assumptions, *, isolation_only: bool = False) -> tuple[in
 
     Whether a degree can do is not monotone, for t is whole: so halve ranges of degrees and
     discard those that are hopeless, leftmost first. ``isolation_only`` counts as connectivity
-    no more than that of one isolated client, as published tables do.
+    no more than that of one isolated client, and nothing as overload, as published tables do.
     """
     ranges = [(1, a.n - 2)]
     while ranges:
@@ -228,7 +237,8 @@ def parameters(
         Bound on the secrecy term and on each connectivity term.
     correctness : float
         Bound on the probability that those who may drop out leave a client with fewer than t
-        neighbours, over the cohort.
+        neighbours, over the cohort, and on the probability that honest clients who draw their
+        neighbours crowd one.
     complete_below : int
         Cohorts smaller than this get the complete graph; ``COMPLETE_BELOW`` for ``auto``.
     degree : int, optional
@@ -241,7 +251,8 @@ def parameters(
     Raises
     ------
     NoFeasibleGraph
-        If no graph can do; the message says which dropout and which corruption would be feasible.
+        If no graph can do, or none of the one degree; the message says which dropout, corruption
+        or degree would be feasible.
     LocalProtocolError
         If an argument is out of range.
 
@@ -252,7 +263,9 @@ def parameters(
     Y ~ Hyp(n-1, n-1-dropped, k); connectivity, malicious, the sum over s = 1 .. floor((n-c)/2)
     of C(n-c, s) P[Hyp(n-1, s-1+c, k) >= t]^s; semi-honest, on a permuted Harary graph (n k
     even), n P[Hyp(n-1, c+dropped, k) = k] and (n^2/2) P[Hyp(n, c+dropped, h) = h] with
-    h = 2 floor(k/2), two disjoint windows wholly removed.
+    h = 2 floor(k/2), two disjoint windows wholly removed. Where clients draw, overload:
+    n P[Z > 3k] <= correctness with Z ~ Bin(n-1, k/(n-1)), for a client that more than 3k drew
+    refuses.
 
     Examples
     --------
@@ -305,33 +318,62 @@ def _parameters(
         return _of_degree(a, degree)
     sparse = None if n < complete_below or degree is not None else smallest_sparse(a)
     if sparse is not None:
-        return _described(a, sparse[0], sparse[1])
+        return _described(a, *sparse)
     least, largest = _complete_range(a)
-    return _described(a, n - 1, max(least, min(largest, 2 * (n - 1) // 3 + 1)))
+    return _described(a, n - 1, max(least, min(largest, 2 * (n - 1) // 3 + 1)), largest)
+
+
+def is_feasible(
+    n: int,
+    degree: int,
+    dropout: float,
+    corruption: float,
+    server: str = "malicious",
+    roster: int | None = None,
+    *,
+    security: float = SECURITY,
+    correctness: float = CORRECTNESS,
+) -> bool:
+    """Return whether a sparse degree, 1 .. n - 2, has a threshold that fails rarely enough.
+
+    Then the smallest such degree, and every threshold at it, is at most this one: cheaper to know
+    than :func:`parameters`, whose arguments these are.
+    """
+    mode = _mode(server)
+    corrupt = colluders_in(n, n if roster is None else roster, corruption, mode, security)
+    a = Assumptions(mode, n, corrupt, share_of(dropout, n, "dropout"), security, correctness)
+    return 1 <= degree < n - 1 and _feasible(a) and not _hopeless(a, degree, degree, False)
 
 
 def _of_degree(a: Assumptions, degree: int) -> GraphParameters:
     """Return the one sparse graph of this degree, at its smallest safe threshold."""
     if not 1 <= degree < a.n:
         raise LocalProtocolError(f"degree = {degree} is not in 1 .. {a.n - 1}")
+    if not a.malicious and degree * a.n % 2:
+        raise NoFeasibleGraph(
+            f"no graph of {a.n} clients has degree {degree}: one of the two must be even; take "
+            f"degree {degree + 1}"
+        )
     if _hopeless(a, degree, degree, isolation_only=False):
-        least = smallest_sparse(a)
-        cure = "the complete graph" if least is None else f"{least[0]}, or the complete graph"
+        smallest = smallest_sparse(a)
+        cure = "the complete graph" if smallest is None else f"{smallest[0]}, or the complete graph"
         raise NoFeasibleGraph(
             f"no threshold makes a graph of degree {degree} safe for a cohort of {a.n} with "
             f"{a.colluders} colluders and {a.dropped} dropouts; the smallest degree is {cure}"
         )
     largest = _largest_threshold(a, degree)
-    return _described(a, degree, _least_threshold(a, degree, largest, isolation_only=False))
+    least = _least_threshold(a, degree, largest, isolation_only=False)
+    return _described(a, degree, least, largest)
 
 
-def _described(a: Assumptions, degree: int, threshold: int) -> GraphParameters:
+def _described(a: Assumptions, degree: int, threshold: int, largest: int) -> GraphParameters:
     log2 = math.log(2)
     return GraphParameters(
         server=a.server,
         n=a.n,
         degree=degree,
         threshold=threshold,
+        largest_threshold=largest,
         colluders=a.colluders,
         dropped=a.dropped,
         complete=degree == a.n - 1,
@@ -339,6 +381,7 @@ def _described(a: Assumptions, degree: int, threshold: int) -> GraphParameters:
         log2_correctness=log_correctness(a, degree, threshold) / log2,
         log2_isolation=log_isolation(a, degree, threshold) / log2,
         log2_connectivity=log_connectivity(a, degree, threshold) / log2,
+        log2_overload=log_overload(a, degree) / log2,
     )
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from zerosum.secagg.errors import (
     BoundsRefused,
@@ -74,14 +75,18 @@ class Policy:
         if not 0 < self.security < 1:
             raise LocalProtocolError(f"security = {self.security} is not between 0 and 1")
 
-    def admit(self, session: Session, roster: Roster | None = None) -> None:
+    def admit(
+        self, session: Session, roster: Roster | None = None, *, population: int | None = None
+    ) -> None:
         """Refuse a session that this client does not take part in.
 
         Parameters
         ----------
         session : Session
         roster : Roster, optional
-            Whose size counts for corruption; without one, the cohort is all there is.
+            Whose size counts for corruption.
+        population : int, optional
+            The roster's size where there is none at hand; by default the cohort is all there is.
 
         Raises
         ------
@@ -110,15 +115,42 @@ class Policy:
             )
         if self.accepts is not None and not self.accepts(session.bounds):
             raise BoundsRefused("the encoding and privacy parameters are not acceptable")
+        self._check_graph(session, len(roster) if roster is not None else population)
+
+    def _check_graph(self, session: Session, population: int | None) -> None:
         # A sparse session that opens with fewer survivors may lose more than the policy assumes.
         lost = 0 if session.complete else 1 - Fraction(session.min_survivors, session.size)
-        check(
+        _check(
             session.size,
-            session.size if roster is None else len(roster),
+            max(session.size, population or 0),
             session.degree,
             session.threshold,
-            corruption=self.corruption,
-            dropout=max(self.dropout, float(lost)),
-            server=session.mode,
-            security=self.security,
+            self.corruption,
+            max(self.dropout, float(lost)),
+            session.mode,
+            self.security,
         )
+
+
+@lru_cache(maxsize=256)
+def _check(
+    n: int,
+    roster: int,
+    degree: int,
+    threshold: int,
+    corruption: float,
+    dropout: float,
+    server: ServerMode,
+    security: float,
+) -> None:
+    """Check once what the clients of one process, and the rounds of a run, ask again."""
+    check(
+        n,
+        roster,
+        degree,
+        threshold,
+        corruption=corruption,
+        dropout=dropout,
+        server=server,
+        security=security,
+    )

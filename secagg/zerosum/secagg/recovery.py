@@ -22,6 +22,10 @@ class ShareTable(ABC):
     """Released shares, by dealer."""
 
     @abstractmethod
+    def counts(self) -> NDArray[np.intp]:
+        """Return, by dealer, how many released a share of its secret."""
+
+    @abstractmethod
     def holders(self, dealer: int) -> NDArray[np.intp]:
         """Return who released a share of a dealer's secret, ascending."""
 
@@ -52,6 +56,11 @@ class DenseShares(ShareTable):
             self._shares[holder, dealers] = table
             self._given[holder, dealers] = True
 
+    def counts(self) -> NDArray[np.intp]:
+        """Return, by dealer, how many released a share of its secret."""
+        counts: NDArray[np.intp] = self._given.sum(axis=0)
+        return counts
+
     def holders(self, dealer: int) -> NDArray[np.intp]:
         """Return who released a share of a dealer's secret, ascending."""
         return np.flatnonzero(self._given[:, dealer])
@@ -63,28 +72,35 @@ class DenseShares(ShareTable):
 
     def combine(self, dealers: Sequence[int], threshold: int) -> Iterator[tuple[int, bytes | None]]:
         """Combine the shares of dealers that have the same holders in one product."""
-        bases: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
-        for dealer in dealers:
-            base = _base(self.holders(dealer).tolist(), dealer, threshold, dealer in self._live)
-            left_out = base.index(dealer) if dealer in base else threshold
-            bases[base].append((dealer, left_out))
-        for base, members in bases.items():
+        for base, group in self._bases(dealers, threshold):
             weights = leave_one_out_weights(tuple(position + 1 for position in base))
-            group = [dealer for dealer, _ in members]
-            rows = weights[[left_out for _, left_out in members]]
+            places = {position: place for place, position in enumerate(base)}
+            # The row of the dealer leaves it out; any other dealer does without the last holder.
+            rows = weights[[places.get(dealer, threshold) for dealer in group]]
             limbs = weigh(rows, self._shares[np.ix_(base, group)])
             yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
 
+    def _bases(
+        self, dealers: Sequence[int], threshold: int
+    ) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+        """Group dealers by t + 1 positions of which all but one hold shares of theirs and are used.
 
-def _base(holders: list[int], dealer: int, threshold: int, live: bool) -> tuple[int, ...]:
-    """Return t + 1 positions of which all but one hold shares of the dealer and are used.
-
-    The one left out is the dealer itself where it is among them, so that dealers with the same
-    live holders have the same base, and so have those that are no holders any more.
-    """
-    if len(holders) > threshold and not (live and dealer < holders[threshold]):
-        return tuple(holders[: threshold + 1])
-    return tuple(sorted([*holders, dealer])[: threshold + 1])
+        The one left out is the dealer itself where it is among them: counted among its own
+        holders while it is live, it has the same base as others, and so have those that are gone.
+        """
+        columns = self._given.T.copy()
+        live = list(self._live)
+        columns[live, live] = True
+        groups: dict[bytes, list[int]] = defaultdict(list)
+        for dealer in dealers:
+            groups[columns[dealer].tobytes()].append(dealer)
+        for group in groups.values():
+            holders = np.flatnonzero(columns[group[0]]).tolist()
+            if len(holders) > threshold:
+                yield tuple(holders[: threshold + 1]), group
+                continue
+            for dealer in group:
+                yield tuple(sorted([*holders, dealer])), [dealer]
 
 
 class EdgeShares(ShareTable):
@@ -107,6 +123,10 @@ class EdgeShares(ShareTable):
         empty = np.empty((0, LIMBS), np.uint32)
         self._rows = np.concatenate([empty, *(part[1] for part in parts)])[order]
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(dealers, minlength=size))])
+
+    def counts(self) -> NDArray[np.intp]:
+        """Return, by dealer, how many released a share of its secret."""
+        return np.diff(self._starts)
 
     def _span(self, dealer: int) -> slice:
         return slice(int(self._starts[dealer]), int(self._starts[dealer + 1]))
@@ -164,9 +184,9 @@ def recover(dealers: Sequence[int], table: ShareTable, threshold: int, check: Ch
         Tells whether a recovered secret is the one that a dealer committed to.
     """
     out = Recovered()
-    enough = []
+    enough, counts = [], table.counts().tolist()
     for dealer in dealers:
-        if len(table.holders(dealer)) < threshold:
+        if counts[dealer] < threshold:
             out.failed[dealer] = ()
         else:
             enough.append(dealer)

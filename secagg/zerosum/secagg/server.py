@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
 from zerosum.secagg.cache import SharedCache
@@ -47,7 +48,7 @@ from zerosum.secagg.routing import Envelopes
 from zerosum.secagg.session import Session
 from zerosum.secagg.shamir import LIMBS, PRIME
 from zerosum.secagg.stages import StagedServer
-from zerosum.secagg.wire import from_bitmap, from_positions, to_bitmap
+from zerosum.secagg.wire import from_positions, to_bitmap, to_mask
 
 
 class ServerParty(StagedServer):
@@ -64,6 +65,8 @@ class ServerParty(StagedServer):
         cannot speak, or spoil the session, in another's name.
     cache : SharedCache, optional
         For parties of one process.
+    threads : int
+        How many threads remove masks.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class ServerParty(StagedServer):
         *,
         roster: Roster | None = None,
         cache: SharedCache | None = None,
+        threads: int = 1,
     ) -> None:
         super().__init__(session)
         if session.signed and roster is None:
@@ -87,6 +91,7 @@ class ServerParty(StagedServer):
             roster.check_session(session)
         self._roster = roster
         self._cache = None if cache is None else cache.of(session.digest)
+        self._threads = threads
         self._hkdf = Hkdf(session.digest)
         self._adverts: dict[int, Advert] = {}
         self._keys: set[bytes] = set()
@@ -151,16 +156,24 @@ class ServerParty(StagedServer):
     def _take_unmask(self, position: int, message: Incoming) -> None:
         answer = accept(message, UnmaskShares, self._session)
         self._check_sender(position, answer.index)
-        dealers = from_bitmap(answer.dealers)
-        allowed = np.zeros(self._session.size, bool)
-        allowed[self._edges.naming(position)] = True
-        allowed &= self._alive[1]
-        if not allowed[dealers].all():
+        given = to_mask(answer.dealers, self._session.size)
+        if (given & ~self._dealers(position)).any():
             raise BadShare("a share of a dealer who gave none")
         table = np.frombuffer(answer.shares, "<u4").reshape(-1, LIMBS)
-        if (table >= PRIME).any():
+        if len(table) and table.max() >= PRIME:
             raise BadShare("a share is not a field element")
-        self._shares[position] = (dealers, table)
+        self._shares[position] = (np.flatnonzero(given), table)
+
+    def _dealers(self, position: int) -> NDArray[np.bool_]:
+        """Return, by position, whose shares a client holds."""
+        if self._session.complete:
+            dealt = self._alive[1].copy()
+            dealt[position] = False
+            return dealt
+        dealt = np.zeros(self._session.size, bool)
+        dealt[self._edges.naming(position)] = True
+        dealt &= self._alive[1]
+        return dealt
 
     @property
     def _edges(self) -> Graph:
@@ -220,6 +233,8 @@ class ServerParty(StagedServer):
 
     def _after_contribute(self, live: list[int]) -> Mapping[int, Message]:
         survivors = to_bitmap(live, self._session.size)
+        if self._cache is not None:
+            self._cache.end_contribute()
         if self._session.signed:
             digest = self._session.digest
             self._statement = survivors_statement(digest, self._request, survivors)
@@ -277,15 +292,16 @@ class ServerParty(StagedServer):
     def _remove_masks(self, secrets: dict[int, bytes], survivors: list[int]) -> None:
         cohort = self._session.cohort
         own = (self_mask(self._hkdf, secrets[p], self._request, cohort[p]) for p in survivors)
-        accumulate(self._total, (), own)
+        accumulate(self._total, (), own, threads=self._threads)
+        parsed: dict[bytes, X25519PublicKey] = {}
         for gone in (p for p in secrets if p not in self._survivors):
-            pair = KeyPair(secrets[gone], self._hkdf, self._cache)
+            pair = KeyPair(secrets[gone], self._hkdf, self._cache, parsed)
             masks = PairMasks(pair, self._request, self._cache)
             peers = [p for p in self._edges.masking(gone).tolist() if p in self._survivors]
             # A survivor that comes before the one that is gone had added their stream.
             before = (self._pair_stream(masks, p, gone) for p in peers if p < gone)
             after = (self._pair_stream(masks, p, gone) for p in peers if p > gone)
-            accumulate(self._total, after, before)
+            accumulate(self._total, after, before, threads=self._threads)
 
     def _pair_stream(self, masks: PairMasks, survivor: int, gone: int) -> Stream:
         low, high = sorted((self._session.cohort[survivor], self._session.cohort[gone]))

@@ -64,7 +64,7 @@ class Session:
     bounds : bytes
         Canonical bytes of the encoding and privacy parameters; opaque here.
     mode : ServerMode
-        What the server is trusted with: semi-honest, or malicious.
+        What the server is trusted with: malicious, which is not at all, or semi-honest.
     roster_digest : bytes
         SHA-256 of the roster whose keys sign, 32 bytes; may be empty under a semi-honest server.
     graph_seed : bytes
@@ -90,7 +90,7 @@ class Session:
     vector_length: int
     degree: int
     bounds: bytes = b""
-    mode: ServerMode = ServerMode.SEMI_HONEST
+    mode: ServerMode = ServerMode.MALICIOUS
     roster_digest: bytes = b""
     graph_seed: bytes = b""
     version: int = PROTOCOL_VERSION

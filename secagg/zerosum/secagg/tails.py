@@ -1,11 +1,13 @@
-"""Tails of the hypergeometric distribution, and comparisons with a bound that are never wrong.
+"""Tails of two distributions, and comparisons with a bound that are never wrong.
 
-Hyp(population, good, draws) counts the good ones among ``draws`` drawn without replacement.
+Hyp(population, good, draws) counts the good ones among ``draws`` drawn without replacement;
+Bin(trials, mean/trials) counts how many of ``trials`` independent ones succeed.
 Probabilities are natural logarithms in float64, off by at most :func:`error_bound`. Whether a
 tail is within a bound is decided by them where that is certain and in integers where it is not.
 """
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache, lru_cache
 
@@ -78,11 +80,20 @@ def _support(population: int, good: int, draws: int) -> tuple[int, int]:
 
 
 def _log_masses(population: int, good: int, draws: int, counts: Ints) -> Floats:
-    return (
-        log_choose(good, counts)
-        + log_choose(population - good, draws - counts)
-        - log_choose(population, draws)
-    )
+    """Return the log of each count's probability; all counts are in the support.
+
+    The sum of three :func:`log_choose`, in a few operations on short arrays.
+    """
+    coarse, fine = _factorials(1 << population.bit_length())
+    bad, misses = population - good, draws - counts
+    value: Floats = np.zeros(len(counts))
+    for table in (coarse, fine):
+        whole = table[good] + table[bad] - table[population]
+        whole += table[draws] + table[population - draws]
+        value = value + (
+            (whole - table[counts] - table[good - counts]) - (table[misses] + table[bad - misses])
+        )
+    return value
 
 
 @lru_cache(maxsize=1 << 16)
@@ -91,14 +102,46 @@ def log_tail(population: int, good: int, draws: int, count: int) -> float:
     lowest, highest = _support(population, good, draws)
     if count <= lowest:
         return 0.0
+    return _log_upper(lambda counts: _log_masses(population, good, draws, counts), count, highest)
+
+
+def _log_upper(masses_of: Callable[[Ints], Floats], count: int, highest: int) -> float:
+    """Return the log of the sum of log-concave masses from ``count`` to ``highest``, at most 0."""
     width = _FIRST_WIDTH
     while True:
         last = min(highest, count + width)
-        masses = _log_masses(population, good, draws, np.arange(count, last + 1))
+        masses = masses_of(np.arange(count, last + 1))
         # Log-concave: once so far below the peak, what follows falls at least as fast.
         if last == highest or masses[-1] < masses.max() - _NEGLIGIBLE:
             return min(0.0, log_sum(masses))
         width *= 4
+
+
+@lru_cache(maxsize=1 << 12)
+def log_binomial_tail(trials: int, mean: int, count: int) -> float:
+    """Return log P[Bin(trials, mean/trials) >= count], at most 0; off as a hypergeometric one.
+
+    ``mean`` is a whole number, from 1 to ``trials``.
+    """
+    if count <= 0 or (mean == trials and count <= trials):
+        return 0.0
+    if count > trials:
+        return -math.inf
+    hit, miss = math.log(mean / trials), math.log1p(-mean / trials)
+    return _log_upper(
+        lambda counts: log_choose(trials, counts) + counts * hit + (trials - counts) * miss,
+        count,
+        trials,
+    )
+
+
+def exact_binomial_tail(trials: int, mean: int, count: int) -> Fraction:
+    """Return P[Bin(trials, mean/trials) >= count] as a fraction."""
+    ways = sum(
+        math.comb(trials, x) * mean**x * (trials - mean) ** (trials - x)
+        for x in range(max(count, 0), trials + 1)
+    )
+    return Fraction(ways, trials**trials)
 
 
 def exact_tail(population: int, good: int, draws: int, count: int) -> Fraction:

@@ -22,10 +22,14 @@ def prefixed(data: bytes) -> bytes:
 
 
 class Reader:
-    """Reads a byte string from front to back and never past its end."""
+    """Reads a byte string from front to back and never past its end.
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    A length is compared with what is left before anything is taken, so that nothing is ever
+    allocated that the message does not hold.
+    """
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
         self._offset = 0
 
     @property
@@ -39,7 +43,7 @@ class Reader:
             raise MalformedMessage(f"{count} bytes expected, {self.remaining} left")
         start = self._offset
         self._offset += count
-        return self._data[start : self._offset]
+        return bytes(self._data[start : self._offset])
 
     def u64(self) -> int:
         """Return the next 64-bit integer."""

@@ -10,7 +10,8 @@ from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.spec import Experiment
 
 if TYPE_CHECKING:
-    from zerosum.server.coordinator import Aggregate, Coordinator, Roster, RoundAbandoned
+    from zerosum.server.aggregate import Aggregate
+    from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
     from zerosum.server.ledger import Ledger
     from zerosum.server.runs import RunFolder
     from zerosum.server.training import FederatedTraining, Result
@@ -22,20 +23,20 @@ __all__ = [
     "Experiment",
     "FederatedTraining",
     "Ledger",
+    "Nodes",
     "Result",
-    "Roster",
     "RoundAbandoned",
     "RunFolder",
     "parse_experiment",
 ]
 
 _HOME = {
-    "Aggregate": "coordinator",
+    "Aggregate": "aggregate",
     "Coordinator": "coordinator",
     "FederatedTraining": "training",
     "Ledger": "ledger",
+    "Nodes": "coordinator",
     "Result": "training",
-    "Roster": "coordinator",
     "RoundAbandoned": "coordinator",
     "RunFolder": "runs",
 }

@@ -8,13 +8,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.contribution import Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.client.store import sync_folder
 from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
@@ -22,7 +23,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.figures import OBSERVERS, all_figures, refused
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, Terms, Worst
-from zerosum.server.thresholds import Thresholds
+from zerosum.server.thresholds import survivors_needed
 
 Key = tuple[int, int, str, int]
 """Round, attempt, kind of private sum ("train", "evaluate"), group."""
@@ -364,13 +365,7 @@ def sampling_terms(
     if not privacy.private:
         return Sampling("poisson", q, 0.0)
 
-    def needed(cohort: int) -> int:
-        try:
-            limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=privacy)
-            return limits.min_survivors
-        except CohortTooSmallError:
-            return cohort + 1
-
+    needed = partial(survivors_needed, roster=population, secagg=secagg, privacy=privacy)
     groups = secagg.groups
     rule = OpeningRule(population, q / groups, secagg.dropout, needed)
     return Sampling("poisson", q, min(1.0, groups * opened_only_because_of_one(rule)))

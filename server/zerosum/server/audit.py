@@ -130,7 +130,7 @@ def plan_guesses(
         Fraction of slots that will be missing, whatever their coin.
     """
     best, chosen = -1.0, 1
-    for half in sorted({max(1, round(slots / 2 * 1.15**-step)) for step in range(45)}):
+    for half in sorted({max(1, round(slots / 2 * 1.25**-step)) for step in range(28)}):
         right = _accuracy(half / slots, deviation) * (1 - dropped) + dropped / 2
         correct = int(binom.ppf(0.05, 2 * half, right))
         bound = epsilon_lower_bound(slots, 2 * half, correct, delta=delta, confidence=confidence)
@@ -146,4 +146,4 @@ def _accuracy(tail: float, deviation: float) -> float:
         middle = (low + high) / 2
         above = (norm.sf(middle / deviation) + norm.sf((middle - 1) / deviation)) / 2
         low, high = (middle, high) if above > tail else (low, middle)
-    return float(norm.sf((low - 1) / deviation) / 2 / tail)
+    return min(1.0, float(norm.sf((low - 1) / deviation) / 2 / tail))

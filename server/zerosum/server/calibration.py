@@ -11,6 +11,7 @@ from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.accounting import sampling_terms, terms_of
 from zerosum.server.figures import all_figures
+from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally
 
@@ -62,9 +63,9 @@ def planned_cohort(
     session exceeds: a share of the noise is the smaller the larger the cohort.
     """
     if sampling.kind == "everyone" or sampling.cohort is None:
-        return math.ceil(population / groups)
+        return group_sizes(population, groups)[1]
     if sampling.kind != "poisson":
-        return math.ceil(sampling.cohort / groups)
+        return group_sizes(sampling.cohort, groups)[1]
     q = sampling.cohort / population / groups
     return min(population, int(binom.isf(surprise / (rounds * groups), population, q)) + 1)
 

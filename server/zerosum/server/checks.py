@@ -11,6 +11,7 @@ from zerosum.server.calibration import Evaluation, find_noise_multiplier
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import evaluation_protection, example_units, planned_protections
+from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
 
@@ -93,35 +94,46 @@ def _check_sampling(experiment: Experiment, population: int) -> None:
 
 
 def _check_threshold(experiment: Experiment, population: int) -> None:
-    secagg = experiment.secagg
-    whole = expected_cohort(experiment, population)
-    cohort = whole // secagg.groups
-    if cohort < SMALLEST_COHORT and secagg.groups > 1:
+    secagg, whole = experiment.secagg, expected_cohort(experiment, population)
+    sizes = group_sizes(whole, secagg.groups)
+    if sizes[0] < SMALLEST_COHORT and secagg.groups > 1:
         raise ConfigError(
             f"secagg.groups = {secagg.groups} leaves fewer than {SMALLEST_COHORT} clients of a "
             f"cohort of {whole} in a group: at most {whole // SMALLEST_COHORT} are possible"
         )
-    if secagg.threshold != "auto" and secagg.threshold > cohort - 1:
+    for size in sorted(set(sizes)):
+        if size >= SMALLEST_COHORT:
+            _check_session(experiment, population, size)
+
+
+def _check_session(experiment: Experiment, population: int, size: int) -> None:
+    """Refuse what a session of this size cannot have."""
+    secagg, privacy = experiment.secagg, experiment.privacy
+    degree = size - 1 if isinstance(secagg.degree, str) else min(secagg.degree, size - 1)
+    if secagg.threshold != "auto" and secagg.threshold > degree:
         raise ConfigError(
-            f"secagg.threshold = {secagg.threshold} exceeds the {cohort - 1} neighbours of a "
-            f'client in a cohort of {cohort}: lower it or write "auto"'
+            f"secagg.threshold = {secagg.threshold} exceeds the {degree} neighbours of a client "
+            f'in a session of {size}: lower it or write "auto"'
         )
-    if cohort < SMALLEST_COHORT:
-        return
-    privacy = experiment.privacy
     try:
-        limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=privacy)
+        limits = Thresholds.of(size, roster=population, secagg=secagg, privacy=privacy)
     except CohortTooSmallError as error:
+        written = {
+            "dropout": secagg.dropout,
+            "corruption": secagg.corruption,
+            "threshold": secagg.threshold,
+            "degree": secagg.degree,
+        }
+        said = ", ".join(f"secagg.{k} = {v}" for k, v in written.items() if v != "auto")
         raise ConfigError(
-            f"secagg.dropout = {secagg.dropout}, secagg.corruption = {secagg.corruption} and "
-            f"privacy.honest_fraction = {privacy.honest_fraction} cannot be had together with a "
-            f"{'group' if secagg.groups > 1 else 'cohort'} of {cohort}: {error}"
+            f"{said} and privacy.honest_fraction = {privacy.honest_fraction} cannot be had "
+            f"together in a session of {size} clients: {error}"
         ) from None
-    left = cohort - share_of(secagg.dropout, cohort, "secagg.dropout")
+    left = size - share_of(secagg.dropout, size, "secagg.dropout")
     if limits.min_survivors > left:
         raise ConfigError(
             f"privacy.honest_fraction = {privacy.honest_fraction} needs {limits.min_survivors} "
-            f"survivors of a cohort of {cohort} ({limits.colluders} colluders among them), and "
+            f"survivors of a session of {size} ({limits.colluders} colluders among them), and "
             f"secagg.dropout = {secagg.dropout} leaves {left}: lower one of the two"
         )
 
@@ -151,10 +163,11 @@ def evaluation_of(experiment: Experiment, population: int) -> Evaluation | None:
     if not every or experiment.rounds < every:
         return None
     privacy, encoding = evaluation_protection(experiment)
+    expected = expected_cohort(experiment, population)
     protection = Protection.build(
         privacy,
         encoding,
-        cohort=max(1, expected_cohort(experiment, population) // experiment.secagg.groups),
+        cohort=max(1, group_sizes(expected, experiment.secagg.groups)[0]),
         dimension=len(FEDERATED_METRICS),
         rotation_seed=bytes(32),
     )
@@ -163,7 +176,7 @@ def evaluation_of(experiment: Experiment, population: int) -> Evaluation | None:
 
 def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:
     """Build the protection of the largest plausible session: what cannot be built is refused."""
-    cohort = math.ceil(expected_cohort(experiment, population) / experiment.secagg.groups)
+    cohort = group_sizes(expected_cohort(experiment, population), experiment.secagg.groups)[1]
     if experiment.sampling.kind == "poisson":
         cohort = min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
     try:

@@ -7,13 +7,11 @@ by side, so that they cost no more exchanges than one, and one that fails costs 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 
-from zerosum import secagg
 from zerosum.client import wire
 from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.entropy import Entropy
@@ -23,29 +21,32 @@ from zerosum.secagg import (
     IdealServerParty,
     ReconstructionFailed,
     RemoteProtocolError,
-    Ring,
+    Roster,
     ServerMode,
     ServerParty,
     Session,
     SharedCache,
     TooFewSurvivors,
 )
-from zerosum.secagg.messages import Contribution, decode
 from zerosum.secagg.messages import Message as SecAggMessage
 from zerosum.secagg.party import Server
-from zerosum.secagg.randomness import SystemRandomness, derive_seed
+from zerosum.secagg.randomness import SEED_BYTES, SystemRandomness, derive_seed
+from zerosum.server.aggregate import Aggregate, Group, aggregate
 from zerosum.server.exchange import Exchange, Traffic
 from zerosum.server.spec import DeploymentSpec
 from zerosum.server.thresholds import Thresholds
 
 log = logging.getLogger("zerosum.server")
 
-Charge = Callable[[Literal["contributions", "sum"], int, tuple[int, ...]], None]
+ChargeKind = Literal["contributions", "sum"]
+Charge = Callable[[ChargeKind, int, tuple[int, ...]], None]
 """Called with a group's number and clients before their vectors are asked for, and before their \
 sum is opened."""
 
+_CHARGED: Final[Mapping[str, ChargeKind]] = {"contribute": "contributions", "unmask": "sum"}
+
 _NO_ROSTER = bytes(32)
-"""Stands for the roster where nobody signs: in the trusted sum."""
+"""Stands for the roster in the trusted sum, where nobody signs."""
 
 
 class RoundAbandoned(Exception):
@@ -57,76 +58,34 @@ class RoundAbandoned(Exception):
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One masked contribution: ring words of so many bits, shape (length,), in their container."""
-
-    vector: np.ndarray
-    ring_bits: int
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """The outcome of a private sum.
+class Nodes:
+    """Where the clients of a run are.
 
     Parameters
     ----------
-    total : numpy.ndarray
-        float64, shape (request.dimension,): sum of the survivors' protected vectors.
-    survivors : tuple of int
-        Roster indices of the clients in the sum, ascending.
-    noise_std : float
-        Standard deviation of the noise in each coordinate of ``total``.
-    traffic : Traffic
-        What the sum cost.
-    sample : Sample, optional
-        One masked contribution as received: for the report. Only under ``pairwise``; elsewhere a
-        contribution is not the server's to keep.
-    contributions : dict, optional
-        Under protocol ``none`` alone: each survivor's noised vector, float64, shape (d,).
-    failures : tuple of str
-        Why groups failed, if some did; each cost its members.
-    bit : float, optional
-        Under adaptive clipping: the noised sum of 1[norm <= clip] - 1/2 over the survivors.
-    """
-
-    total: np.ndarray
-    survivors: tuple[int, ...]
-    noise_std: float
-    traffic: Traffic
-    sample: Sample | None = None
-    contributions: Mapping[int, np.ndarray] | None = None
-    failures: tuple[str, ...] = ()
-    bit: float | None = None
-
-
-@dataclass(frozen=True)
-class Roster:
-    """Who there is.
-
-    Parameters
-    ----------
-    nodes : mapping of int to int
+    by_index : mapping of int to int
         The Flower node of each client, by the client's index.
-    keys : secagg.Roster, optional
+    roster : Roster, optional
         The clients' identity keys: needed where the protocol withstands a malicious server.
+
+    Raises
+    ------
+    ValueError
+        If the roster is not one of exactly these clients.
     """
 
-    nodes: Mapping[int, int]
-    keys: secagg.Roster | None = None
+    by_index: Mapping[int, int]
+    roster: Roster | None = None
+
+    def __post_init__(self) -> None:
+        if self.roster is not None and self.roster.entries.keys() != self.by_index.keys():
+            raise ValueError(
+                f"the roster has {len(self.roster)} clients, {_some(self.roster.entries)}, and "
+                f"the run {len(self.by_index)}, {_some(self.by_index)}: they must be the same"
+            )
 
     def __len__(self) -> int:
-        return len(self.nodes)
-
-
-@dataclass
-class _Group:
-    """One session of a private sum, from its opening to its sum or its failure."""
-
-    number: int
-    session: Session
-    protection: Protection
-    party: Server
-    failure: str = ""
+        return len(self.by_index)
 
 
 class Coordinator:
@@ -136,7 +95,7 @@ class Coordinator:
     ----------
     grid : flwr.serverapp.Grid
         The only transport.
-    roster : Roster
+    nodes : Nodes
         All clients of the run.
     spec : SecAggSpec
         Protocol, server, graph, assumed dropout and corruption.
@@ -158,7 +117,7 @@ class Coordinator:
     def __init__(
         self,
         grid: Grid,
-        roster: Roster,
+        nodes: Nodes,
         spec: SecAggSpec,
         *,
         run_id: bytes,
@@ -166,10 +125,10 @@ class Coordinator:
         timeouts: DeploymentSpec | None = None,
         cache: SharedCache | None = None,
     ) -> None:
-        if spec.protocol == "pairwise" and spec.server == "malicious" and roster.keys is None:
-            raise ValueError("against a malicious server the roster holds identity keys")
-        self._exchange = Exchange(grid, roster.nodes, timeouts)
-        self._roster = roster
+        if spec.protocol == "pairwise" and spec.server == "malicious" and nodes.roster is None:
+            raise ValueError("against a malicious server the nodes have a roster of identity keys")
+        self._exchange = Exchange(grid, nodes.by_index, timeouts)
+        self._nodes = nodes
         self._spec = spec
         self._run_id = run_id
         self._entropy = entropy
@@ -178,7 +137,11 @@ class Coordinator:
     @property
     def shares_cache(self) -> bool:
         """Whether parties of this process share what they computed: masks that cost less."""
-        return self._cache is not None and self._spec.protocol == "pairwise"
+        return self._cache is not None and self._masked
+
+    @property
+    def _masked(self) -> bool:
+        return self._spec.protocol == "pairwise"
 
     def private_sum(
         self,
@@ -204,12 +167,17 @@ class Coordinator:
 
         Raises
         ------
+        ValueError
+            If a client is in two groups.
         RoundAbandoned
             If in every group too few clients are left at some stage, or a secret cannot be
             recovered.
         """
+        _check_disjoint(groups)
+        if self._cache is not None:
+            self._cache.clear()  # of the sum before, and before this one's parties are made
         traffic = Traffic()
-        opened: list[_Group] = []
+        opened: list[Group] = []
         failures = []
         for number, cohort in enumerate(groups):
             try:
@@ -217,18 +185,19 @@ class Coordinator:
             except CohortTooSmallError as error:
                 failures.append(f"the cohort is too small: {error}")
         self._walk(opened, request, round, traffic, charge)
+        for group in opened:
+            group.check_sum(noised=request.question.noise_draw == "per_client")
         failures += [group.failure for group in opened if group.failure]
         complete = [group for group in opened if not group.failure]
         if not complete:
             raise RoundAbandoned("; ".join(failures), traffic)
-        key = (round, attempt)
-        return self._aggregate(request, complete, len(groups), key, traffic, failures)
+        return aggregate(request, complete, failures, self._entropy, traffic)
 
     def _open(
         self, number: int, request: Request, cohort: tuple[int, ...], round: int, attempt: int
-    ) -> _Group:
+    ) -> Group:
         question, n, spec = request.question, len(cohort), self._spec
-        limits = Thresholds.of(n, roster=len(self._roster), secagg=spec, privacy=question.privacy)
+        limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=question.privacy)
         protection = Protection.build(
             question.privacy,
             question.encoding,
@@ -236,34 +205,35 @@ class Coordinator:
             dimension=request.dimension,
             rotation_seed=derive_seed(question.seed, "rotation", round, attempt),
         )
-        mode, keys = ServerMode(spec.server), self._roster.keys
+        mode, roster = ServerMode(spec.server), self._nodes.roster
         permuted = mode is ServerMode.SEMI_HONEST and limits.degree < n - 1
+        unsigned = _NO_ROSTER if mode is ServerMode.MALICIOUS else b""
         session = Session(
             run_id=self._run_id,
             round=round,
             attempt=attempt,
-            roster_version=0 if keys is None else keys.version,
-            roster_digest=_NO_ROSTER if keys is None else keys.digest,
+            roster_version=0 if roster is None else roster.version,
+            roster_digest=unsigned if roster is None else roster.digest,
             cohort=cohort,
             threshold=limits.threshold,
             min_survivors=limits.min_survivors,
             ring_bits=protection.ring_bits,
             vector_length=protection.length,
             degree=limits.degree,
-            graph_seed=SystemRandomness().take(32) if permuted else b"",
+            graph_seed=SystemRandomness().take(SEED_BYTES) if permuted else b"",
             bounds=protection.bounds,
             mode=mode,
         )
-        return _Group(number, session, protection, self._party(session))
+        return Group(number, session, protection, self._party(session))
 
     def _party(self, session: Session) -> Server:
         if self._spec.protocol == "pairwise":
-            return ServerParty(session, roster=self._roster.keys, cache=self._cache)
+            return ServerParty(session, roster=self._nodes.roster, cache=self._cache)
         return IdealServerParty(session, keep=self._spec.protocol == "none")
 
     def _walk(
         self,
-        groups: list[_Group],
+        groups: list[Group],
         request: Request,
         round: int,
         traffic: Traffic,
@@ -276,12 +246,11 @@ class Coordinator:
         model = wire.model_record(request.model_bytes, len(request.model))
         for stage in groups[0].session.stages if groups else ():
             walking = [group for group in groups if not group.failure]
-            if stage in ("contribute", "unmask"):
-                kind: Literal["contributions", "sum"] = (
-                    "contributions" if stage == "contribute" else "sum"
-                )
+            if not walking:
+                return
+            if stage in _CHARGED:
                 for group in walking:
-                    charge(kind, group.number, tuple(contents[group.number]))
+                    charge(_CHARGED[stage], group.number, tuple(contents[group.number]))
             self._exchange_stage(walking, stage, contents, round, traffic)
             for group in walking:
                 contents[group.number] = _close(group, stage, request, model)
@@ -295,7 +264,7 @@ class Coordinator:
 
     def _exchange_stage(
         self,
-        groups: list[_Group],
+        groups: list[Group],
         stage: str,
         contents: Mapping[int, Mapping[int, RecordDict]],
         round: int,
@@ -311,81 +280,27 @@ class Coordinator:
             except RemoteProtocolError as error:
                 log.warning("client %d is dropped at %s: %s", index, stage, error)
                 continue
-            if stage == "contribute" and self._spec.protocol == "pairwise":
-                traffic.sample = traffic.sample or message
+            if stage == "contribute" and self._masked and not traffic.sample[1]:
+                traffic.sample = group_of[index].number, message
             answered.add(index)
             traffic.up[index] = traffic.up.get(index, 0) + wire.size(reply)
         traffic.dropouts[stage] = tuple(index for index in asked if index not in answered)
 
-    def _aggregate(
-        self,
-        request: Request,
-        complete: list[_Group],
-        groups: int,
-        key: tuple[int, int],
-        traffic: Traffic,
-        failures: list[str],
-    ) -> Aggregate:
-        """Add the groups' sums, each topped up; a failed group's sum is all noise."""
-        by_number = {group.number: group for group in complete}
-        first = complete[0]
-        total = np.zeros(first.protection.length, dtype=np.int64)
-        variance = 0.0
-        for number in range(groups):
-            group = by_number.get(number)
-            protection = (group or first).protection
-            total += self._topped_up(group, protection, request, (*key, number))
-            variance += protection.std_sum**2
-        survivors = (index for group in complete for index in group.party.result.survivors)
-        return Aggregate(
-            total=first.protection.decode(total),
-            survivors=tuple(sorted(survivors)),
-            noise_std=variance**0.5,
-            traffic=traffic,
-            sample=_sample(complete, traffic),
-            contributions=self._contributions(complete),
-            failures=tuple(failures),
-            bit=first.protection.decode_bit(total),
-        )
 
-    def _topped_up(
-        self,
-        group: _Group | None,
-        protection: Protection,
-        request: Request,
-        key: tuple[int, int, int],
-    ) -> np.ndarray:
-        """Return a group's sum with the server's share of the noise, centred int64.
-
-        Noise is added in the ring: what is released is a function of the sum's residue alone.
-        """
-        ring = Ring(protection.ring_bits)
-        total, survivors = np.zeros(protection.length, dtype=np.int64), 0
-        if group is not None:
-            result = group.party.result
-            if result.faulty:
-                log.warning("clients %s gave wrong shares, decoded around", result.faulty)
-            total, survivors = ring.centre(result.total), len(result.survivors)
-        coins = self._entropy.keystream("top-up", *key)
-        summed = request.question.noise_draw == "summed"
-        draw = protection.summed_noise if summed else protection.top_up
-        noise = draw(survivors, coins)
-        return total if noise is None else ring.centre(ring.encode(total + noise))
-
-    def _contributions(self, complete: list[_Group]) -> Mapping[int, np.ndarray] | None:
-        if self._spec.protocol != "none":
-            return None
-        return {
-            index: group.protection.decode(group.session.ring.centre(vector))
-            for group in complete
-            if isinstance(group.party, IdealServerParty)
-            for index, vector in group.party.contributions.items()
-        }
+def _some(indices: Mapping[int, object]) -> str:
+    ordered = sorted(indices)
+    return "none" if not ordered else f"{ordered[0]} to {ordered[-1]}"
 
 
-def _close(
-    group: _Group, stage: str, request: Request, model: ArrayRecord
-) -> dict[int, RecordDict]:
+def _check_disjoint(groups: Sequence[tuple[int, ...]]) -> None:
+    seen: set[int] = set()
+    for cohort in groups:
+        if twice := seen & set(cohort):
+            raise ValueError(f"client {min(twice)} is in two groups of one private sum")
+        seen.update(cohort)
+
+
+def _close(group: Group, stage: str, request: Request, model: ArrayRecord) -> dict[int, RecordDict]:
     """End a group's stage; return what goes to its clients next, nothing if the group failed."""
     sharing = stage == "share"
     try:
@@ -403,17 +318,6 @@ def _message(reply: RecordDict) -> bytes:
         return wire.bytes_field(reply, "message")
     except ValueError:
         return b""
-
-
-def _sample(groups: list[_Group], traffic: Traffic) -> Sample | None:
-    """Read the first contribution, if it is of a group that was opened."""
-    for group in groups:
-        try:
-            contribution = decode(traffic.sample, Contribution, group.session)
-        except RemoteProtocolError:
-            continue
-        return Sample(contribution.vector, group.session.ring_bits)
-    return None
 
 
 def _packed(

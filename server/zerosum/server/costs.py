@@ -8,6 +8,7 @@ sensitivities themselves.
 """
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -41,17 +42,31 @@ RELATIONS = {
     "zero_out": NeighboringRelation.REPLACE_SPECIAL,
 }
 
+FINEST_SHIFT = 1 << 15
+"""Integer steps of discrete Laplace noise that are accounted one by one."""
+
+FINE, WIDE = 1e-4, 1e-3
+"""Steps of the grid of privacy losses."""
+
 Orders = tuple[float, ...]
 
 
 def simplified(event: DpEvent) -> DpEvent:
-    """Return an equal event, hashable, with compositions of Gaussians under sampling made one."""
+    """Return an equal event, hashable: Gaussians under sampling made one, and coins too.
+
+    An event that may be abandoned costs a little more if two coins are made one: where the first
+    was certain, the second is taken to be.
+    """
     event = events.hashable(event)
     if isinstance(event, PoissonSampledDpEvent | SampledWithoutReplacementDpEvent):
         inner = simplified(event.event)
+        if isinstance(event, PoissonSampledDpEvent) and isinstance(inner, PoissonSampledDpEvent):
+            # Two independent coins are one.
+            q = event.sampling_probability * inner.sampling_probability
+            return PoissonSampledDpEvent(q, inner.event)
         multiplier = _one_gaussian(inner)
         return attr.evolve(event, event=inner if multiplier is None else multiplier)
-    if isinstance(event, MaybeAbandonedDpEvent):
+    if isinstance(event, MaybeAbandonedDpEvent) and not events.is_own(event):
         return attr.evolve(event, event=simplified(event.event))
     return event
 
@@ -145,23 +160,52 @@ def has_distribution(event: DpEvent, adjacency: Adjacency) -> bool:
     return bool(dp_accounting.pld.PLDAccountant(RELATIONS[adjacency]).supports(event))
 
 
+def interval_for(composed: Iterable[DpEvent]) -> float:
+    """Return the grid on which privacy losses of these events are composed.
+
+    Ten times the accountant's own step where losses spread over many times that: ten times faster,
+    for a relative error of epsilon below 10^-4, from above.
+    """
+    return WIDE if all(_spread(event) >= 30 * WIDE for event in composed) else FINE
+
+
+def _spread(event: DpEvent) -> float:
+    """Return about the standard deviation of a loss; 0 where that is not looked at."""
+    if isinstance(event, MaybeAbandonedDpEvent):
+        return _spread(event.event)
+    if isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent):
+        return float(event.sampling_probability / event.event.noise_multiplier)
+    return 0.0
+
+
 @lru_cache(maxsize=128)
-def distribution(event: DpEvent, adjacency: Adjacency) -> Any:
+def distribution(event: DpEvent, adjacency: Adjacency, interval: float) -> Any:
     """Return the privacy-loss distribution of one event that protects something."""
-    relation = RELATIONS[adjacency]
     if isinstance(event, NoOpDpEvent):
-        return distributions.identity()
+        return distributions.identity(value_discretization_interval=interval)
     if isinstance(event, MaybeAbandonedDpEvent):
         sampled = event.event
         # Whether a round opened only because of one client is told, in both worlds alike.
-        return distribution(sampled.event, adjacency).compute_mixture(
-            distribution(sampled, adjacency), event.p
+        return distribution(sampled.event, adjacency, interval).compute_mixture(
+            distribution(sampled, adjacency, interval), event.p
         )
     if adjacency == "replace" and isinstance(event, LaplaceDpEvent | DiscreteLaplaceDpEvent):
-        return distribution(doubled(event), "zero_out")
-    accountant = dp_accounting.pld.PLDAccountant(relation)
+        return distribution(doubled(event), "zero_out", interval)
+    if isinstance(event, DiscreteLaplaceDpEvent):
+        event = _coarser(event)
+    accountant = dp_accounting.pld.PLDAccountant(RELATIONS[adjacency], interval)
     accountant.compose(event)
     return accountant._pld  # what it holds, it composes with itself only for some events
+
+
+def _coarser(event: DiscreteLaplaceDpEvent) -> DiscreteLaplaceDpEvent:
+    """Return an event of at most :data:`FINEST_SHIFT` steps that costs as much or a little more.
+
+    A geometric variable is k times a geometric one of k times the rate plus an independent rest,
+    so noise on the finer lattice is post-processing of noise on the coarser one.
+    """
+    step = -(-event.sensitivity // FINEST_SHIFT)
+    return DiscreteLaplaceDpEvent(event.noise_parameter * step, -(-event.sensitivity // step))
 
 
 def has_divergences(event: DpEvent, adjacency: Adjacency) -> bool:

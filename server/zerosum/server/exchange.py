@@ -21,14 +21,14 @@ POLL_SECONDS = 0.2
 class Traffic:
     """What a private sum cost: bytes to and from each client, seconds and losses by stage.
 
-    ``sample`` is the first contribution, as the bytes that came.
+    ``sample`` is the first contribution, as the bytes that came, after the number of its group.
     """
 
     up: dict[int, int] = field(default_factory=dict)
     down: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     dropouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    sample: bytes = b""
+    sample: tuple[int, bytes] = (-1, b"")
 
 
 class Exchange:

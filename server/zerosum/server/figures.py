@@ -226,6 +226,8 @@ def all_figures(
             "zero_out",
             unit,
         )
+    for told in result.values():
+        told["assumptions"] += sorted({t.caveat for t in rows if t.caveat})
     return result
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from zerosum import secagg
 from zerosum.client import wire
 from zerosum.client.entropy import SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.task import population, resolve_task
 from zerosum.client.training import initial_vector
+from zerosum.secagg import Roster
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
-from zerosum.server.coordinator import Coordinator, Roster
+from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.exchange import poll
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import DeploymentSpec, Experiment
@@ -46,10 +46,16 @@ def main(grid: Grid, context: Context) -> None:
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
             '"pairwise" alone'
         )
-    keys = roster_keys(experiment)
+    roster = read_keys(experiment)
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    roster = Roster(wait_for_nodes(grid, experiment.deployment), keys)
-    count = len(roster)
+    by_index = wait_for_nodes(grid, experiment.deployment)
+    try:
+        nodes = Nodes(by_index, roster)
+    except ValueError as error:
+        raise ConfigError(
+            f"deployment.roster = {experiment.deployment.roster!r}: {error}"
+        ) from None
+    count = len(nodes)
     wanted = population(task, experiment.data) if experiment.data.clients else count
     if wanted != count:
         raise ConfigError(
@@ -62,7 +68,7 @@ def main(grid: Grid, context: Context) -> None:
     entropy = SystemEntropy()
     coordinator = Coordinator(
         grid,
-        roster,
+        nodes,
         experiment.secagg,
         run_id=context.run_id.to_bytes(8, "little"),
         entropy=entropy,
@@ -75,7 +81,7 @@ def main(grid: Grid, context: Context) -> None:
     log.info("run folder: %s", result.folder.resolve())
 
 
-def roster_keys(experiment: Experiment) -> secagg.Roster | None:
+def read_keys(experiment: Experiment) -> Roster | None:
     """Read the roster of identity keys; None where the server is trusted to follow the protocol.
 
     Raises
@@ -83,12 +89,13 @@ def roster_keys(experiment: Experiment) -> secagg.Roster | None:
     ConfigError
         If one is needed and cannot be used.
     """
-    if experiment.secagg.server == "semi-honest":
-        return None
     spec = experiment.deployment
+    if spec.roster is None and spec.authority is None and experiment.secagg.server != "malicious":
+        return None
     if spec.roster is None or spec.authority is None:
         raise ConfigError(
-            'secagg.server = "malicious": deployment.roster and deployment.authority are needed, '
+            f'secagg.server = "{experiment.secagg.server}": deployment.roster and '
+            "deployment.authority are needed, "
             'with keys on the nodes; or write secagg.server = "semi-honest", and name it in each '
             "node's policy"
         )

@@ -170,10 +170,11 @@ class Ledger:
     @cached_property
     def _pld(self) -> Any:
         total: Any = None
+        interval = costs.interval_for(self._counts)
         for event, count in self._counts.items():
             if isinstance(event, GaussianDpEvent):
                 event, count = GaussianDpEvent(event.noise_multiplier / math.sqrt(count)), 1
-            part = costs.distribution(event, self.adjacency)
+            part = costs.distribution(event, self.adjacency, interval)
             part = part if count == 1 else part.self_compose(round(count))
             total = part if total is None else total.compose(part)
         return total

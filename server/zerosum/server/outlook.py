@@ -89,6 +89,8 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         "groups": secagg.groups,
         "clip": privacy.clip,
         "noise_multiplier": privacy.noise_multiplier,
+        "unit": privacy.unit,
+        "units": privacy.examples or population,
         "honest_fraction": privacy.honest_fraction,
         "delta": privacy.delta,
         "participations": _participations(experiment, population, expected),
@@ -196,15 +198,18 @@ def _noise(
     clip = experiment.privacy.clip
     if clip is None:
         raise ConfigError("privacy.clip = none: without a norm there is no noise to plan")
-    whole = protection.std_sum * math.sqrt(experiment.secagg.groups)
-    norm = whole * math.sqrt(dimension) / expected
+    groups = 1 if experiment.privacy.model == "central" else experiment.secagg.groups
+    whole = protection.std_sum * math.sqrt(groups)
+    parts = experiment.privacy.lot if experiment.privacy.sums_gradients else None
+    average = whole / (parts or expected)
+    norm = average * math.sqrt(dimension)
     return {
         "std_contribution": protection.std_contribution,
         "std_sum": whole,
-        "std_average": whole / expected,
+        "std_average": average,
         "norm_average": norm,
         "norm_over_clip": norm / clip,
-        "coordinate_over_clip": whole / expected / clip,
+        "coordinate_over_clip": average / clip,
     }
 
 
@@ -236,10 +241,10 @@ def _warnings(values: dict[str, Any]) -> list[str]:
         )
     if values["epsilon"] is None:
         return [*found, 'privacy.model = "none": nobody is protected by noise']
-    if values["delta"] * values["population"] >= 1:
+    if values["delta"] * values["units"] >= 1:
         found.append(
-            f"delta = {values['delta']:g} is not below 1/population = "
-            f"{1 / values['population']:.3g}: exposing one client whole would count as private"
+            f"delta = {values['delta']:g} is not below 1/population = {1 / values['units']:.3g}: "
+            f"exposing one {values['unit']} whole would count as private"
         )
     ratio = values["noise"]["norm_over_clip"]
     if ratio > DROWNED:

@@ -7,6 +7,7 @@ from typing import Literal
 from zerosum.client.contribution import Protection
 from zerosum.client.request import FEDERATED_METRICS
 from zerosum.client.spec import EncodingSpec, PrivacySpec, TrainSpec
+from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.terms import ExampleUnit
 
@@ -33,8 +34,8 @@ def planned_protections(
     cohort : int, optional
         Clients in a session. Default: the expected number.
     """
-    expected = (experiment.sampling.cohort or population) // experiment.secagg.groups
-    cohort = max(2, cohort or expected)
+    expected = experiment.sampling.cohort or population
+    cohort = max(2, cohort or group_sizes(expected, experiment.secagg.groups)[0])
     length = dimension + (experiment.training.weighting == "examples")
     asked = {"train": (experiment.privacy, experiment.encoding, length)}
     if experiment.evaluation.federated_every:

@@ -7,6 +7,11 @@ from zerosum.secagg.randomness import SEED_BYTES, Keystream
 from zerosum.server.spec import SamplingSpec
 
 
+def group_sizes(cohort: int, groups: int) -> tuple[int, int]:
+    """Return the least and the largest size of groups that a cohort is split into evenly."""
+    return cohort // groups, -(-cohort // groups)
+
+
 class CohortSampler:
     """Draws one cohort a round, exactly as the ledger accounts for it.
 

@@ -94,7 +94,7 @@ class DeploymentSpec(Spec):
     """Seconds to wait for the answers of the stage that trains."""
     roster: str | None = None
     """File of the signed roster, as every node has it; required against a malicious server."""
-    authority: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    authority: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] | None = None
     """Public key of who signed the roster, 64 hexadecimal digits."""
 
 

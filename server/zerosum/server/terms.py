@@ -123,6 +123,11 @@ class Terms:
         """Total-variation distance of one drawn noise integer from the claimed law."""
         return 0.0 if self.mechanism is None else self.mechanism.tau
 
+    @property
+    def caveat(self) -> str:
+        """What every figure has to say beside its value; mostly empty."""
+        return "" if self.mechanism is None else self.mechanism.caveat
+
     def contribution(self, cohort: int) -> DpEvent:
         """Return the receipt of one contribution, against zero, in a session of ``cohort``."""
         if self.model != "distributed":

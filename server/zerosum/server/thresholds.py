@@ -6,7 +6,8 @@ from functools import lru_cache
 from zerosum.client.contribution import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
-from zerosum.secagg.parameters import COMPLETE_BELOW, check, parameters
+from zerosum.secagg.failures import colluders_in, share_of
+from zerosum.secagg.parameters import COMPLETE_BELOW, check, is_feasible, parameters
 
 SMALLEST_COHORT = 2
 """A sum of fewer has nothing to hide in."""
@@ -51,7 +52,7 @@ class Thresholds:
             raise CohortTooSmallError(f"a cohort of {cohort} has no sum to hide in")
         graph = _graph(cohort, roster, secagg)
         threshold = _threshold(graph, roster, secagg)
-        needed = max(threshold + 1, min(cohort, graph.colluders + 2))
+        needed = max(threshold + 1, graph.colluders + 2)
         if graph.server is ServerMode.SEMI_HONEST and not graph.complete:
             needed = max(needed, cohort - graph.dropped)
         if privacy.private:
@@ -63,10 +64,36 @@ class Thresholds:
         return cls(graph.colluders, graph.degree, threshold, needed)
 
 
+def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec) -> int:
+    """Return ``min_survivors`` of a cohort, or one more than it has where nothing would do.
+
+    Where some degree below the noise's own limit has a graph, no threshold is above that limit,
+    and the graph itself, which takes twenty times as long to find, is not needed.
+    """
+    try:
+        if privacy.private and secagg.degree == "auto" and cohort >= COMPLETE_BELOW:
+            mode = ServerMode(secagg.server)
+            colluders = colluders_in(cohort, roster, secagg.corruption, mode)
+            limit = min_survivors(privacy.honest_fraction, cohort, colluders)
+            degree = min(limit - 1, cohort - 2)
+            degree -= mode is ServerMode.SEMI_HONEST and degree * cohort % 2
+            if (
+                secagg.threshold == "auto"
+                and limit >= colluders + 2
+                and is_feasible(cohort, degree, secagg.dropout, secagg.corruption, mode, roster)
+            ):
+                left = cohort - share_of(secagg.dropout, cohort, "secagg.dropout")
+                return limit if mode is ServerMode.MALICIOUS else max(limit, left)
+        limits = Thresholds.of(cohort, roster=roster, secagg=secagg, privacy=privacy)
+    except CohortTooSmallError:
+        return cohort + 1
+    return limits.min_survivors
+
+
 @lru_cache(maxsize=4096)
 def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
     """Return the graph that the experiment asks for, at the smallest safe threshold."""
-    fixed = isinstance(secagg.degree, int)
+    degree = _degree(cohort, secagg)
     below = COMPLETE_BELOW if secagg.degree == "auto" else cohort + 1
     try:
         return parameters(
@@ -76,17 +103,36 @@ def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
             secagg.server,
             roster,
             complete_below=below,
-            degree=min(secagg.degree, cohort - 1) if isinstance(secagg.degree, int) else None,
+            degree=degree,
         )
     except LocalProtocolError as error:
-        key = f"secagg.degree = {secagg.degree}: " if fixed else ""
+        key = f"secagg.degree = {secagg.degree}: " if degree is not None else ""
         raise CohortTooSmallError(f"{key}{error}") from None
+
+
+def _degree(cohort: int, secagg: SecAggSpec) -> int | None:
+    """Return the degree that was written, as far as the cohort has it; None where none was.
+
+    A regular graph with both its size and its degree odd does not exist: the server that permutes
+    one takes a neighbour more.
+    """
+    if not isinstance(secagg.degree, int):
+        return None
+    odd = secagg.server == "semi-honest" and cohort * secagg.degree % 2
+    return min(secagg.degree + odd, cohort - 1)
 
 
 def _threshold(graph: GraphParameters, roster: int, secagg: SecAggSpec) -> int:
     """Return the threshold that was written, if it is safe, or the graph's own."""
     if secagg.threshold == "auto":
         return graph.threshold
+    if secagg.threshold > graph.largest_threshold:
+        # Rounds would end for want of neighbours, which the ledger's share of opened rounds
+        # does not know.
+        raise CohortTooSmallError(
+            f"secagg.threshold = {secagg.threshold}: dropouts leave a client with "
+            f"{graph.largest_threshold} neighbours at times; write at most that, or less dropout"
+        )
     try:
         check(
             graph.n,

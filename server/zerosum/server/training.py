@@ -22,9 +22,10 @@ from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.client.vectors import load_vector, to_state_dict
 from zerosum.server.accounting import RunLedger
 from zerosum.server.adaptive import Clip
+from zerosum.server.aggregate import Aggregate, Sample
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Aggregate, Charge, Coordinator, RoundAbandoned, Sample
+from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.exchange import Traffic
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
@@ -326,9 +327,7 @@ class FederatedTraining:
         }
 
     def _charge(self, number: int, kind: str, groups: Sequence[tuple[int, ...]]) -> Charge:
-        def charge(
-            what: Literal["contributions", "sum"], group: int, clients: tuple[int, ...]
-        ) -> None:
+        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
             key = (number, 0, kind, group)
             if what == "contributions":
                 self._ledger.charge_contributions(key, clients, cohort=len(groups[group]))

@@ -19,7 +19,7 @@ from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.secagg import IdentityKey, SharedCache
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator, Roster
+from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining, Record, Result
@@ -197,7 +197,7 @@ def simulate(
     )
     coordinator = Coordinator(
         grid,
-        Roster(nodes(planned.population), roster_of(identities)),
+        Nodes(nodes(planned.population), roster_of(identities)),
         secagg,
         run_id=_run_id(experiment),
         entropy=entropy,

@@ -6,6 +6,7 @@ noise do not depend on the coins. Whoever sees the sum scores each canary and gu
 often that is right gives a lower bound on epsilon, which must not exceed the ledger's.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,16 +23,14 @@ from zerosum.client.task import ClientInfo, Task
 from zerosum.secagg import IdentityKey, SharedCache
 from zerosum.secagg.randomness import derive_seed, insecure_keystream
 from zerosum.server.accounting import RunLedger
+from zerosum.server.aggregate import Aggregate
 from zerosum.server.audit import Guesses, epsilon_lower_bound, plan_guesses
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Aggregate, Coordinator, Roster, RoundAbandoned
+from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
 from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
 from zerosum.simulations.environment import SimulatedEnvironment, roster_of
 from zerosum.simulations.faults import FaultPlan
 from zerosum.simulations.grid import InProcessGrid, nodes
-
-AUDIT = "audit.json"
-"""Name of an audit's result in a run folder."""
 
 LARGEST_DELTA = 1e-5
 """Above this the bound from guesses says nothing."""
@@ -83,7 +82,7 @@ class AuditPlan:
         """f: 1, or what is left with room for chance where clients vanish."""
         if self.dropout == 0:
             return 1.0
-        spread = (self.dropout * (1 - self.dropout) / self.canaries) ** 0.5
+        spread = math.sqrt(self.dropout * (1 - self.dropout) / self.canaries)
         return round(max(0.05, 1 - self.dropout - 6 * spread), 4)
 
 
@@ -145,7 +144,7 @@ def canary_norm(experiment: Experiment) -> float:
     clip = experiment.privacy.clip
     if clip is None:
         raise ConfigError("privacy.clip = none: without a norm there is nothing to audit")
-    return float(clip)
+    return clip
 
 
 def verdict(result: Mapping[str, Any]) -> str:
@@ -198,7 +197,7 @@ class _Pipeline:
         )
         self._coordinator = Coordinator(
             grid,
-            Roster(nodes(plan.canaries), roster_of(keys)),
+            Nodes(nodes(plan.canaries), roster_of(keys)),
             secagg,
             run_id=derive_seed(experiment.seed, "audit")[:16],
             entropy=entropy,

@@ -13,6 +13,7 @@ from rich.console import Console
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.commands import bench_app
+from zerosum.simulations.provisioning_commands import keys_app, roster_app
 
 if TYPE_CHECKING:
     from zerosum.server.training import Result
@@ -30,6 +31,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
+app.add_typer(roster_app, name="roster")
 
 
 @app.callback()
@@ -125,9 +128,10 @@ def audit(
 ) -> None:
     """Try to tell who took part, with canaries; exit with 1 if that contradicts the ledger."""
     from zerosum.server.runs import RunFolder
-    from zerosum.simulations.audit import AUDIT, AuditPlan, run_audit, verdict
+    from zerosum.simulations.audit import AuditPlan, run_audit, verdict
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
     from zerosum.simulations.report import write_report
+    from zerosum.simulations.report.audited import AUDIT
 
     with _user_errors():
         if folder is not None and experiment is not None:

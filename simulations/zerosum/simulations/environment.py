@@ -8,6 +8,7 @@ from flwr.app import Context, RecordDict
 from zerosum.client import wire
 from zerosum.client.answer import Answerer
 from zerosum.client.entropy import Entropy
+from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.stages import Declined
@@ -86,9 +87,11 @@ class SimulatedEnvironment:
         """Return the client's decisions, made on its first session."""
         return self._stores.setdefault(self.index(context), MemoryStore())
 
-    def roster(self, context: Context) -> Roster | None:
-        """Return the roster of the run, the same for all clients."""
-        return self._roster
+    def credentials(self, context: Context) -> Credentials | None:
+        """Return the client's key and the roster of the run, where clients sign."""
+        if self._roster is None:
+            return None
+        return Credentials(self._identities[self.index(context)], self._roster)
 
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
         """Make a party of the protocol that the session runs; a new private sum ends the old."""
@@ -96,8 +99,6 @@ class SimulatedEnvironment:
         if opened != self._sum:
             self._sum = opened
             self._parties.clear()
-            if self._cache is not None:
-                self._cache.clear()
         index = self.index(context)
         if protocol != "pairwise":
             return IdealClientParty(session, index)

@@ -127,6 +127,7 @@ def _privacy_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
             f"z = {values['noise_multiplier']:.4g} ({values['model']}), clip {values['clip']:g}, "
             f"guaranteed fraction {values['honest_fraction']:g}",
         ),
+        ("unit of privacy", f"{values['unit']}, of {values['units']:,}"),
         (
             "noise of a round's average",
             f"norm {noise['norm_average']:.3g}, {noise['norm_over_clip']:.3g} times the clip; "

@@ -43,8 +43,12 @@ def secagg(
     threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
     bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
     share: Annotated[bool, typer.Option(help="Let parties share a cache.")] = False,
+    threads: Annotated[int, typer.Option(help="Threads that expand masks.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Of vectors and dropouts.")] = 0,
     primitives: Annotated[bool, typer.Option(help="Measure the primitives instead.")] = False,
+    server_memory: Annotated[
+        bool, typer.Option(help="Measure the memory of a server alone instead.")
+    ] = False,
     versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
     time_limit: Annotated[
         float, typer.Option(help="Seconds for the rival's client; beyond, extrapolated.")
@@ -58,7 +62,7 @@ def secagg(
             found = measure("primitives", {"lengths": [100_000, 1_000_000, 10_000_000]})
             _print_primitives(console, found)
         else:
-            found = _session(
+            settings = _checked(
                 n=n,
                 d=d,
                 dropout=dropout,
@@ -67,11 +71,15 @@ def secagg(
                 degree=degree,
                 threshold=threshold,
                 bits=bits,
-                share=share,
+                threads=threads,
                 seed=seed,
             )
-            _print_session(console, found)
-            if versus is not None:
+            found = (
+                _print_memory(console, measure("memory", settings))
+                if server_memory
+                else _print_session(console, measure("session", {**settings, "share": share}))
+            )
+            if versus is not None and not server_memory:
                 found["versus"] = {versus.value: _versus_flower(console, found, time_limit)}
     except BenchError as error:
         Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
@@ -129,7 +137,7 @@ def noise(
         json_file.write_text(json.dumps(found, indent=2) + "\n")
 
 
-def _session(**settings: Any) -> Values:
+def _checked(**settings: Any) -> Values:
     if settings["server"] not in ("malicious", "semi-honest"):
         raise BenchError(f"--server {settings['server']}: it is malicious or semi-honest")
     degree = settings["degree"]
@@ -137,7 +145,19 @@ def _session(**settings: Any) -> Values:
         raise BenchError(f"--degree {degree}: it is auto, complete or a number")
     if not 0 <= settings["dropout"] < 1:
         raise BenchError(f"--dropout {settings['dropout']}: it is at least 0 and below 1")
-    return measure("session", settings)
+    return settings
+
+
+def _print_memory(console: Console, found: Values) -> Values:
+    peak, before = found["server_memory_mb"], found["server_memory_before_mb"]
+    console.print(
+        f"{found['n']:,} clients, d = {found['d']:,} of {found['ring_bits']} bits, "
+        f"k = {found['degree']:,}: the server's process held at most {peak:,.1f} MB, "
+        f"{before:,.1f} of them before the session",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return found
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -147,7 +167,7 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _print_session(console: Console, found: Values) -> None:
+def _print_session(console: Console, found: Values) -> Values:
     table = _table(
         f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
         f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server\n"
@@ -173,10 +193,26 @@ def _print_session(console: Console, found: Values) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if not found["sharing"]:
+        console.print(_beside_primitives(found), highlight=False, soft_wrap=True)
+    console.print(
+        f"Upload {found['upload_ratio']:.3f} times {found['bits']} bits a coordinate",
+        highlight=False,
+    )
     console.print(
         f"{found['total_s']:.2f} s in all, peak memory {found['peak_memory_mb']:,.0f} MB, sum "
         + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
         highlight=False,
+    )
+    return found
+
+
+def _beside_primitives(found: Values) -> str:
+    least = found["primitives"]
+    parts = (("a client", "client_cpu_s"), ("the server's unmasking", "server_unmask_cpu_s"))
+    return "At these rates the primitives alone: " + ", ".join(
+        f"{who} {least[key]:.3f} s (measured {found[key]:.3f}, {found[key] / least[key]:.2f} times)"
+        for who, key in parts
     )
 
 
@@ -222,7 +258,7 @@ def _print_primitives(console: Console, found: Values) -> None:
         "masks, GB/s",
         "AES, GB/s",
         "ratio of bests",
-        "of medians",
+        "median ratio",
     )
     for row in found["expansion"]:
         table.add_row(

@@ -165,9 +165,9 @@ def _best_of_turns(steps: dict[str, Step], seconds: float) -> dict[str, float]:
         step()
     best = dict.fromkeys(steps, float("inf"))
     spent = dict.fromkeys(steps, 0.0)
-    while min(spent.values()) <= seconds:
+    while max(best.values()) == float("inf") or min(spent.values()) < seconds:
         for name, step in steps.items():
-            if spent[name] > seconds:
+            if spent[name] >= seconds and best[name] < float("inf"):
                 continue
             started = time.perf_counter()
             step()

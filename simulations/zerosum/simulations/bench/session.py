@@ -29,6 +29,7 @@ from zerosum.secagg import (
     SharedCache,
     request_digest,
 )
+from zerosum.secagg.messages import advert_bytes
 from zerosum.secagg.parameters import COMPLETE_BELOW, parameters
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.simulations.bench import primitives
@@ -72,6 +73,7 @@ class _Play:
     vector_bits: int
     seed: int
     share: bool
+    threads: int
     gone: frozenset[int]
     stages: dict[str, Stage] = field(default_factory=lambda: defaultdict(Stage))
     outside_s: float = 0.0
@@ -87,7 +89,7 @@ class _Play:
         """Play all stages and return the sum."""
         self._identities, self._roster = identities, roster
         first = self.stages[self.session.stages[0]]
-        server, spent = _timed(lambda: ServerParty(self.session, roster=roster, cache=self._cache))
+        server, spent = _timed(lambda: self._server_party(roster))
         first.server_close_cpu_s += spent
         messages: Mapping[int, Message | None] = dict.fromkeys(self.session.cohort)
         for name in self.session.stages:
@@ -98,6 +100,9 @@ class _Play:
             messages, spent = _timed(partial(server.close, request))
             stage.server_close_cpu_s += spent
         return server.result.total
+
+    def _server_party(self, roster: Roster | None) -> ServerParty:
+        return ServerParty(self.session, roster=roster, cache=self._cache, threads=self.threads)
 
     def _answer(
         self, name: str, stage: Stage, server: ServerParty, index: int, message: Message | None
@@ -136,6 +141,7 @@ class _Play:
             identity=self._identities.get(index),
             roster=self._roster,
             cache=self._cache,
+            threads=self.threads,
         )
         return client
 
@@ -167,6 +173,7 @@ def run(
     threshold: int | None = None,
     bits: int = 16,
     share: bool = False,
+    threads: int = 1,
     seed: int = 0,
 ) -> Values:
     """Play one session and return what it took.
@@ -191,6 +198,8 @@ def run(
         Bits of each value; the ring has ceil(log2 n) more.
     share : bool
         Whether parties share a cache: never where one client's cost is wanted.
+    threads : int
+        How many threads expand masks: less time, not less CPU time.
     seed : int
         Of vectors and dropouts; keys are drawn from the operating system.
 
@@ -200,15 +209,16 @@ def run(
         ``client_cpu_s`` is the mean over the clients of each stage, summed over the stages;
         ``server_unmask_cpu_s`` all that the server does at unmask; ``total_s`` wall time
         without the drawing of vectors; ``machine`` rates of this machine's primitives, just
-        before and after.
+        before and after; ``primitives`` what a client and the server would take if they
+        did nothing else.
     """
     try:
-        session, identities, roster = _prepare(
+        session, identities, roster = prepare(
             n, d, dropout, corruption, ServerMode(server), degree, threshold, bits, seed
         )
         rng = numpy_generator(seed, "bench dropouts")
         gone = rng.choice(n, floor(dropout * n + 1e-9), replace=False).tolist()
-        play = _Play(session, bits, seed, share, frozenset(gone))
+        play = _Play(session, bits, seed, share, threads, frozenset(gone))
         machine = [primitives.machine()]
         before_mb, start, cpu = peak_memory_mb(), time.perf_counter(), time.process_time()
         total = play.run(identities, roster)
@@ -218,6 +228,8 @@ def run(
     peak_mb = peak_memory_mb()
     machine.append(primitives.machine())
     rows = {name: stage.row() for name, stage in play.stages.items()}
+    rates = {name: sum(each[name] for each in machine) / 2 for name in machine[0]}
+    peers = rows["share"]["bytes_down_per_client"] // advert_bytes(session) - 1
     return {
         "n": n,
         "d": d,
@@ -230,23 +242,57 @@ def run(
         "bits": bits,
         "ring_bits": session.ring_bits,
         "sharing": share,
+        "threads": threads,
         "client_cpu_s": sum(row["client_cpu_s"] for row in rows.values()),
         "server_unmask_cpu_s": rows["unmask"]["server_cpu_s"],
         "server_cpu_s": sum(row["server_cpu_s"] for row in rows.values()),
         "bytes_up_per_client": sum(row["bytes_up_per_client"] for row in rows.values()),
         "bytes_down_per_client": sum(row["bytes_down_per_client"] for row in rows.values()),
+        "upload_ratio": sum(row["bytes_up_per_client"] for row in rows.values()) / (d * bits / 8),
         "peak_memory_mb": peak_mb,
         "memory_before_mb": before_mb,
         "total_s": wall - play.outside_s,
         "vectors_s": play.outside_s,
         "cpu_s": cpu,
         "sum_correct": bool(np.array_equal(total, session.ring.encode(play.expected))),
-        "machine": {name: sum(each[name] for each in machine) / 2 for name in machine[0]},
+        "machine": rates,
+        "primitives": primitive_costs(session, peers, len(gone), rates),
         "stages": rows,
     }
 
 
-def _prepare(
+def primitive_costs(session: Session, peers: float, gone: int, rates: Values) -> Values:
+    """Return the CPU seconds that the primitives alone take at the rates of this run.
+
+    Parameters
+    ----------
+    session : Session
+    peers : float
+        Mask neighbours of a client, in the mean.
+    gone : int
+        Dropouts between share and contribute.
+    rates : dict
+        As :func:`primitives.machine` returns them.
+
+    Returns
+    -------
+    dict
+        ``client_cpu_s``: signatures checked, two agreements with each peer, a stream of each;
+        ``server_unmask_cpu_s``: each survivor's stream, an agreement and a stream for each
+        survivor that masked with one who is gone. What is measured beyond is ours.
+    """
+    agreement, checked = 1 / rates["x25519_per_s"], 1 / rates["ed25519_verify_per_s"]
+    stream = session.vector_length * session.ring.dtype.itemsize * 1e-9 / rates["aes_gb_s"]
+    signatures = (peers + 1 + session.threshold) if session.signed else 0
+    survivors = session.size - gone
+    pairs = gone * peers * survivors / (session.size - 1)
+    return {
+        "client_cpu_s": signatures * checked + 2 * peers * agreement + (peers + 1) * stream,
+        "server_unmask_cpu_s": pairs * agreement + (pairs + survivors) * stream,
+    }
+
+
+def prepare(
     n: int,
     d: int,
     dropout: float,
@@ -257,6 +303,7 @@ def _prepare(
     bits: int,
     seed: int,
 ) -> tuple[Session, dict[int, IdentityKey], Roster | None]:
+    """Return a session with the keys of all its clients; parameters as for :func:`run`."""
     k, t = graph_of(n, dropout, corruption, mode, degree)
     cohort = tuple(range(n))
     identities: dict[int, IdentityKey] = {}

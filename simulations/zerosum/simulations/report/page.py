@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
+from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.drawing import Picture
 from zerosum.simulations.report.html import Html, join, table, tag
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight
@@ -48,6 +49,7 @@ def render(run: RunRecord) -> Html:
         _observers(run),
         _plots("What was learnt", figures.learning(run), _federated(run)),
         _plots("What it cost in privacy", figures.privacy(run)),
+        audit_section(run.audited),
         _sight(run),
         _plots("Round by round", figures.rounds(run)),
         _dropouts(run),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from zerosum.server.runs import CONFIG, METRICS, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
+from zerosum.simulations.report.audited import Audited, read_audit
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -93,6 +94,8 @@ class RunRecord:
         By observer, as far as recorded.
     sight : Sight
         Empty where the folder has none.
+    audited : Audited, optional
+        What an audit found, where one was made.
     """
 
     name: str
@@ -103,6 +106,7 @@ class RunRecord:
     finished: bool
     bounds: Mapping[str, Bound]
     sight: Sight = field(default_factory=Sight)
+    audited: Audited | None = None
 
     @property
     def completed(self) -> list[dict[str, Any]]:
@@ -172,6 +176,7 @@ def read_run(folder: RunFolder) -> RunRecord:
         finished=current and len(rounds) >= experiment.rounds,
         bounds=_bounds(summary.get("epsilon", {}), rounds, experiment, current=current),
         sight=_read_sight(folder),
+        audited=read_audit(folder),
     )
 
 

@@ -1,0 +1,138 @@
+"""What all messages have in common: head, checksum, and the one way in.
+
+Every message starts with a magic, the protocol version, its type and the session's digest, and
+ends with a checksum, which finds accidents and stops nobody. A reader knows from the session how
+long each field must be, refuses everything else, and never allocates more than the message
+holds. Parties accept bytes or the objects themselves.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self, TypeVar
+
+from zerosum.secagg.errors import MalformedMessage, OutOfOrder, UnknownVersion, WrongSession
+from zerosum.secagg.session import DIGEST_BYTES, PROTOCOL_VERSION, Session
+from zerosum.secagg.wire import Reader
+
+_MAGIC = b"zsag"
+HEAD_BYTES = len(_MAGIC) + 2 + DIGEST_BYTES
+CHECKSUM_BYTES = 16
+
+
+def _checksum(*parts: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()[:CHECKSUM_BYTES]
+
+
+@dataclass(frozen=True)
+class Message:
+    """What all messages share.
+
+    Parameters
+    ----------
+    session : bytes
+        Digest of the session that the message belongs to.
+    """
+
+    session: bytes
+    code: ClassVar[int]
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        return self._encode()
+
+    def _encode(self) -> bytes:
+        head = _MAGIC + bytes((PROTOCOL_VERSION, self.code)) + self.session
+        parts = (head, *self._parts())
+        return b"".join((*parts, _checksum(*parts)))
+
+    def _parts(self) -> tuple[bytes, ...]:
+        raise TypeError(f"{type(self).__name__} has no canonical bytes")
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical bytes."""
+        return self._encoded
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes."""
+        return hashlib.sha256(self.to_bytes()).digest()
+
+    @property
+    def wire_bytes(self) -> int:
+        """Length of the canonical bytes."""
+        return len(self.to_bytes())
+
+    @classmethod
+    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
+        """Read the fields after the head; lengths are checked by :meth:`validate`."""
+        raise TypeError(f"{cls.__name__} has no canonical bytes")
+
+    def validate(self, of: Session) -> None:
+        """Refuse fields whose shape the session excludes."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+def check_length(data: bytes, size: int, what: str) -> None:
+    """Refuse a field of another length than the session asks for."""
+    if len(data) != size:
+        raise MalformedMessage(f"{what}: {size} bytes expected, {len(data)} found")
+
+
+_KNOWN_CODES = range(1, 16)
+
+
+def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Session) -> M:
+    """Read one message of the type that the stage calls for.
+
+    Raises
+    ------
+    RemoteProtocolError
+        And nothing else, whatever ``data`` holds: ``UnknownVersion``, ``OutOfOrder`` (another
+        type of message), ``WrongSession`` or ``MalformedMessage``.
+    """
+    data = bytes(data)
+    if len(data) < HEAD_BYTES + CHECKSUM_BYTES or data[: len(_MAGIC)] != _MAGIC:
+        raise MalformedMessage("these are not the bytes of a message")
+    version, code = data[len(_MAGIC)], data[len(_MAGIC) + 1]
+    if version != PROTOCOL_VERSION:
+        raise UnknownVersion(f"a message of protocol version {version}")
+    if code != expected.code:
+        if code not in _KNOWN_CODES:
+            raise MalformedMessage(f"unknown type of message {code}")
+        raise OutOfOrder(f"{expected.__name__} expected, found a message of type {code}")
+    if data[HEAD_BYTES - DIGEST_BYTES : HEAD_BYTES] != session.digest:
+        raise WrongSession("the message belongs to another session")
+    body = memoryview(data)[:-CHECKSUM_BYTES]
+    if _checksum(body) != data[-CHECKSUM_BYTES:]:
+        raise MalformedMessage("the message was damaged on its way")
+    reader = Reader(body[HEAD_BYTES:])
+    message = expected.read(session.digest, reader, session)
+    reader.finish()
+    message.validate(session)
+    return message
+
+
+def accept(
+    message: "bytes | bytearray | memoryview | Message", expected: type[M], session: Session
+) -> M:
+    """Return a message, read from bytes or checked as an object, of the type expected.
+
+    Raises
+    ------
+    RemoteProtocolError
+        As :func:`decode` does.
+    """
+    if not isinstance(message, Message):
+        return decode(message, expected, session)
+    if not isinstance(message, expected):
+        raise OutOfOrder(f"{expected.__name__} expected, found {type(message).__name__}")
+    if message.session != session.digest:
+        raise WrongSession("the message belongs to another session")
+    message.validate(session)
+    return message

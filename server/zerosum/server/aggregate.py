@@ -1,0 +1,174 @@
+"""From the sessions of a private sum to what was asked for: one noised real vector."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zerosum.client.contribution import Protection
+from zerosum.client.entropy import Entropy
+from zerosum.client.request import Request
+from zerosum.secagg import IdealServerParty, Ring, Session
+from zerosum.secagg.messages import Contribution, decode
+from zerosum.secagg.party import Server
+from zerosum.server.exchange import Traffic
+
+log = logging.getLogger("zerosum.server")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One masked contribution: ring words of so many bits, shape (length,), in their container."""
+
+    vector: np.ndarray
+    ring_bits: int
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The outcome of a private sum.
+
+    Parameters
+    ----------
+    total : numpy.ndarray
+        float64, shape (request.dimension,): sum of the survivors' protected vectors.
+    survivors : tuple of int
+        Roster indices of the clients in the sum, ascending.
+    noise_std : float
+        Standard deviation of the noise in each coordinate of ``total``: exact where the server
+        tops up; otherwise that of a sum in which nobody is missing.
+    traffic : Traffic
+        What the sum cost.
+    sample : Sample, optional
+        One masked contribution as received: for the report. Only under ``pairwise``; elsewhere a
+        contribution is not the server's to keep.
+    contributions : dict, optional
+        Under protocol ``none`` alone: each survivor's noised vector, float64, shape (d,).
+    failures : tuple of str
+        Why groups failed, if some did; each cost its members.
+    bit : float, optional
+        Under adaptive clipping: the noised sum of 1[norm <= clip] - 1/2 over the survivors.
+    """
+
+    total: np.ndarray
+    survivors: tuple[int, ...]
+    noise_std: float
+    traffic: Traffic
+    sample: Sample | None = None
+    contributions: Mapping[int, np.ndarray] | None = None
+    failures: tuple[str, ...] = ()
+    bit: float | None = None
+
+
+@dataclass
+class Group:
+    """One session of a private sum, from its opening to its sum or its failure."""
+
+    number: int
+    session: Session
+    protection: Protection
+    party: Server
+    failure: str = ""
+
+    def check_sum(self, *, noised: bool) -> None:
+        """Fail if the sum cannot be one of honest clients: it is not to be used.
+
+        Parameters
+        ----------
+        noised : bool
+            Whether contributions carry their noise.
+        """
+        if self.failure:
+            return
+        result = self.party.result
+        total = self.session.ring.centre(result.total)
+        if not self.protection.is_plausible(total, len(result.survivors), noised=noised):
+            self.failure = (
+                f"the sum of {len(result.survivors)} clients exceeds what they can send: one of "
+                "them sent another vector than was asked, or the sum wrapped"
+            )
+
+
+def aggregate(
+    request: Request,
+    opened: Sequence[Group],
+    failures: Sequence[str],
+    entropy: Entropy,
+    traffic: Traffic,
+) -> Aggregate:
+    """Add the sums of the groups that were opened, and the noise that the server owes.
+
+    A sum lacks the shares of those who dropped out. A group that failed lacks all of them: under
+    the distributed model the server adds all of its noise, or the variance of a release would
+    tell that it failed.
+
+    Parameters
+    ----------
+    opened : sequence of Group
+        At least one, none of which failed.
+    failures : sequence of str
+        Why the others failed.
+    entropy : Entropy
+        The server's noise.
+    """
+    by_number = {group.number: group for group in opened}
+    total = np.zeros(opened[0].protection.length, dtype=np.int64)
+    variance = 0.0
+    for number in range(len(opened) + len(failures)):
+        group = by_number.get(number)
+        protection = opened[0].protection if group is None else group.protection
+        total += _topped_up(number, group, opened[0], request, entropy)
+        variance += protection.std_sum**2
+    return Aggregate(
+        total=opened[0].protection.decode(total),
+        survivors=tuple(sorted(i for group in opened for i in group.party.result.survivors)),
+        noise_std=variance**0.5,
+        traffic=traffic,
+        sample=_sample(by_number, traffic),
+        contributions=_contributions(opened),
+        failures=tuple(failures),
+        bit=opened[0].protection.decode_bit(total),
+    )
+
+
+def _topped_up(
+    number: int, group: Group | None, like: Group, request: Request, entropy: Entropy
+) -> np.ndarray:
+    """Return a group's sum with the server's share of the noise, centred int64.
+
+    Noise is added in the ring: what is released is a function of the sum's residue alone.
+    """
+    protection, session = (group or like).protection, (group or like).session
+    ring = Ring(protection.ring_bits)
+    total, survivors = np.zeros(protection.length, dtype=np.int64), 0
+    if group is not None:
+        result = group.party.result
+        if result.faulty:
+            log.warning("clients %s gave wrong shares, decoded around", result.faulty)
+        total, survivors = ring.centre(result.total), len(result.survivors)
+    coins = entropy.keystream("top-up", session.round, session.attempt, number)
+    summed = request.question.noise_draw == "summed"
+    noise = (protection.summed_noise if summed else protection.top_up)(survivors, coins)
+    return total if noise is None else ring.centre(ring.encode(total + noise))
+
+
+def _sample(groups: Mapping[int, Group], traffic: Traffic) -> Sample | None:
+    """Read the first contribution, if it is of a group that was opened."""
+    number, message = traffic.sample
+    if number not in groups:
+        return None
+    session = groups[number].session
+    return Sample(decode(message, Contribution, session).vector, session.ring_bits)
+
+
+def _contributions(opened: Sequence[Group]) -> Mapping[int, np.ndarray] | None:
+    kept = [g for g in opened if isinstance(g.party, IdealServerParty) and g.party.keeps]
+    if not kept:
+        return None
+    return {
+        index: group.protection.decode(group.session.ring.centre(vector))
+        for group in kept
+        if isinstance(group.party, IdealServerParty)
+        for index, vector in group.party.contributions.items()
+    }

@@ -1,0 +1,167 @@
+"""The memory of a server alone: it runs in a process of its own, the clients in another.
+
+Messages travel as bytes, one at a time; the server's process holds what a deployed server would
+hold of one session, and the interpreter with numpy and cryptography, which is given beside it.
+"""
+
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import floor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from zerosum.secagg import (
+    ClientParty,
+    IdentityKey,
+    Message,
+    Roster,
+    SecAggError,
+    ServerMode,
+    ServerParty,
+    Session,
+    request_digest,
+)
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
+from zerosum.simulations.bench.session import prepare
+
+_REQUEST = request_digest(b"a benchmark", b"")
+
+
+def run(
+    *,
+    n: int,
+    d: int,
+    dropout: float = 0.0,
+    corruption: float = 0.05,
+    server: str = "malicious",
+    degree: int | str = "auto",
+    threshold: int | None = None,
+    bits: int = 16,
+    seed: int = 0,
+    threads: int = 1,
+) -> Values:
+    """Play one session against a server in another process, and return what that one held.
+
+    The parameters are those of :func:`zerosum.simulations.bench.session.run`; all clients have
+    the same vector.
+
+    Returns
+    -------
+    dict
+        ``server_memory_mb``, the most that the server's process held, in units of 10^6 bytes;
+        ``server_memory_before_mb``, before the session.
+    """
+    mode = ServerMode(server)
+    try:
+        session, identities, roster = prepare(
+            n, d, dropout, corruption, mode, degree, threshold, bits, seed
+        )
+        gone = numpy_generator(seed, "bench dropouts").choice(n, floor(dropout * n + 1e-9), False)
+        with _server(session, roster, threads) as link:
+            found = _play(session, identities, roster, link, frozenset(gone.tolist()), threads)
+    except SecAggError as error:
+        raise BenchError(f"{type(error).__name__}: {error}") from error
+    return {
+        "n": n,
+        "d": d,
+        "degree": session.degree,
+        "threshold": session.threshold,
+        "server": server,
+        "dropout": dropout,
+        "ring_bits": session.ring_bits,
+        **found,
+    }
+
+
+@contextmanager
+def _server(session: Session, roster: Roster | None, threads: int) -> Iterator[Connection]:
+    """Start a process that serves one session, and end it."""
+    context = multiprocessing.get_context("spawn")
+    near, far = context.Pipe()
+    encoded = None if roster is None else roster.to_bytes()
+    process = context.Process(target=serve, args=(far, session.to_bytes(), encoded, threads))
+    process.start()
+    far.close()
+    try:
+        yield near
+    finally:
+        near.close()
+        process.join()
+
+
+def _play(
+    session: Session,
+    identities: dict[int, IdentityKey],
+    roster: Roster | None,
+    link: Connection,
+    gone: frozenset[int],
+    threads: int,
+) -> Values:
+    """Play all clients; ask the server for one message at a time."""
+    rng = numpy_generator(0, "bench vector")
+    vector = rng.integers(-1, 2, session.vector_length)
+    clients: dict[int, ClientParty] = {}
+    indices: list[int] = list(session.cohort)
+    for name in session.stages:
+        for index in indices:
+            if name == "advertise":
+                clients[index] = ClientParty(
+                    session, index, identity=identities.get(index), roster=roster, threads=threads
+                )
+                step = clients[index].advertise()
+            elif name == "contribute" and index in gone:
+                clients.pop(index)
+                continue
+            else:
+                asked = _ask(link, "message", index)
+                more = (vector,) if name == "contribute" else ()
+                step = getattr(clients[index], name)(asked, *more)
+            _ask(link, "receive", index, step.send.to_bytes())
+        indices = _ask(link, "close", _REQUEST if name == "share" else None)
+    found: Values = _ask(link, "memory")
+    return found
+
+
+def _ask(link: Connection, *question: Any) -> Any:
+    link.send(question)
+    try:
+        good, answer = link.recv()
+    except EOFError:
+        raise BenchError("the server's process ended") from None
+    if not good:
+        raise BenchError(answer)
+    return answer
+
+
+def serve(link: Connection, session: bytes, roster: bytes | None, threads: int) -> None:
+    """Serve one session, a question at a time, until the other end closes."""
+    known = None if roster is None else Roster.from_bytes(roster)
+    before = peak_memory_mb()
+    server = ServerParty(Session.from_bytes(session), roster=known, threads=threads)
+    messages: Any = {}
+    while True:
+        try:
+            kind, *rest = link.recv()
+        except EOFError:
+            return
+        answer: Any = None
+        try:
+            if kind == "receive":
+                server.receive(*rest)
+            elif kind == "message":
+                message: Message = messages[rest[0]]
+                answer = message.to_bytes()
+            elif kind == "close":
+                messages = server.close(*rest)
+                answer = list(messages)
+            else:
+                answer = {
+                    "server_memory_mb": peak_memory_mb(),
+                    "server_memory_before_mb": before,
+                    "survivors": len(server.result.survivors),
+                }
+            link.send((True, answer))
+        except SecAggError as error:
+            link.send((False, f"{type(error).__name__}: {error}"))

@@ -1,0 +1,86 @@
+"""``zerosum keys`` and ``zerosum roster``: what nodes are given before a deployed run."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
+from zerosum.client.store import replace_file
+from zerosum.secagg import IdentityKey, LocalProtocolError, Roster, SignedRoster
+
+USER_ERROR = 2
+
+keys_app = typer.Typer(help="Signing keys of nodes and of a roster's authority.")
+roster_app = typer.Typer(help="The signed list of everybody's public keys.")
+
+
+@keys_app.command("new")
+def new_key(
+    file: Annotated[Path, typer.Argument(help="File to write: absent until now.")],
+) -> None:
+    """Draw a signing key, write it for its owner alone, and print its public part."""
+    key = IdentityKey.generate()
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise _refused(f"FILE {file}: {error.strerror}; choose a new file") from None
+    with os.fdopen(descriptor, "wb") as target:
+        target.write(key.to_bytes())
+        target.flush()
+        os.fsync(target.fileno())
+    Console().print(key.public.hex(), highlight=False, soft_wrap=True)
+
+
+@keys_app.command("show")
+def show_key(file: Annotated[Path, typer.Argument(help="A signing key.")]) -> None:
+    """Print the public part of a signing key."""
+    try:
+        key = read_identity(str(file))
+    except ProvisioningError as error:
+        raise _refused(str(error)) from None
+    Console().print(key.public.hex(), highlight=False, soft_wrap=True)
+
+
+@roster_app.command("add")
+def add_to_roster(
+    file: Annotated[Path, typer.Argument(help="The roster: made if it is absent.")],
+    clients: Annotated[list[str], typer.Argument(metavar="INDEX=PUBLIC...", help="As 0=3f…")],
+    authority: Annotated[Path, typer.Option(help="The signing key of the roster's authority.")],
+) -> None:
+    """Put clients into a roster, or replace their keys, as its next version; sign it."""
+    try:
+        signer = read_identity(str(authority))
+        before = read_roster(str(file), signer.public.hex()) if file.exists() else Roster(0, {})
+        entries = {**before.entries, **dict(_entry(text) for text in clients)}
+        roster = Roster(before.version + 1, entries)
+    except (ProvisioningError, LocalProtocolError) as error:
+        raise _refused(str(error)) from None
+    replace_file(file, SignedRoster.sign(roster, signer).to_bytes())
+    Console().print(
+        f"version {roster.version}, {len(roster)} clients; authority {signer.public.hex()}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _entry(text: str) -> tuple[int, bytes]:
+    index, _, public = text.partition("=")
+    if index.isdecimal() and len(public) == 64:
+        try:
+            return int(index), bytes.fromhex(public)
+        except ValueError:
+            pass
+    raise ProvisioningError(
+        f"{text!r} is not INDEX=PUBLIC: a roster index, and the 64 hexadecimal digits that "
+        "zerosum keys new printed"
+    )
+
+
+def _refused(message: str) -> typer.Exit:
+    Console(stderr=True).print(
+        f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True
+    )
+    return typer.Exit(USER_ERROR)

@@ -1,0 +1,132 @@
+"""Zero updates through masks, dropouts, decoding and top-up: the noise that the server releases."""
+
+import math
+
+import numpy as np
+import pytest
+
+from zerosum.client.choice import BIT_UNITS
+from zerosum.client.contribution import Protection
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.flower import build_app
+from zerosum.client.request import Question, Request
+from zerosum.client.spec import (
+    DataSpec,
+    EncodingSpec,
+    ModelSpec,
+    PrivacySpec,
+    SecAggSpec,
+    TrainSpec,
+)
+from zerosum.client.wire import STAGE_TYPES
+from zerosum.secagg import SharedCache
+from zerosum.secagg.randomness import insecure_keystream
+from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.simulations.environment import SimulatedEnvironment
+from zerosum.simulations.faults import FaultPlan
+from zerosum.simulations.grid import InProcessGrid, nodes
+
+pytestmark = pytest.mark.statistical
+
+COHORT, DIMENSION = 20, 1 << 15
+SETTINGS = {
+    "skellam": {},
+    "discrete-gaussian": {"mechanism": "discrete-gaussian"},
+    "adaptive": {"clipping": "adaptive"},
+    "central": {"model": "central"},
+}
+
+
+class Vanishing(FaultPlan):
+    """The first so many clients vanish before they contribute."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def vanishes(self, session_round, client, message_type) -> bool:
+        return message_type == STAGE_TYPES["contribute"] and client < self._count
+
+
+class Idle(SimulatedEnvironment):
+    """Clients whose update is zero."""
+
+    def update(self, request, task, client):
+        return np.zeros(DIMENSION)
+
+
+def released(dropped: int, **privacy):
+    environment = Idle(task=None, entropy=SeededEntropy(3), cache=SharedCache(4))
+    grid = InProcessGrid(build_app(lambda context: environment), COHORT, faults=Vanishing(dropped))
+    secagg = SecAggSpec(server="semi-honest", dropout=0.35)
+    asked = Coordinator(
+        grid, Nodes(nodes(COHORT)), secagg, run_id=b"noise", entropy=SeededEntropy(3)
+    )
+    question = Question(
+        kind="train",
+        round=1,
+        seed=0,
+        population=COHORT,
+        task="none",
+        data=DataSpec(),
+        model=ModelSpec(),
+        training=TrainSpec(),
+        privacy=PrivacySpec(**{"noise_multiplier": 1.5, "honest_fraction": 0.6} | privacy),
+        encoding=EncodingSpec(),
+        noise_draw="per_client",
+        max_loss=1.0,
+    )
+    request = Request(question, np.zeros(DIMENSION, dtype=np.float32))
+    return asked.private_sum(request, (tuple(range(COHORT)),), round=1)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("dropped", [0, 2, 6])
+def test_the_noise_of_a_release_is_within_two_percent_of_the_claim(name, dropped) -> None:
+    aggregate = released(dropped, **SETTINGS[name])
+    assert len(aggregate.survivors) == COHORT - dropped
+    assert aggregate.total.std() == pytest.approx(aggregate.noise_std, rel=0.02)
+    share = 1.0 if name == "central" else 0.6
+    z = 1.5 / (math.sqrt(1 - 1 / 25) if name == "adaptive" else 1)
+    # Delta2 is at most a hundredth above the clip of 0.5.
+    assert aggregate.noise_std == pytest.approx(z * 0.5 / math.sqrt(share), rel=0.01)
+
+
+def test_the_bit_s_noise_is_as_claimed_and_its_own() -> None:
+    spec = PrivacySpec(clipping="adaptive", noise_multiplier=1.0, honest_fraction=0.6)
+    protection = Protection.build(
+        spec, EncodingSpec(), cohort=10, dimension=1, rotation_seed=bytes(32)
+    )
+    drawn = [protection.summed_noise(10, insecure_keystream(1, "bit", i)) for i in range(8000)]
+    update, bit = np.array(drawn).T
+    claimed = 2.5 * 2 * BIT_UNITS / math.sqrt(0.6)
+    assert bit.std() == pytest.approx(claimed, rel=0.04)
+    assert abs(np.corrcoef(update, bit)[0, 1]) < 5 / math.sqrt(8000)
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_sixteen_bits_add_at_most_a_hundredth_to_the_error(rotate: bool) -> None:
+    """Against a Gaussian of z clips on a sum of reals: d = 2^14, n = 100, z = 1, f = 1."""
+    cohort, d, clip = 100, 1 << 14, 0.5
+    protection = Protection.build(
+        PrivacySpec(noise_multiplier=1.0, honest_fraction=1.0, clip=clip),
+        EncodingSpec(bits=16, rotate=rotate),
+        cohort=cohort,
+        dimension=d,
+        rotation_seed=bytes(range(32)),
+    )
+    rng = np.random.default_rng(0)
+    exact, rounded, noised = np.zeros(d), 0, 0
+    for client in range(cohort):
+        update = rng.normal(size=d)
+        update *= clip / np.linalg.norm(update)
+        exact += update
+        coins, noise = (insecure_keystream(6, name, client) for name in ("round", "noise"))
+        bare = protection.protect(update, rounding=coins, noise=None)
+        rounded = rounded + bare
+        noised = noised + protection.mechanism.apply(bare, noise)
+    ideal = clip**2
+    quantisation = np.mean((protection.decode(rounded) - exact) ** 2)
+    assert (quantisation + protection.std_sum**2) / ideal < 1.01
+    found = np.mean((protection.decode(noised) - exact) ** 2) / ideal
+    # The mean of 2^14 squares is itself within 1.1 % of what it estimates, twice in three times.
+    assert found == pytest.approx(1, abs=0.01 + 3 * math.sqrt(2 / d))
