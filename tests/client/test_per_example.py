@@ -178,6 +178,17 @@ class BehindTheLayersBack(nn.Module):
         return self.layer(x) + nn.functional.linear(torch.tanh(x), self.layer.weight)
 
 
+class Branching(nn.Module):
+    """Looks at its values, which vmap cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(6, 3), nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.scale if x.sum() > 0 else self.layer(-x)
+
+
 OTHERS: dict[str, Callable[[], nn.Module]] = {
     "a layer called twice": Reused,
     "tied weights": Tied,
@@ -188,6 +199,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "one dimension": lambda: nn.Sequential(
         nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)
     ),
+    "a branch on values": Branching,
     "positions folded into the batch": lambda: nn.Sequential(
         nn.Unflatten(1, (2, 3)), Folded(), nn.Flatten(), nn.Linear(8, 3)
     ),

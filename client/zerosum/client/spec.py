@@ -341,7 +341,11 @@ quarter of an image's resolution, fixed, nothing learnt. `unit`: scaled to norm 
     cache: str | None = None
     """Folder in which transformed records are kept from one run to the next."""
     project: PositiveInt | None = None
-    """Project the transformed records on so many random directions, and scale them to norm 1."""
+    """Project the transformed records on so many directions, and scale them to norm 1."""
+    directions: Literal["random", "strokes"] = "random"
+    """What records are projected on. `strokes`: the principal directions of the scattering \
+features of random pen strokes, which the program draws, less their mean: no data is read for \
+them."""
     limit: PositiveInt | None = None
     """Use only this many training records, drawn by the seed."""
 
@@ -353,6 +357,9 @@ class ModelSpec(Spec):
     """Built-in architecture."""
     hidden: list[Annotated[int, Field(gt=0, le=1_000_000)]] = [64]
     """Widths of the hidden layers of `mlp`."""
+    bias: bool = True
+    """Whether the output layer of `linear` and `mlp` has a bias. Where a clip is tight, a bias \
+takes up much of it to say which classes a client has."""
     zero_output: bool = False
     """Start with an output layer of zeros: no class is favoured by chance, and none of the noise \
 budget is spent on forgetting it."""

@@ -29,6 +29,7 @@ BUILTIN_TASKS: Mapping[str, str] = {
     "mnist5k": "zerosum.simulations.tasks:Mnist5kTask",
     "digits": "zerosum.simulations.tasks:DigitsTask",
     "mnist": "zerosum.simulations.tasks:MnistTask",
+    "heart": "zerosum.simulations.tasks:HeartTask",
     "table": "zerosum.simulations.tasks:TableTask",
     "hf": "zerosum.simulations.tasks:HuggingFaceTask",
 }

@@ -42,7 +42,10 @@ def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -
             inputs = 32 * (shape[1] // 4) * (shape[2] // 4)
         _check_size(spec, [inputs, *hidden, outputs])
         with seeded(derive_seed(seed, "model initialisation")):
-            model = cnn(shape, outputs) if spec.name == "cnn" else mlp(prod(shape), hidden, outputs)
+            if spec.name == "cnn":
+                model = cnn(shape, outputs)
+            else:
+                model = mlp(prod(shape), hidden, outputs, bias=spec.bias)
         return _zeroed(model) if spec.zero_output else model
     except TaskError:
         raise
@@ -77,14 +80,14 @@ def _named(spec: ModelSpec) -> str:
     return f"model.hidden = {shown if len(shown) <= 80 else shown[:80] + '...'}"
 
 
-def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, *, bias: bool = True) -> nn.Module:
     """Return fully connected layers with ReLU between them; without ``hidden``, a linear model."""
     layers: list[nn.Module] = [nn.Flatten()]
     width = inputs
     for size in hidden:
         layers += [nn.Linear(width, size), nn.ReLU()]
         width = size
-    return nn.Sequential(*layers, nn.Linear(width, outputs))
+    return nn.Sequential(*layers, nn.Linear(width, outputs, bias=bias))
 
 
 def cnn(shape: Sequence[int], outputs: int) -> nn.Module:

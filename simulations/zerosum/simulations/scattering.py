@@ -17,9 +17,13 @@ CHANNELS = 1 + SCALES * ANGLES + ANGLES**2
 """Averages of the image, of first moduli, of second moduli (from the finer to the coarser)."""
 GROUPS = 27
 """Channels are normalised in groups of three."""
+FEATURES = CHANNELS + SCALES + ANGLES
+"""Channels after :func:`_centred`."""
+COMMON = 0.35
+"""Weight of what the eight angles have in common, which differs little between images."""
 
 _AVERAGE = 2**SCALES
-_BATCH = 200
+_BATCH = 50
 
 
 def scattering(images: np.ndarray) -> np.ndarray:
@@ -35,7 +39,8 @@ def scattering(images: np.ndarray) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        float16, shape (n, 81 h w / 16): groups of three channels have mean 0 and deviation 1.
+        float16, shape (n, 91 h w / 16). Groups of three channels have mean 0 and deviation 1; then
+        each eight angles' mean is taken off them and stands beside them, smaller.
 
     Raises
     ------
@@ -45,36 +50,28 @@ def scattering(images: np.ndarray) -> np.ndarray:
     if images.ndim != 4 or images.shape[1] != 1 or any(s % 4 or s < 8 for s in images.shape[2:]):
         raise ValueError(f"scattering needs images of (1, 4h, 4w) pixels, not {images.shape[1:]}")
     places = images.shape[2] * images.shape[3] // _AVERAGE**2
-    found = np.empty((len(images), CHANNELS * places), dtype=np.float16)
+    found = np.empty((len(images), FEATURES * places), dtype=np.float16)
     for start in range(0, len(images), _BATCH):
         part = torch.from_numpy(images[start : start + _BATCH, 0])
-        found[start : start + _BATCH] = _normalised(_scattered(part)).flatten(1).half().numpy()
-    return found
-
-
-def random_projection(features: np.ndarray, width: int, seed: int) -> np.ndarray:
-    """Return features projected on random directions and scaled to unit norm, float32.
-
-    Parameters
-    ----------
-    features : numpy.ndarray
-        Shape (n, d).
-    width : int
-        Number of directions.
-    seed : int
-        Fixes the directions: they do not depend on data.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    directions = torch.randn(features.shape[1], width, generator=generator)
-    found = np.empty((len(features), width), dtype=np.float32)
-    for start in range(0, len(features), 1000):
-        rows = torch.from_numpy(features[start : start + 1000]).float() @ directions
-        found[start : start + 1000] = torch.nn.functional.normalize(rows).numpy()
+        channels = _centred(_normalised(_scattered(part)))
+        found[start : start + _BATCH] = channels.flatten(1).half().numpy()
     return found
 
 
 def _normalised(channels: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.group_norm(channels, GROUPS)
+
+
+def _centred(channels: torch.Tensor) -> torch.Tensor:
+    """Take the mean off each eight angles, (n, 81, h, w) to (n, 91, h, w).
+
+    Gradients are clipped: what nearly all images share would take up most of their norm.
+    """
+    count, _, *size = channels.shape
+    average, angles = channels[:, :1], channels[:, 1:].reshape(count, -1, ANGLES, *size)
+    common = angles.mean(2)
+    apart = (angles - common.unsqueeze(2)).flatten(1, 2)
+    return torch.cat([apart, COMMON * common, COMMON * average], dim=1)
 
 
 def _scattered(images: torch.Tensor) -> torch.Tensor:

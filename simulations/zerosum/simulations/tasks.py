@@ -11,6 +11,7 @@ from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo
 from zerosum.simulations import datasets
 from zerosum.simulations.datasets import Collection, Records
+from zerosum.simulations.heart import HOSPITALS, heart
 from zerosum.simulations.huggingface import huggingface
 from zerosum.simulations.models import make_model
 from zerosum.simulations.partition import Partition, natural_owners, partition
@@ -131,6 +132,13 @@ class MnistTask(BuiltinTask):
 
     default_clients = 1000
     collect = staticmethod(datasets.mnist)
+
+
+class HeartTask(BuiltinTask):
+    """Heart disease at four hospitals, from UCI's files; each hospital is a client."""
+
+    default_clients = len(HOSPITALS)
+    collect = staticmethod(heart)
 
 
 class TableTask(BuiltinTask):

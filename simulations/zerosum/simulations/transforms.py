@@ -7,16 +7,20 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import numpy as np
+import torch
 
 from zerosum.client.spec import DataSpec
 from zerosum.simulations.datasets import Collection, DataError, Records, reading
-from zerosum.simulations.scattering import random_projection, scattering
+from zerosum.simulations.scattering import scattering
+from zerosum.simulations.strokes import stroke_directions
 
-VERSION = 1
+VERSION = 2
 """Of the features that are kept on disk: raised when they change."""
 
 PROJECTION_SEED = 0
 """Directions are the same in every experiment."""
+
+_ROWS = 1000
 
 
 def transformed(collection: Collection, spec: DataSpec) -> Collection:
@@ -60,8 +64,35 @@ def _transformed(records: Records, spec: DataSpec) -> Records:
         inputs = flat / np.maximum(norms, np.float32(1e-12))
     if spec.project is not None:
         flat = inputs.reshape(len(inputs), -1)
-        inputs = random_projection(flat, spec.project, PROJECTION_SEED)
+        inputs = projected(flat, *_directions(spec, flat.shape[1], records.inputs.shape))
     return replace(records, inputs=inputs)
+
+
+def projected(features: np.ndarray, mean: torch.Tensor, directions: torch.Tensor) -> np.ndarray:
+    """Return features (n, d) along directions (d, k), scaled to norm 1: float32, (n, k)."""
+    found = np.empty((len(features), directions.shape[1]), dtype=np.float32)
+    for start in range(0, len(features), _ROWS):
+        rows = (torch.from_numpy(features[start : start + _ROWS]).float() - mean) @ directions
+        found[start : start + _ROWS] = torch.nn.functional.normalize(rows).numpy()
+    return found
+
+
+def _directions(
+    spec: DataSpec, length: int, shape: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    width = spec.project or length
+    if spec.directions == "random":
+        generator = torch.Generator().manual_seed(PROJECTION_SEED)
+        return torch.zeros(length), torch.randn(length, width, generator=generator)
+    if spec.transform != "scattering" or len(set(shape[2:])) != 1:
+        raise DataError(
+            'data.directions = "strokes" are those of square images\' scattering features: set '
+            'data.transform = "scattering", or data.directions = "random"'
+        )
+    mean, directions = stroke_directions(shape[2])
+    if width > directions.shape[1]:
+        raise DataError(f"data.project = {width}: strokes have {directions.shape[1]} directions")
+    return mean, directions[:, :width]
 
 
 @lru_cache(maxsize=2)
