@@ -252,7 +252,28 @@ class SkellamWithBit:
 
 
 @dataclass(frozen=True)
-class BinnedGaussian:
+class _RoundedGaussian:
+    """Gaussian noise of full strength, rounded to integers; whose it is, subclasses say."""
+
+    sigma: float
+    l2_sensitivity: float
+
+    def __post_init__(self) -> None:
+        check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
+
+    @property
+    def tau(self) -> float:
+        """Total-variation distance of one drawn integer from the rounded Gaussian."""
+        return TAU
+
+    def _receipt(self) -> DpEvent:
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(self.sigma / self.l2_sensitivity)
+
+
+@dataclass(frozen=True)
+class BinnedGaussian(_RoundedGaussian):
     """Full-strength Gaussian noise, rounded to integers, on every contribution.
 
     Formal guarantees: for an integer vector x, x + round(N) = round(x + N), a function of the
@@ -268,17 +289,7 @@ class BinnedGaussian:
         twice this.
     """
 
-    sigma: float
-    l2_sensitivity: float
     caveat: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
-
-    @property
-    def tau(self) -> float:
-        """Total-variation distance of one drawn integer from the rounded Gaussian."""
-        return TAU
 
     def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
         """Return the vector plus noise."""
@@ -291,11 +302,9 @@ class BinnedGaussian:
         Under replace adjacency the ledger doubles the sensitivity. More than one share is charged
         as one: further noise is post-processing.
         """
-        from dp_accounting import GaussianDpEvent
-
         if shares < 1:
             raise ValueError("rounded Gaussian noise cannot be divided into shares")
-        return GaussianDpEvent(self.sigma / self.l2_sensitivity)
+        return self._receipt()
 
     def std(self, shares: float) -> float:
         """Return the standard deviation of ``shares`` contributions' noise, rounding aside."""
@@ -303,7 +312,7 @@ class BinnedGaussian:
 
 
 @dataclass(frozen=True)
-class CentralGaussian:
+class CentralGaussian(_RoundedGaussian):
     """Gaussian noise, rounded to integers, added once to a sum by a trusted server.
 
     Formal guarantees: those of the Gaussian mechanism on the sum, as for :class:`BinnedGaussian`,
@@ -318,17 +327,7 @@ class CentralGaussian:
         Delta2 of one client's vector against zero.
     """
 
-    sigma: float
-    l2_sensitivity: float
     caveat: ClassVar[str] = "the server is trusted: it sees sums before it adds the noise"
-
-    def __post_init__(self) -> None:
-        check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
-
-    @property
-    def tau(self) -> float:
-        """Total-variation distance of one drawn integer from the rounded Gaussian."""
-        return TAU
 
     def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
         """Return a sum plus its noise: called by the server alone."""
@@ -340,9 +339,7 @@ class CentralGaussian:
 
     def event(self, shares: float) -> DpEvent:
         """Return the Gaussian receipt of one sum, however many contributed: zero-out adjacency."""
-        from dp_accounting import GaussianDpEvent
-
-        return GaussianDpEvent(self.sigma / self.l2_sensitivity)
+        return self._receipt()
 
     def std(self, shares: float) -> float:
         """Return the standard deviation of a sum's noise, however many contributed."""

@@ -19,7 +19,6 @@ from zerosum.secagg.errors import (
     LocalProtocolError,
     MalformedMessage,
     OutOfOrder,
-    WrongParty,
 )
 from zerosum.secagg.graph import quorum
 from zerosum.secagg.identity import IdentityKey, Roster
@@ -28,6 +27,7 @@ from zerosum.secagg.party import Incoming, Step
 from zerosum.secagg.policy import Policy
 from zerosum.secagg.randomness import RandomSource
 from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.staged_client import SeatedClient
 from zerosum.secagg.stages import StagedServer
 from zerosum.secagg.state import open_state, read_lines, read_place, seal_state
 from zerosum.secagg.wire import (
@@ -109,7 +109,7 @@ class Question(Message):
         check_bitmap(self.sharers, of.size)
 
 
-class IdealClientParty:
+class IdealClientParty(SeatedClient):
     """A client that trusts the server: :class:`~zerosum.secagg.client.ClientParty` unmasked.
 
     Parameters
@@ -135,33 +135,10 @@ class IdealClientParty:
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
     ) -> None:
-        try:
-            self._position = session.position(index)
-        except WrongParty as error:
-            raise LocalProtocolError(str(error)) from error
+        self._sit(session, index)
         if policy is not None:
             policy.admit(session, roster)
-        self._session = session
-        self._index = index
         self._decisions = Decisions(session.digest, record)
-        self._phases = (*session.stages, "done")
-        self._phase = 0
-        self._wiped = False
-
-    @property
-    def session(self) -> Session:
-        """The session that the party takes part in."""
-        return self._session
-
-    @property
-    def index(self) -> int:
-        """The client's roster index."""
-        return self._index
-
-    @property
-    def stage(self) -> str:
-        """The stage that comes next: one of the session's, or done."""
-        return self._phases[self._phase]
 
     def advertise(self) -> Step:
         """Say that the client is here."""
@@ -241,14 +218,6 @@ class IdealClientParty:
         """End; there are no secrets to forget."""
         self._wiped = True
 
-    def _require_phase(self, stage: str) -> None:
-        if self._wiped:
-            raise LocalProtocolError("the party was wiped")
-        if stage not in self._phases:
-            raise OutOfOrder(f"a session under a {self._session.mode} server has no {stage}")
-        if self._phase < self._phases.index(stage):
-            raise OutOfOrder(f"{stage} is not possible: the next stage is {self.stage}")
-
     def _check_set(self, bitmap: bytes, needed: int) -> None:
         if not bitmap_has(bitmap, self._position):
             raise BadSurvivorSet("the set of live clients does not hold this one")
@@ -268,9 +237,8 @@ class IdealClientParty:
     def _present(self, stage: str, message: bytes, survivors: bytes | None = None) -> Step:
         decision = self._decisions.decide(stage, message, survivors)
         place = self._phases.index(stage)
-        self._phase = max(self._phase, place + 1)
         send = Presence(self._session.digest, self._index, place)
-        return Step(self._decisions.commit(decision), send)
+        return Step(self._advance(self._phases[place + 1], self._decisions.commit(decision)), send)
 
 
 class IdealServerParty(StagedServer):

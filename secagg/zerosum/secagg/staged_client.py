@@ -12,56 +12,22 @@ from zerosum.secagg.neighbourhood import Neighbourhood
 from zerosum.secagg.session import Session
 
 
-class StagedClient:
-    """Where one client stands in one session, who it is, and what it was shown.
+class SeatedClient:
+    """One client's place in a session, and the stages that it has behind it.
 
-    :class:`~zerosum.secagg.client.ClientParty` fills it and answers messages.
+    What a party that masks and one that trusts the server (:mod:`~zerosum.secagg.ideal`) share.
     """
 
-    def _begin(
-        self,
-        session: Session,
-        index: int,
-        cache: SharedCache | None,
-        decisions: Decisions,
-        threads: int,
-    ) -> None:
+    def _sit(self, session: Session, index: int) -> None:
         try:
             self._position = session.position(index)
         except WrongParty as error:
             raise LocalProtocolError(str(error)) from error
         self._session = session
         self._index = index
-        self._cache: SessionCache | None = None if cache is None else cache.of(session.digest)
-        self._decisions = decisions
-        self._threads = threads
-        self._hkdf = Hkdf(session.digest)
         self._phases = (*session.stages, "done")
         self._phase = 0
-        self._seed = b""
-        self._secrets: PartySecrets | None = None
-        self._channel: Channel | None = None
-        self._adverts: Adverts | None = None
-        self._directory: Directory | None = None
-        self._around: Neighbourhood | None = None
-        self._request: ContributeRequest | None = None
-        self._answer: UnmaskShares | None = None
         self._wiped = False
-
-    def _identify(self, identity: IdentityKey | None, roster: Roster | None) -> None:
-        self._identity, self._roster = identity, roster
-        if self._session.signed and (identity is None or roster is None):
-            raise LocalProtocolError(
-                "against a malicious server a client needs its identity key and the roster"
-            )
-        if roster is not None:
-            roster.check_session(self._session)
-        if identity is None or roster is None:
-            return
-        if roster.entries.get(self._index) != identity.public:
-            raise LocalProtocolError(
-                f"the identity key is not the one that the roster holds for {self._index}"
-            )
 
     @property
     def session(self) -> Session:
@@ -78,6 +44,62 @@ class StagedClient:
         """The stage that comes next: one of the session's, or done."""
         return self._phases[self._phase]
 
+    def _require_phase(self, first: str, last: str = "done") -> None:
+        if self._wiped:
+            raise LocalProtocolError("the party was wiped")
+        if first not in self._phases:
+            raise OutOfOrder(f"a session under a {self._session.mode} server has no {first}")
+        if not self._phases.index(first) <= self._phase <= self._phases.index(last):
+            raise OutOfOrder(f"{first} is not possible: the next stage is {self.stage}")
+
+    def _advance(self, stage: str, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        self._phase = max(self._phase, self._phases.index(stage))
+        return persist
+
+
+class StagedClient(SeatedClient):
+    """Where one client stands in one session, who it is, and what it was shown.
+
+    :class:`~zerosum.secagg.client.ClientParty` fills it and answers messages.
+    """
+
+    def _begin(
+        self,
+        session: Session,
+        index: int,
+        cache: SharedCache | None,
+        decisions: Decisions,
+        threads: int,
+    ) -> None:
+        self._sit(session, index)
+        self._cache: SessionCache | None = None if cache is None else cache.of(session.digest)
+        self._decisions = decisions
+        self._threads = threads
+        self._hkdf = Hkdf(session.digest)
+        self._seed = b""
+        self._secrets: PartySecrets | None = None
+        self._channel: Channel | None = None
+        self._adverts: Adverts | None = None
+        self._directory: Directory | None = None
+        self._around: Neighbourhood | None = None
+        self._request: ContributeRequest | None = None
+        self._answer: UnmaskShares | None = None
+
+    def _identify(self, identity: IdentityKey | None, roster: Roster | None) -> None:
+        self._identity, self._roster = identity, roster
+        if self._session.signed and (identity is None or roster is None):
+            raise LocalProtocolError(
+                "against a malicious server a client needs its identity key and the roster"
+            )
+        if roster is not None:
+            roster.check_session(self._session)
+        if identity is None or roster is None:
+            return
+        if roster.entries.get(self._index) != identity.public:
+            raise LocalProtocolError(
+                f"the identity key is not the one that the roster holds for {self._index}"
+            )
+
     def wipe(self) -> None:
         """Forget all secrets and refuse everything from now on (best effort in Python)."""
         self._forget()
@@ -90,18 +112,6 @@ class StagedClient:
             self._cache.maskers.pop(self._position, None)
         self._secrets = self._channel = None
         self._adverts = self._request = self._directory = self._around = None
-
-    def _require_phase(self, first: str, last: str) -> None:
-        if self._wiped:
-            raise LocalProtocolError("the party was wiped")
-        if first not in self._phases:
-            raise OutOfOrder(f"a session under a {self._session.mode} server has no {first}")
-        if not self._phases.index(first) <= self._phase <= self._phases.index(last):
-            raise OutOfOrder(f"{first} is not possible: the next stage is {self.stage}")
-
-    def _advance(self, stage: str, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        self._phase = max(self._phase, self._phases.index(stage))
-        return persist
 
     def _own_secrets(self) -> PartySecrets:
         if self._secrets is None:

@@ -1,9 +1,7 @@
 """The ``zerosum`` command."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +11,7 @@ from rich.console import Console
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.commands import bench_app
+from zerosum.simulations.mistakes import user_errors, write_json
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 
 if TYPE_CHECKING:
@@ -20,8 +19,15 @@ if TYPE_CHECKING:
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
-USER_ERROR = 2
 INTERRUPTED = 130
+
+ExperimentName = Annotated[
+    str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
+]
 
 app = typer.Typer(
     help="Federated learning with secure aggregation and differential privacy.",
@@ -42,13 +48,8 @@ def _root() -> None:
 
 @app.command()
 def run(
-    experiment: Annotated[
-        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
-    ] = None,
+    experiment: ExperimentName = None,
+    overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="The experiment's seed.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder: new or empty.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
@@ -60,7 +61,7 @@ def run(
     settings = list(overrides or [])
     if seed is not None:
         settings.append(f"seed={seed}")
-    with _user_errors():
+    with user_errors(ConfigError, TaskError):
         if resume is not None and out is not None:
             raise ConfigError(f"--out {out} and --resume {resume}: give one of them")
         if dry_run:
@@ -71,13 +72,8 @@ def run(
 
 @app.command()
 def plan(
-    experiment: Annotated[
-        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
-    ] = None,
+    experiment: ExperimentName = None,
+    overrides: Overrides = None,
     population: Annotated[
         int | None, typer.Option(help="Clients; with --dimension, no data are read.", min=1)
     ] = None,
@@ -90,7 +86,7 @@ def plan(
     """Say what a setting buys and costs: every epsilon, the noise against the clip, the bytes."""
     from zerosum.simulations.plan import plan_experiment, plan_table
 
-    with _user_errors():
+    with user_errors(ConfigError, TaskError):
         found = plan_experiment(
             experiment,
             overrides or [],
@@ -102,18 +98,13 @@ def plan(
         for warning in found.warnings:
             Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         if json_file is not None:
-            _write_json(json_file, found.values | {"warnings": list(found.warnings)})
+            write_json(json_file, found.values | {"warnings": list(found.warnings)})
 
 
 @app.command()
 def audit(
-    experiment: Annotated[
-        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
-    ] = None,
+    experiment: ExperimentName = None,
+    overrides: Overrides = None,
     canaries: Annotated[int, typer.Option(help="Clients that send a canary or zero.")] = 1000,
     repetitions: Annotated[int, typer.Option(help="Audited rounds.")] = 20,
     noise_multiplier: Annotated[float, typer.Option(help="Noise of the audited round.")] = 1.0,
@@ -133,7 +124,7 @@ def audit(
     from zerosum.simulations.report import write_report
     from zerosum.simulations.report.audited import AUDIT
 
-    with _user_errors():
+    with user_errors(ConfigError, TaskError):
         if folder is not None and experiment is not None:
             raise ConfigError(f"{experiment} and --run {folder}: give one of them")
         kept = None if folder is None else RunFolder.open(folder)
@@ -141,7 +132,7 @@ def audit(
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
         result = run_audit(load_experiment(source, overrides or []), asked, _told(repetitions))
         if json_file is not None:
-            _write_json(json_file, result)
+            write_json(json_file, result)
         if kept is not None:
             kept.write_json(AUDIT, result)
             write_report(kept)
@@ -158,7 +149,7 @@ def report(
     """Draw a run's report anew from the files in its folder."""
     from zerosum.simulations.report import write_report
 
-    with _user_errors():
+    with user_errors(ConfigError, TaskError):
         Console().print(f"Report  {write_report(folder)}", soft_wrap=True)
 
 
@@ -183,13 +174,6 @@ def list_() -> None:
 def _told(repetitions: int) -> Callable[[int], None]:
     console = Console(stderr=True)
     return lambda number: console.print(f"repetition {number}/{repetitions}", highlight=False)
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--json {path}: {error.strerror or error}") from None
 
 
 def main() -> None:
@@ -269,18 +253,6 @@ def _print_result(result: "Result") -> None:
         if (result.folder / name).exists():
             console.print(f"Warnings    {result.folder / name}", soft_wrap=True)
     console.print(f"Report      {result.folder / 'report.html'}", soft_wrap=True)
-
-
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    """Print a user's mistake as one line and exit with 2."""
-    try:
-        yield
-    except (ConfigError, TaskError) as error:
-        Console(stderr=True).print(
-            f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
-        raise typer.Exit(USER_ERROR) from None
 
 
 if __name__ == "__main__":

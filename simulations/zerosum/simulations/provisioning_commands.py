@@ -1,6 +1,7 @@
 """``zerosum keys`` and ``zerosum roster``: what nodes are given before a deployed run."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,7 @@ from rich.console import Console
 from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
 from zerosum.client.store import replace_file
 from zerosum.secagg import IdentityKey, LocalProtocolError, Roster, SignedRoster
-
-USER_ERROR = 2
+from zerosum.simulations.mistakes import user_errors
 
 keys_app = typer.Typer(help="Signing keys of nodes and of a roster's authority.")
 roster_app = typer.Typer(help="The signed list of everybody's public keys.")
@@ -23,10 +23,11 @@ def new_key(
 ) -> None:
     """Draw a signing key, write it for its owner alone, and print its public part."""
     key = IdentityKey.generate()
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise _refused(f"FILE {file}: {error.strerror}; choose a new file") from None
+    with user_errors(ProvisioningError):
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise ProvisioningError(f"FILE {file}: {error.strerror}; choose a new file") from None
     with os.fdopen(descriptor, "wb") as target:
         target.write(key.to_bytes())
         target.flush()
@@ -37,10 +38,8 @@ def new_key(
 @keys_app.command("show")
 def show_key(file: Annotated[Path, typer.Argument(help="A signing key.")]) -> None:
     """Print the public part of a signing key."""
-    try:
+    with user_errors(ProvisioningError):
         key = read_identity(str(file))
-    except ProvisioningError as error:
-        raise _refused(str(error)) from None
     Console().print(key.public.hex(), highlight=False, soft_wrap=True)
 
 
@@ -51,13 +50,11 @@ def add_to_roster(
     authority: Annotated[Path, typer.Option(help="The signing key of the roster's authority.")],
 ) -> None:
     """Put clients into a roster, or replace their keys, as its next version; sign it."""
-    try:
+    with user_errors(ProvisioningError, LocalProtocolError):
         signer = read_identity(str(authority))
         before = read_roster(str(file), signer.public.hex()) if file.exists() else Roster(0, {})
         entries = {**before.entries, **dict(_entry(text) for text in clients)}
         roster = Roster(before.version + 1, entries)
-    except (ProvisioningError, LocalProtocolError) as error:
-        raise _refused(str(error)) from None
     replace_file(file, SignedRoster.sign(roster, signer).to_bytes())
     Console().print(
         f"version {roster.version}, {len(roster)} clients; authority {signer.public.hex()}",
@@ -66,21 +63,14 @@ def add_to_roster(
     )
 
 
+_ENTRY = re.compile(r"(\d+)=([0-9a-fA-F]{64})", re.ASCII)
+
+
 def _entry(text: str) -> tuple[int, bytes]:
-    index, _, public = text.partition("=")
-    if index.isdecimal() and len(public) == 64:
-        try:
-            return int(index), bytes.fromhex(public)
-        except ValueError:
-            pass
-    raise ProvisioningError(
-        f"{text!r} is not INDEX=PUBLIC: a roster index, and the 64 hexadecimal digits that "
-        "zerosum keys new printed"
-    )
-
-
-def _refused(message: str) -> typer.Exit:
-    Console(stderr=True).print(
-        f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True
-    )
-    return typer.Exit(USER_ERROR)
+    found = _ENTRY.fullmatch(text)
+    if found is None:
+        raise ProvisioningError(
+            f"{text!r} is not INDEX=PUBLIC: a roster index, and the 64 hexadecimal digits that "
+            "zerosum keys new printed"
+        )
+    return int(found[1]), bytes.fromhex(found[2])

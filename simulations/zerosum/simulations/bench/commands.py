@@ -1,6 +1,5 @@
 """``zerosum bench``."""
 
-import json
 import math
 from enum import StrEnum
 from pathlib import Path
@@ -10,13 +9,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.process import BenchError, Values, measure
+from zerosum.simulations.mistakes import user_errors, write_json
 
 bench_app = typer.Typer(
     help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
 )
-
-_USER_ERROR = 2
 
 
 class Rival(StrEnum):
@@ -57,7 +56,7 @@ def secagg(
 ) -> None:
     """Run a whole session, all clients in one process, and print CPU time, bytes and memory."""
     console = Console()
-    try:
+    with user_errors(BenchError):
         if primitives:
             found = measure("primitives", {"lengths": [100_000, 1_000_000, 10_000_000]})
             _print_primitives(console, found)
@@ -81,11 +80,7 @@ def secagg(
             )
             if versus is not None and not server_memory:
                 found["versus"] = {versus.value: _versus_flower(console, found, time_limit)}
-    except BenchError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(_USER_ERROR) from None
-    if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2) + "\n")
+    _write(json_file, found)
 
 
 @bench_app.command()
@@ -95,11 +90,8 @@ def dpsgd(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
-    try:
+    with user_errors(BenchError):
         found = measure("dpsgd", {"batch": batch, "seconds": seconds})
-    except BenchError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(_USER_ERROR) from None
     table = _table(f"One step at batch {batch}, one core", "model", "method", "ms", "of plain")
     for row in found["rows"]:
         table.add_row(
@@ -109,8 +101,7 @@ def dpsgd(
     console.print(table)
     for name, reason in found["missing"].items():
         console.print(f"{name} is left out: {reason}", highlight=False, soft_wrap=True)
-    if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2) + "\n")
+    _write(json_file, found)
 
 
 @bench_app.command()
@@ -125,16 +116,18 @@ def noise(
     """Draw noise by table, by exact rejection and by OpenDP, and print the rates on one core."""
     console = Console()
     wanted = deviations or [30.0, 1000.0, 20_000.0]
-    try:
+    with user_errors(BenchError):
         if any(not 1 <= std <= 1e9 for std in wanted):
             raise BenchError("--std: it is at least 1 and at most 10^9")
         found = measure("noise", {"deviations": wanted, "count": count, "few": few})
-    except BenchError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(_USER_ERROR) from None
     _print_noise(console, found)
-    if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2) + "\n")
+    _write(json_file, found)
+
+
+def _write(path: Path | None, found: Values) -> None:
+    if path is not None:
+        with user_errors(ConfigError):
+            write_json(path, found)
 
 
 def _checked(**settings: Any) -> Values:

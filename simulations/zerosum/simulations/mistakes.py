@@ -1,0 +1,40 @@
+"""What a user's mistake costs at the command line: one line, and exit code 2."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from zerosum.server.config import ConfigError
+
+USER_ERROR = 2
+
+
+@contextmanager
+def user_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Print an error of these kinds as one line and exit with 2."""
+    try:
+        yield
+    except kinds as error:
+        Console(stderr=True).print(
+            f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        raise typer.Exit(USER_ERROR) from None
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write what ``--json`` asked for.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be written.
+    """
+    try:
+        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--json {path}: {error.strerror or error}") from None
