@@ -105,6 +105,10 @@ def test_recommended_parameters_are_accepted(lab):
         session = lab.session(60, mode=mode, min_survivors=57, **graph)
         policy = Policy(corruption=0.05, dropout=0.05, server_modes=frozenset({mode}))
         policy.admit(session)
+        # One share fewer is not safe: the recommendation is the least that is.
+        graph["threshold"] -= 1
+        with pytest.raises(UnsafeGraph):
+            policy.admit(lab.session(60, mode=mode, min_survivors=57, **graph))
 
 
 def test_a_public_sparse_graph_is_judged_by_the_dropouts_that_the_session_allows(lab):

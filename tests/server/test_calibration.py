@@ -6,6 +6,7 @@ from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.calibration import (
     Evaluation,
+    PlannedRun,
     UnreachableEpsilonError,
     find_noise_multiplier,
     planned_figures,
@@ -62,11 +63,11 @@ def test_the_found_multiplier_meets_the_target_from_below(
 ) -> None:
     plan = PLAN | changes
     spec = PrivacySpec(**privacy, epsilon=target, epsilon_for=observer)
-    z = find_noise_multiplier(spec, **plan)
+    z = find_noise_multiplier(spec, PlannedRun(**plan))
 
     def epsilon(noise: float) -> float:
         given = PrivacySpec(**privacy, noise_multiplier=noise)
-        return planned_figures(given, **plan)[observer]["value"]
+        return planned_figures(given, PlannedRun(**plan))[observer]["value"]
 
     assert 0.999 * target <= epsilon(z) <= target
     assert epsilon(z * 0.998) > target
@@ -78,7 +79,7 @@ def test_the_noise_of_local_training_is_found_by_example() -> None:
 
     plan = PLAN | {"examples": units, "rounds": 5, "sampling": SamplingSpec(kind="everyone")}
     privacy = PrivacySpec(model="local", epsilon=2.0, epsilon_for="sum", delta=1e-5)
-    z = find_noise_multiplier(privacy, **plan)
+    z = find_noise_multiplier(privacy, PlannedRun(**plan))
     accountant = PLDAccountant()
     accountant.compose(PoissonSampledDpEvent(0.05, GaussianDpEvent(z)), 100)
     assert 1.99 <= accountant.get_epsilon(1e-5) <= 2.0 + 1e-6
@@ -88,9 +89,9 @@ def test_the_noise_of_a_lot_is_found_by_example() -> None:
     units = {"train": ExampleUnit(0.07)}
     plan = PLAN | {"examples": lambda privacy: units, "sampling": SamplingSpec(kind="everyone")}
     privacy = PrivacySpec(epsilon=2.0, epsilon_for="sum", delta=1e-5)
-    z = find_noise_multiplier(privacy, **plan)
+    z = find_noise_multiplier(privacy, PlannedRun(**plan))
     given = PrivacySpec(noise_multiplier=z, delta=1e-5)
-    figures = planned_figures(given, **plan)
+    figures = planned_figures(given, PlannedRun(**plan))
     assert 1.998 <= figures["sum"]["value"] <= 2.0
     assert figures["sum"]["unit"] == "example"
     assert figures["release"]["value"] < figures["sum"]["value"] < figures["local"]["value"]
@@ -99,7 +100,7 @@ def test_the_noise_of_a_lot_is_found_by_example() -> None:
 def test_the_page_s_affordable_noise_is_found() -> None:
     # epsilon_release 3.0 needs z / sqrt(f) >= 2.08.
     privacy = PrivacySpec(epsilon=3.0, honest_fraction=0.8)
-    z = find_noise_multiplier(privacy, **PLAN)
+    z = find_noise_multiplier(privacy, PlannedRun(**PLAN))
     assert z / 0.8**0.5 == pytest.approx(2.075, abs=0.01)
 
 
@@ -107,7 +108,9 @@ def test_the_page_s_affordable_noise_is_found() -> None:
 def test_the_page_s_local_orientation_is_met(z: float, expected: float) -> None:
     plan = PLAN | {"population": 6000, "sampling": SamplingSpec(kind="once", cohort=100)}
     privacy = PrivacySpec(model="local", noise_multiplier=z, delta=1e-5)
-    assert planned_figures(privacy, **plan)["local"]["value"] == pytest.approx(expected, abs=0.05)
+    assert planned_figures(privacy, PlannedRun(**plan))["local"]["value"] == pytest.approx(
+        expected, abs=0.05
+    )
 
 
 def test_participations_are_planned_by_the_kind_of_sampling() -> None:
@@ -120,6 +123,6 @@ def test_participations_are_planned_by_the_kind_of_sampling() -> None:
 def test_what_no_noise_can_buy_is_refused() -> None:
     off = PrivacySpec(epsilon=3.0, top_up=False)
     with pytest.raises(UnreachableEpsilonError, match="top_up"):
-        find_noise_multiplier(off, **PLAN)
+        find_noise_multiplier(off, PlannedRun(**PLAN))
     with pytest.raises(ValueError, match=r"privacy\.epsilon"):
-        find_noise_multiplier(PrivacySpec(noise_multiplier=1.0), **PLAN)
+        find_noise_multiplier(PrivacySpec(noise_multiplier=1.0), PlannedRun(**PLAN))

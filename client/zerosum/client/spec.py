@@ -23,6 +23,9 @@ PrivacyModel = Literal["distributed", "local", "central", "none"]
 
 DEFAULT_NOISE_MULTIPLIER = 2.1
 
+MEANINGFUL_EPSILON = 10.0
+"""Above this an epsilon promises nothing that a person could rely on."""
+
 _MECHANISMS = {
     "distributed": ("skellam", "discrete-gaussian"),
     "local": ("binned-gaussian", "discrete-laplace", "privunit"),

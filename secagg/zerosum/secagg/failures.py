@@ -41,10 +41,36 @@ class Assumptions:
     security: float
     correctness: float
 
+    @classmethod
+    def of(
+        cls,
+        n: int,
+        roster: int,
+        dropout: float,
+        corruption: float,
+        server: ServerMode,
+        security: float,
+        correctness: float,
+    ) -> "Assumptions":
+        """Count the colluders and dropouts of a cohort of n from a roster.
+
+        Raises
+        ------
+        LocalProtocolError
+            If a size or fraction is out of range.
+        """
+        corrupt = colluders_in(n, roster, corruption, server, security)
+        return cls(server, n, corrupt, share_of(dropout, n, "dropout"), security, correctness)
+
     @property
     def malicious(self) -> bool:
         """Whether the server may lie."""
         return self.server is ServerMode.MALICIOUS
+
+
+def as_written(fraction: float) -> Fraction:
+    """Return the short fraction that a float stands for, such as 1/3 or 0.29."""
+    return Fraction(fraction).limit_denominator(_FINEST)
 
 
 @lru_cache(maxsize=1024)
@@ -52,7 +78,7 @@ def share_of(fraction: float, count: int, name: str) -> int:
     """Return floor(fraction x count) of the fraction that was meant, such as 1/3 or 0.29."""
     if not 0 <= fraction <= 1:
         raise LocalProtocolError(f"{name} = {fraction} is not in 0 .. 1")
-    return math.floor(Fraction(fraction).limit_denominator(_FINEST) * count)
+    return math.floor(as_written(fraction) * count)
 
 
 @lru_cache(maxsize=1024)

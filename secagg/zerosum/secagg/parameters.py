@@ -10,7 +10,6 @@ from zerosum.secagg.failures import (
     SECURITY,
     Assumptions,
     check_level,
-    colluders_in,
     exposing,
     is_connected,
     is_secret,
@@ -20,7 +19,6 @@ from zerosum.secagg.failures import (
     log_isolation,
     log_overload,
     log_secrecy,
-    share_of,
 )
 from zerosum.secagg.session import ServerMode
 
@@ -310,8 +308,7 @@ def _parameters(
     if n < 2:
         raise LocalProtocolError(f"a cohort has at least two clients, not {n}")
     check_level(correctness, "correctness")
-    corrupt = colluders_in(n, roster, corruption, server, security)
-    a = Assumptions(server, n, corrupt, share_of(dropout, n, "dropout"), security, correctness)
+    a = Assumptions.of(n, roster, dropout, corruption, server, security, correctness)
     if not _feasible(a):
         raise _refusal(a, dropout, corruption, roster)
     if degree is not None and degree != n - 1:
@@ -339,9 +336,8 @@ def is_feasible(
     Then the smallest such degree, and every threshold at it, is at most this one: cheaper to know
     than :func:`parameters`, whose arguments these are.
     """
-    mode = _mode(server)
-    corrupt = colluders_in(n, n if roster is None else roster, corruption, mode, security)
-    a = Assumptions(mode, n, corrupt, share_of(dropout, n, "dropout"), security, correctness)
+    whole = n if roster is None else roster
+    a = Assumptions.of(n, whole, dropout, corruption, _mode(server), security, correctness)
     return 1 <= degree < n - 1 and _feasible(a) and not _hopeless(a, degree, degree, False)
 
 
@@ -430,8 +426,7 @@ def check(
         if mode is ServerMode.SEMI_HONEST and degree != n - 1:
             raise LocalProtocolError("dropout is needed to judge a semi-honest server's graph")
         dropout = 0.0
-    corrupt = colluders_in(n, roster, corruption, mode, security)
-    a = Assumptions(mode, n, corrupt, share_of(dropout, n, "dropout"), security, 0.0)
+    a = Assumptions.of(n, roster, dropout, corruption, mode, security, 0.0)
     # A regular graph with n k odd does not exist; neighbours that are drawn need not be mutual.
     odd = not a.malicious and degree * n % 2 == 1
     if odd or not 1 <= degree <= n - 1:

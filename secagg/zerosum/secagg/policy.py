@@ -14,13 +14,10 @@ from zerosum.secagg.errors import (
     ServerModeRefused,
     VectorTooLong,
 )
-from zerosum.secagg.failures import SECURITY
+from zerosum.secagg.failures import SECURITY, as_written
 from zerosum.secagg.identity import Roster
 from zerosum.secagg.parameters import check
 from zerosum.secagg.session import ServerMode, Session
-
-# A float is at most this far from the short fraction that it stands for.
-_FINEST = 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +104,7 @@ class Policy:
             raise VectorTooLong(
                 f"a vector of {session.vector_length} coordinates; {self.longest_vector} at most"
             )
-        share = Fraction(self.min_survivors).limit_denominator(_FINEST)
-        if session.min_survivors < math.ceil(share * session.size):
+        if session.min_survivors < math.ceil(as_written(self.min_survivors) * session.size):
             raise MinSurvivorsTooLow(
                 f"min_survivors = {session.min_survivors} of {session.size}; "
                 f"{self.min_survivors:.0%} are asked"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -71,6 +72,11 @@ class Group:
     party: Server
     failure: str = ""
 
+    @cached_property
+    def total(self) -> np.ndarray:
+        """The opened sum, before the server's noise: centred int64, shape (length,)."""
+        return self.session.ring.centre(self.party.result.total)
+
     def check_sum(self, *, noised: bool) -> None:
         """Fail if the sum cannot be one of honest clients: it is not to be used.
 
@@ -81,11 +87,10 @@ class Group:
         """
         if self.failure:
             return
-        result = self.party.result
-        total = self.session.ring.centre(result.total)
-        if not self.protection.is_plausible(total, len(result.survivors), noised=noised):
+        survivors = len(self.party.result.survivors)
+        if not self.protection.is_plausible(self.total, survivors, noised=noised):
             self.failure = (
-                f"the sum of {len(result.survivors)} clients exceeds what they can send: one of "
+                f"the sum of {survivors} clients exceeds what they can send: one of "
                 "them sent another vector than was asked, or the sum wrapped"
             )
 
@@ -146,7 +151,7 @@ def _topped_up(
         result = group.party.result
         if result.faulty:
             log.warning("clients %s gave wrong shares, decoded around", result.faulty)
-        total, survivors = ring.centre(result.total), len(result.survivors)
+        total, survivors = group.total, len(result.survivors)
     coins = entropy.keystream("top-up", session.round, session.attempt, number)
     summed = request.question.noise_draw == "summed"
     noise = (protection.summed_noise if summed else protection.top_up)(survivors, coins)

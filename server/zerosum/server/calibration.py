@@ -78,64 +78,48 @@ class Evaluation:
     count: int
 
 
-def planned_figures(
-    privacy: PrivacySpec,
-    *,
-    sampling: SamplingSpec,
-    secagg: SecAggSpec,
-    encoding: EncodingSpec,
-    population: int,
-    rounds: int,
-    dimension: int,
-    evaluation: Evaluation | None = None,
-    examples: ExamplesOf = lambda privacy: {},
-    surprise: float = SURPRISE,
-) -> dict[str, dict[str, Any]]:
-    """Return the figures that a run of these parameters is going to report.
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """Everything about a planned run but its noise.
 
-    Parameters
+    Attributes
     ----------
-    privacy : PrivacySpec
-        Private, with ``noise_multiplier`` given.
     sampling, secagg, encoding
         The other sections of the experiment.
     population, rounds, dimension : int
         Clients, training rounds, model parameters.
     evaluation : Evaluation, optional
         The federated evaluations of the run, which are charged to the same ledger.
-    examples : callable, optional
+    examples : callable
         From the privacy section, how each kind of sum draws examples: where those are the unit.
     surprise : float
         Expected number of clients, and of sessions, that exceed what is planned for.
     """
-    how = sampling_terms(privacy, secagg, sampling, population)
-    plan = _Plan(
-        sampling,
-        secagg,
-        encoding,
-        population,
-        rounds,
-        dimension,
-        how,
-        evaluation,
-        examples,
-        surprise,
-    )
-    return plan.figures(privacy)
+
+    sampling: SamplingSpec
+    secagg: SecAggSpec
+    encoding: EncodingSpec
+    population: int
+    rounds: int
+    dimension: int
+    evaluation: Evaluation | None = None
+    examples: ExamplesOf = lambda privacy: {}
+    surprise: float = SURPRISE
 
 
-def find_noise_multiplier(
-    privacy: PrivacySpec,
-    *,
-    sampling: SamplingSpec,
-    secagg: SecAggSpec,
-    encoding: EncodingSpec,
-    population: int,
-    rounds: int,
-    dimension: int,
-    evaluation: Evaluation | None = None,
-    examples: ExamplesOf = lambda privacy: {},
-) -> float:
+def planned_figures(privacy: PrivacySpec, run: PlannedRun) -> dict[str, dict[str, Any]]:
+    """Return the figures that a run is going to report.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec
+        Private, with ``noise_multiplier`` given.
+    run : PlannedRun
+    """
+    return _figures(privacy, run, _how(privacy, run))
+
+
+def find_noise_multiplier(privacy: PrivacySpec, run: PlannedRun) -> float:
     """Return the noise multiplier at which ``privacy.epsilon_for`` sees ``privacy.epsilon``.
 
     By bisection; epsilon stays at or below the target, by at most 0.1 % of it and what 0.1 % more
@@ -151,20 +135,20 @@ def find_noise_multiplier(
     target, observer = privacy.epsilon, privacy.epsilon_for
     if target is None:
         raise ValueError("privacy.epsilon is needed to find a noise multiplier")
-
-    how = sampling_terms(privacy, secagg, sampling, population)
-    plan = _Plan(
-        sampling, secagg, encoding, population, rounds, dimension, how, evaluation, examples
-    )
+    how = _how(privacy, run)
 
     def epsilon(z: float) -> float:
         spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
-        figure = plan.figures(spec)[observer]
+        figure = _figures(spec, run, how)[observer]
         if figure["value"] is None and figure["accountant"] is None:
             raise UnreachableEpsilonError(f"epsilon_{observer}: {figure['reason']}")
         return math.inf if figure["value"] is None else float(figure["value"])
 
     return _smallest(epsilon, target, observer)
+
+
+def _how(privacy: PrivacySpec, run: PlannedRun) -> Sampling:
+    return sampling_terms(privacy, run.secagg, run.sampling, run.population)
 
 
 def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -> float:
@@ -193,48 +177,31 @@ def _close(low: float, high: float, reached: float, target: float) -> bool:
     return high <= low * (1 + _PRECISION) and reached >= target * (1 - _PRECISION)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Everything about a planned run but its noise."""
-
-    sampling: SamplingSpec
-    secagg: SecAggSpec
-    encoding: EncodingSpec
-    population: int
-    rounds: int
-    dimension: int
-    how: Sampling
-    evaluation: Evaluation | None
-    examples: ExamplesOf
-    surprise: float = SURPRISE
-
-    def figures(self, privacy: PrivacySpec) -> dict[str, dict[str, Any]]:
-        groups = self.secagg.groups
-        cohort = planned_cohort(self.sampling, self.population, self.rounds, groups, self.surprise)
-        # The seed of a rotation changes no figure.
-        protection = Protection.build(
-            privacy,
-            self.encoding,
-            cohort=cohort,
-            dimension=self.dimension,
-            rotation_seed=bytes(32),
-        )
-        sums = {"train": (protection, self.rounds)}
-        if self.evaluation is not None:
-            sums["evaluate"] = (self.evaluation.protection, self.evaluation.count)
-        protections = {kind: protection for kind, (protection, _) in sums.items()}
-        known = terms_of(protections, privacy, self.secagg, self.examples(privacy))
-        if len(known) < len(sums):
-            raise ValueError('privacy.model = "none" has no figures')
-        counts = [count for _, count in sums.values()]
-        times = [
-            planned_participations(self.sampling, self.population, n, self.surprise) for n in counts
-        ]
-        tally = Tally(
-            worst=(tuple((n, n * cohort) for n in times),),
-            opened=tuple(counts),
-            largest=(cohort,) * len(counts),
-            draws=tuple(n * groups * (cohort + 1) for n in counts),
-        )
-        masked = self.secagg.protocol != "none"
-        return all_figures(known, tally, self.how, privacy.delta, masked=masked)
+def _figures(privacy: PrivacySpec, run: PlannedRun, how: Sampling) -> dict[str, dict[str, Any]]:
+    groups = run.secagg.groups
+    cohort = planned_cohort(run.sampling, run.population, run.rounds, groups, run.surprise)
+    # The seed of a rotation changes no figure.
+    protection = Protection.build(
+        privacy,
+        run.encoding,
+        cohort=cohort,
+        dimension=run.dimension,
+        rotation_seed=bytes(32),
+    )
+    sums = {"train": (protection, run.rounds)}
+    if run.evaluation is not None:
+        sums["evaluate"] = (run.evaluation.protection, run.evaluation.count)
+    protections = {kind: protection for kind, (protection, _) in sums.items()}
+    known = terms_of(protections, privacy, run.secagg, run.examples(privacy))
+    if len(known) < len(sums):
+        raise ValueError('privacy.model = "none" has no figures')
+    counts = [count for _, count in sums.values()]
+    times = [planned_participations(run.sampling, run.population, n, run.surprise) for n in counts]
+    tally = Tally(
+        worst=(tuple((n, n * cohort) for n in times),),
+        opened=tuple(counts),
+        largest=(cohort,) * len(counts),
+        draws=tuple(n * groups * (cohort + 1) for n in counts),
+    )
+    masked = run.secagg.protocol != "none"
+    return all_figures(known, tally, how, privacy.delta, masked=masked)

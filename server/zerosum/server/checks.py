@@ -7,7 +7,7 @@ from zerosum.client.exact import ExactUnavailableError, check_available
 from zerosum.client.request import FEDERATED_METRICS
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
-from zerosum.server.calibration import Evaluation, find_noise_multiplier
+from zerosum.server.calibration import Evaluation, PlannedRun, find_noise_multiplier
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import evaluation_protection, example_units, planned_protections
@@ -139,25 +139,30 @@ def _check_session(experiment: Experiment, population: int, size: int) -> None:
 
 
 def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> Experiment:
+    run = planned_run(experiment, population, dimension)
     try:
-        noise = find_noise_multiplier(
-            experiment.privacy,
-            sampling=experiment.sampling,
-            secagg=experiment.secagg,
-            encoding=experiment.encoding,
-            population=population,
-            rounds=experiment.rounds,
-            dimension=dimension,
-            evaluation=evaluation_of(experiment, population),
-            examples=lambda privacy: example_units(privacy, experiment.training),
-        )
+        noise = find_noise_multiplier(experiment.privacy, run)
     except ValueError as error:
         raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None
     update = {"noise_multiplier": noise, "epsilon": None}
     return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
 
 
-def evaluation_of(experiment: Experiment, population: int) -> Evaluation | None:
+def planned_run(experiment: Experiment, population: int, dimension: int) -> PlannedRun:
+    """Return what calibration has to know of an experiment: all but its noise."""
+    return PlannedRun(
+        sampling=experiment.sampling,
+        secagg=experiment.secagg,
+        encoding=experiment.encoding,
+        population=population,
+        rounds=experiment.rounds,
+        dimension=dimension,
+        evaluation=_evaluation(experiment, population),
+        examples=lambda privacy: example_units(privacy, experiment.training),
+    )
+
+
+def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
     """Return the federated evaluations that a target epsilon has to leave room for."""
     every = experiment.evaluation.federated_every
     if not every or experiment.rounds < every:

@@ -1,12 +1,13 @@
 """What an experiment costs and buys, from its settings alone: the numbers of ``zerosum plan``."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.secagg import Session
 from zerosum.secagg.messages import (
     KEY_BYTES,
@@ -22,26 +23,20 @@ from zerosum.secagg.messages import (
 )
 from zerosum.secagg.session import DIGEST_BYTES, ServerMode
 from zerosum.server.calibration import (
-    SURPRISE,
     TYPICAL,
     planned_cohort,
     planned_figures,
     planned_participations,
 )
-from zerosum.server.checks import evaluation_of, expected_cohort
+from zerosum.server.checks import expected_cohort, planned_run
 from zerosum.server.config import ConfigError
-from zerosum.server.planning import example_units, planned_protections
+from zerosum.server.planning import ACCEPTED_WRAP, planned_protections
+from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import Thresholds
 
-MEANINGFUL_EPSILON = 10.0
-"""Above this an epsilon promises nothing that a person could rely on."""
-
 DROWNED = 10.0
 """Noise this many times the clip leaves nothing of a signal whose norm is the clip at most."""
-
-ACCEPTED_WRAP = -40.0
-"""log2 of the probability of a wrapped sum that needs no word."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         Clients; trainable parameters.
     """
     expected = expected_cohort(experiment, population)
-    group = max(2, expected // experiment.secagg.groups)
+    group = max(2, group_sizes(expected, experiment.secagg.groups)[0])
     protection = planned_protections(experiment, population, dimension)["train"]
     privacy, sampling, secagg = experiment.privacy, experiment.sampling, experiment.secagg
     planned = planned_cohort(sampling, population, experiment.rounds, secagg.groups)
@@ -105,8 +100,9 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
     }
     if privacy.private:
         values["noise"] = _noise(experiment, protection, expected, dimension)
-        values["epsilon"] = _figures(experiment, population, dimension)
-        typical = _figures(experiment, population, dimension, surprise=TYPICAL)
+        run = planned_run(experiment, population, dimension)
+        values["epsilon"] = planned_figures(privacy, run)
+        typical = planned_figures(privacy, replace(run, surprise=TYPICAL))
         values["epsilon_typical"] = {name: figure["value"] for name, figure in typical.items()}
     return Outlook(values, tuple(_warnings(values)))
 
@@ -211,23 +207,6 @@ def _noise(
         "norm_over_clip": norm / clip,
         "coordinate_over_clip": average / clip,
     }
-
-
-def _figures(
-    experiment: Experiment, population: int, dimension: int, surprise: float = SURPRISE
-) -> dict[str, dict[str, Any]]:
-    return planned_figures(
-        experiment.privacy,
-        sampling=experiment.sampling,
-        secagg=experiment.secagg,
-        encoding=experiment.encoding,
-        population=population,
-        rounds=experiment.rounds,
-        dimension=dimension,
-        evaluation=evaluation_of(experiment, population),
-        examples=lambda privacy: example_units(privacy, experiment.training),
-        surprise=surprise,
-    )
 
 
 def _warnings(values: dict[str, Any]) -> list[str]:

@@ -5,11 +5,14 @@ import math
 from typing import Literal
 
 from zerosum.client.contribution import Protection
-from zerosum.client.request import FEDERATED_METRICS
+from zerosum.client.request import FEDERATED_METRICS, Question
 from zerosum.client.spec import EncodingSpec, PrivacySpec, TrainSpec
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.terms import ExampleUnit
+
+ACCEPTED_WRAP = -40.0
+"""log2 of the probability of a wrapped sum that needs no word."""
 
 FEDERATED_RANGE = float(1 << 20)
 """Largest sum a client may report in an evaluation without DP."""
@@ -90,3 +93,39 @@ def noise_draw(experiment: Experiment) -> Literal["per_client", "summed"]:
     if privacy.noise_draw == "auto":
         return "summed" if summable else "per_client"
     return privacy.noise_draw
+
+
+def question_of(
+    experiment: Experiment,
+    number: int,
+    population: int,
+    kind: Literal["train", "evaluate"] = "train",
+    *,
+    noise_draw: Literal["per_client", "summed"],
+) -> Question:
+    """Return what a round asks of its clients; an evaluation has a protection of its own.
+
+    Parameters
+    ----------
+    number, population : int
+        The round; clients in the roster.
+    noise_draw : str
+        Who draws the noise.
+    """
+    privacy, encoding = experiment.privacy, experiment.encoding
+    if kind == "evaluate":
+        privacy, encoding = evaluation_protection(experiment)
+    return Question(
+        kind=kind,
+        round=number,
+        seed=experiment.seed,
+        population=population,
+        task=experiment.task,
+        data=experiment.data,
+        model=experiment.model,
+        training=experiment.training,
+        privacy=privacy,
+        encoding=encoding,
+        noise_draw=noise_draw,
+        max_loss=experiment.evaluation.federated_max_loss,
+    )

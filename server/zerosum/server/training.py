@@ -16,7 +16,7 @@ import torch
 from safetensors.numpy import save as save_tensors
 
 from zerosum.client.entropy import Entropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import Request
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.client.vectors import load_vector, to_state_dict
@@ -29,11 +29,12 @@ from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAba
 from zerosum.server.exchange import Traffic
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
+    ACCEPTED_WRAP,
     configuration_digest,
-    evaluation_protection,
     example_units,
     noise_draw,
     planned_protections,
+    question_of,
 )
 from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
@@ -43,9 +44,6 @@ log = logging.getLogger("zerosum.server")
 
 Record = dict[str, Any]
 """One line of metrics.jsonl."""
-
-ACCEPTED_WRAP = -40.0
-"""log2 of the probability of a wrapped sum that needs no word."""
 
 
 @dataclass(frozen=True)
@@ -239,26 +237,12 @@ class FederatedTraining:
 
     def _request(self, number: int, kind: Literal["train", "evaluate"] = "train") -> Request:
         experiment = self._experiment
-        privacy, encoding = self._clip.privacy, experiment.encoding
-        if kind == "evaluate":
-            privacy, encoding = evaluation_protection(experiment)
-        return Request(
-            Question(
-                kind=kind,
-                round=number,
-                seed=experiment.seed,
-                population=self._population,
-                task=experiment.task,
-                data=experiment.data,
-                model=experiment.model,
-                training=experiment.training,
-                privacy=privacy,
-                encoding=encoding,
-                noise_draw=noise_draw(experiment),
-                max_loss=experiment.evaluation.federated_max_loss,
-            ),
-            self._optimizer.model,
+        question = question_of(
+            experiment, number, self._population, kind, noise_draw=noise_draw(experiment)
         )
+        if kind == "train":
+            question = question.model_copy(update={"privacy": self._clip.privacy})
+        return Request(question, self._optimizer.model)
 
     def _average(self, aggregate: Aggregate) -> np.ndarray:
         """Divide by the fixed expected cohort or lot under DP, by what is there without."""

@@ -13,20 +13,15 @@ import torch
 
 from zerosum.client.clipping import layer_clips
 from zerosum.client.entropy import SeededEntropy
-from zerosum.client.flower import build_app
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
 from zerosum.client.training import LocalTrainer, initial_vector
-from zerosum.secagg import IdentityKey, SharedCache
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining, Record, Result
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
-from zerosum.simulations.environment import SimulatedEnvironment, roster_of
-from zerosum.simulations.faults import FaultPlan
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.environment import SimulatedEnvironment
 from zerosum.simulations.report import write_report
 from zerosum.simulations.sight import write_sight
 
@@ -185,24 +180,10 @@ def simulate(
     """Run a plan in this process and draw the report."""
     experiment = planned.experiment
     entropy = SeededEntropy(experiment.seed)
-    secagg = experiment.secagg
-    cache = SharedCache(secagg.groups + 1)
-    signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
-    identities = [IdentityKey.generate() for _ in range(planned.population if signed else 0)]
-    environment = SimulatedEnvironment(planned.task, entropy, identities=identities, cache=cache)
-    grid = InProcessGrid(
-        build_app(lambda context: environment),
-        planned.population,
-        faults=FaultPlan(experiment.faults, experiment.seed),
+    environment = SimulatedEnvironment.of(
+        planned.task, entropy, experiment.secagg, planned.population
     )
-    coordinator = Coordinator(
-        grid,
-        Nodes(nodes(planned.population), roster_of(identities)),
-        secagg,
-        run_id=_run_id(experiment),
-        entropy=entropy,
-        cache=cache,
-    )
+    coordinator = environment.coordinator(experiment, planned.population, _run_id(experiment))
     with (
         _one_thread(),
         _logged("zerosum.client", folder.path / CLIENT_LOG),

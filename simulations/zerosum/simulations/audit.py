@@ -15,22 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.contribution import Protection
-from zerosum.client.entropy import Entropy, SeededEntropy
-from zerosum.client.flower import build_app
-from zerosum.client.request import Question, Request
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.request import Request
 from zerosum.client.spec import PrivacySpec
 from zerosum.client.task import ClientInfo, Task
-from zerosum.secagg import IdentityKey, SharedCache
 from zerosum.secagg.randomness import derive_seed, insecure_keystream
 from zerosum.server.accounting import RunLedger
 from zerosum.server.aggregate import Aggregate
 from zerosum.server.audit import Guesses, epsilon_lower_bound, plan_guesses
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
+from zerosum.server.coordinator import RoundAbandoned
+from zerosum.server.planning import question_of
 from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
-from zerosum.simulations.environment import SimulatedEnvironment, roster_of
-from zerosum.simulations.faults import FaultPlan
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.environment import SimulatedEnvironment
 
 LARGEST_DELTA = 1e-5
 """Above this the bound from guesses says nothing."""
@@ -183,52 +180,23 @@ class _Pipeline:
 
     def __init__(self, experiment: Experiment, plan: AuditPlan) -> None:
         self._experiment, self._plan = experiment, plan
-        secagg = experiment.secagg
-        entropy: Entropy = SeededEntropy(experiment.seed)
-        cache = SharedCache(2)
-        signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
-        keys = [IdentityKey.generate() for _ in range(plan.canaries if signed else 0)]
+        entropy = SeededEntropy(experiment.seed)
         no_task: Any = _NoTask()
-        self._clients = _CanaryEnvironment(no_task, entropy, identities=keys, cache=cache)
-        grid = InProcessGrid(
-            build_app(lambda context: self._clients),
-            plan.canaries,
-            faults=FaultPlan(experiment.faults, experiment.seed),
-        )
-        self._coordinator = Coordinator(
-            grid,
-            Nodes(nodes(plan.canaries), roster_of(keys)),
-            secagg,
-            run_id=derive_seed(experiment.seed, "audit")[:16],
-            entropy=entropy,
-            cache=cache,
-        )
+        self._clients = _CanaryEnvironment.of(no_task, entropy, experiment.secagg, plan.canaries)
+        run_id = derive_seed(experiment.seed, "audit")[:16]
+        self._coordinator = self._clients.coordinator(experiment, plan.canaries, run_id)
 
     def observe(self, coins: NDArray[np.bool_], number: int) -> Aggregate:
         self._clients.coins = coins
         everyone = tuple(range(self._plan.canaries))
-        request = Request(self._question(number), np.zeros(self._plan.canaries, dtype=np.float32))
+        question = question_of(
+            self._experiment, number, self._plan.canaries, noise_draw="per_client"
+        )
+        request = Request(question, np.zeros(self._plan.canaries, dtype=np.float32))
         try:
             return self._coordinator.private_sum(request, [everyone], round=number)
         except RoundAbandoned as abandoned:
             raise ConfigError(f"repetition {number} of the audit: {abandoned}") from None
-
-    def _question(self, number: int) -> Question:
-        experiment = self._experiment
-        return Question(
-            kind="train",
-            round=number,
-            seed=experiment.seed,
-            population=self._plan.canaries,
-            task=experiment.task,
-            data=experiment.data,
-            model=experiment.model,
-            training=experiment.training,
-            privacy=experiment.privacy,
-            encoding=experiment.encoding,
-            noise_draw="per_client",
-            max_loss=experiment.evaluation.federated_max_loss,
-        )
 
 
 def _audited(experiment: Experiment, plan: AuditPlan) -> Experiment:

@@ -1,6 +1,7 @@
 """What simulated clients stand in: one process, one cache, parties kept as live objects."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -8,9 +9,10 @@ from flwr.app import Context, RecordDict
 from zerosum.client import wire
 from zerosum.client.answer import Answerer
 from zerosum.client.entropy import Entropy
+from zerosum.client.flower import build_app
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
-from zerosum.client.spec import ClientPolicy
+from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.stages import Declined
 from zerosum.client.store import DecisionStore, MemoryStore
 from zerosum.client.task import ClientInfo, Task
@@ -23,6 +25,10 @@ from zerosum.secagg import (
     Session,
     SharedCache,
 )
+from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.server.spec import Experiment
+from zerosum.simulations.faults import FaultPlan
+from zerosum.simulations.grid import InProcessGrid, nodes
 
 OPEN_POLICY = ClientPolicy(
     models=["distributed", "local", "central", "none"],
@@ -69,15 +75,40 @@ class SimulatedEnvironment:
     ) -> None:
         self.entropy = entropy
         self.policy = policy
+        self.roster = roster_of(identities)
+        self.cache = cache
         self._task = task
         self._answerer = Answerer(task)
         self._identities = identities
-        self._roster = roster_of(identities)
-        self._cache = cache
         self._parties: dict[int, Client] = {}
         self._stores: dict[int, DecisionStore] = {}
         self._sum: tuple[bytes, int, int] | None = None
         self._last_request: tuple[object, Request] | None = None
+
+    @classmethod
+    def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
+        """Return the environment of a whole population: with keys of its own where clients sign."""
+        signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
+        identities = [IdentityKey.generate() for _ in range(population if signed else 0)]
+        # The sessions of one private sum, and the one that a client may still be ending.
+        cache = SharedCache(secagg.groups + 1)
+        return cls(task, entropy, identities=identities, cache=cache)
+
+    def coordinator(self, experiment: Experiment, population: int, run_id: bytes) -> Coordinator:
+        """Return a coordinator of these clients in this process, faults and all."""
+        grid = InProcessGrid(
+            build_app(lambda context: self),
+            population,
+            faults=FaultPlan(experiment.faults, experiment.seed),
+        )
+        return Coordinator(
+            grid,
+            Nodes(nodes(population), self.roster),
+            experiment.secagg,
+            run_id=run_id,
+            entropy=self.entropy,
+            cache=self.cache,
+        )
 
     def index(self, context: Context) -> int:
         """Return the client's index in the roster."""
@@ -89,9 +120,9 @@ class SimulatedEnvironment:
 
     def credentials(self, context: Context) -> Credentials | None:
         """Return the client's key and the roster of the run, where clients sign."""
-        if self._roster is None:
+        if self.roster is None:
             return None
-        return Credentials(self._identities[self.index(context)], self._roster)
+        return Credentials(self._identities[self.index(context)], self.roster)
 
     def open_party(self, context: Context, session: Session, protocol: str) -> Client:
         """Make a party of the protocol that the session runs; a new private sum ends the old."""
@@ -103,9 +134,7 @@ class SimulatedEnvironment:
         if protocol != "pairwise":
             return IdealClientParty(session, index)
         identity = self._identities[index] if self._identities else None
-        return ClientParty(
-            session, index, identity=identity, roster=self._roster, cache=self._cache
-        )
+        return ClientParty(session, index, identity=identity, roster=self.roster, cache=self.cache)
 
     def party(self, context: Context) -> Client:
         """Return the live party of this client."""

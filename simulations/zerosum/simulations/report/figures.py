@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
+from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.simulations.report import words
 from zerosum.simulations.report.drawing import (
     Picture,
@@ -120,9 +121,9 @@ def _epsilons(run: RunRecord) -> Picture | None:
         line(axes, _numbers(run), values, observer, label, marker=_MARKERS[observer])
     spread = np.concatenate(list(series.values()))
     log_scale(axes, "y", spread)
-    if np.nanmax(spread) > words.MEANINGFUL_EPSILON / 2:
-        label = f"{words.MEANINGFUL_EPSILON:g}: hardly meaningful above"
-        axes.axhline(words.MEANINGFUL_EPSILON, color=colour("muted"), lw=1, ls=":", label=label)
+    if np.nanmax(spread) > MEANINGFUL_EPSILON / 2:
+        label = f"{MEANINGFUL_EPSILON:g}: hardly meaningful above"
+        axes.axhline(MEANINGFUL_EPSILON, color=colour("muted"), lw=1, ls=":", label=label)
     round_axis(axes, _numbers(run))
     legend(axes, columns=2)
     last = ", ".join(

@@ -3,10 +3,8 @@
 import math
 from decimal import ROUND_CEILING, Decimal
 
+from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord
-
-MEANINGFUL_EPSILON = 10.0
-"""Above this an epsilon promises nothing that a person could rely on."""
 
 
 def number(value: float | None) -> str:
