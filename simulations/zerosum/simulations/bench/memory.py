@@ -7,7 +7,6 @@ hold of one session, and the interpreter with numpy and cryptography, which is g
 import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import floor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,35 +16,19 @@ from zerosum.secagg import (
     Message,
     Roster,
     SecAggError,
-    ServerMode,
     ServerParty,
     Session,
-    request_digest,
 )
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
-from zerosum.simulations.bench.session import prepare
-
-_REQUEST = request_digest(b"a benchmark", b"")
+from zerosum.simulations.bench.setting import REQUEST, Setting
 
 
-def run(
-    *,
-    n: int,
-    d: int,
-    dropout: float = 0.0,
-    corruption: float = 0.05,
-    server: str = "malicious",
-    degree: int | str = "auto",
-    threshold: int | None = None,
-    bits: int = 16,
-    seed: int = 0,
-    threads: int = 1,
-) -> Values:
+def run(**settings: Any) -> Values:
     """Play one session against a server in another process, and return what that one held.
 
-    The parameters are those of :func:`zerosum.simulations.bench.session.run`; all clients have
-    the same vector.
+    The parameters are those of :class:`~zerosum.simulations.bench.setting.Setting`; all clients
+    have the same vector.
 
     Returns
     -------
@@ -53,26 +36,14 @@ def run(
         ``server_memory_mb``, the most that the server's process held, in units of 10^6 bytes;
         ``server_memory_before_mb``, before the session.
     """
-    mode = ServerMode(server)
+    setting = Setting(**settings)
     try:
-        session, identities, roster = prepare(
-            n, d, dropout, corruption, mode, degree, threshold, bits, seed
-        )
-        gone = numpy_generator(seed, "bench dropouts").choice(n, floor(dropout * n + 1e-9), False)
-        with _server(session, roster, threads) as link:
-            found = _play(session, identities, roster, link, frozenset(gone.tolist()), threads)
+        session, identities, roster = setting.open()
+        with _server(session, roster, setting.threads) as link:
+            found = _play(session, identities, roster, link, setting.gone(), setting.threads)
     except SecAggError as error:
         raise BenchError(f"{type(error).__name__}: {error}") from error
-    return {
-        "n": n,
-        "d": d,
-        "degree": session.degree,
-        "threshold": session.threshold,
-        "server": server,
-        "dropout": dropout,
-        "ring_bits": session.ring_bits,
-        **found,
-    }
+    return {**setting.described(session), **found}
 
 
 @contextmanager
@@ -119,7 +90,7 @@ def _play(
                 more = (vector,) if name == "contribute" else ()
                 step = getattr(clients[index], name)(asked, *more)
             _ask(link, "receive", index, step.send.to_bytes())
-        indices = _ask(link, "close", _REQUEST if name == "share" else None)
+        indices = _ask(link, "close", REQUEST if name == "share" else None)
     found: Values = _ask(link, "memory")
     return found
 

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil, floor, log2
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,21 +22,17 @@ from zerosum.secagg import (
     Message,
     Roster,
     SecAggError,
-    ServerMode,
     ServerParty,
     Session,
     SharedCache,
-    request_digest,
 )
 from zerosum.secagg.messages import advert_bytes
-from zerosum.secagg.parameters import COMPLETE_BELOW, parameters
-from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.bench import primitives
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
+from zerosum.simulations.bench.setting import REQUEST, Setting
 
 T = TypeVar("T")
-
-_REQUEST = request_digest(b"a benchmark", b"")
 
 
 @dataclass
@@ -96,7 +91,7 @@ class _Play:
             stage = self.stages[name]
             for index, message in messages.items():
                 self._answer(name, stage, server, index, message)
-            request = _REQUEST if name == "share" else None
+            request = REQUEST if name == "share" else None
             messages, spent = _timed(partial(server.close, request))
             stage.server_close_cpu_s += spent
         return server.result.total
@@ -162,46 +157,15 @@ def _timed(call: Callable[[], T]) -> tuple[T, float]:
     return value, time.process_time() - start
 
 
-def run(
-    *,
-    n: int,
-    d: int,
-    dropout: float = 0.0,
-    corruption: float = 0.05,
-    server: str = "malicious",
-    degree: int | str = "auto",
-    threshold: int | None = None,
-    bits: int = 16,
-    share: bool = False,
-    threads: int = 1,
-    seed: int = 0,
-) -> Values:
+def run(*, share: bool = False, **settings: Any) -> Values:
     """Play one session and return what it took.
 
     Parameters
     ----------
-    n, d : int
-        Clients, and coordinates of each one's vector.
-    dropout : float
-        floor(dropout x n) clients, drawn at random, vanish between share and contribute: the
-        costliest moment for the server.
-    corruption : float
-        Fraction of clients that collude, for degree and threshold.
-    server : str
-        ``malicious`` or ``semi-honest``.
-    degree : int or str
-        ``complete``, ``auto`` (complete below 500 clients, else the smallest that is safe), or a
-        number, of which nothing is checked.
-    threshold : int, optional
-        By default the one that goes with the degree; with a number, floor(2k/3) + 1.
-    bits : int
-        Bits of each value; the ring has ceil(log2 n) more.
     share : bool
         Whether parties share a cache: never where one client's cost is wanted.
-    threads : int
-        How many threads expand masks: less time, not less CPU time.
-    seed : int
-        Of vectors and dropouts; keys are drawn from the operating system.
+    **settings
+        Those of :class:`~zerosum.simulations.bench.setting.Setting`.
 
     Returns
     -------
@@ -212,13 +176,11 @@ def run(
         before and after; ``primitives`` what a client and the server would take if they
         did nothing else.
     """
+    setting = Setting(**settings)
     try:
-        session, identities, roster = prepare(
-            n, d, dropout, corruption, ServerMode(server), degree, threshold, bits, seed
-        )
-        rng = numpy_generator(seed, "bench dropouts")
-        gone = rng.choice(n, floor(dropout * n + 1e-9), replace=False).tolist()
-        play = _Play(session, bits, seed, share, threads, frozenset(gone))
+        session, identities, roster = setting.open()
+        gone = setting.gone()
+        play = _Play(session, setting.bits, setting.seed, share, setting.threads, gone)
         machine = [primitives.machine()]
         before_mb, start, cpu = peak_memory_mb(), time.perf_counter(), time.process_time()
         total = play.run(identities, roster)
@@ -229,26 +191,21 @@ def run(
     machine.append(primitives.machine())
     rows = {name: stage.row() for name, stage in play.stages.items()}
     rates = {name: sum(each[name] for each in machine) / 2 for name in machine[0]}
+    bytes_up = sum(row["bytes_up_per_client"] for row in rows.values())
     peers = rows["share"]["bytes_down_per_client"] // advert_bytes(session) - 1
     return {
-        "n": n,
-        "d": d,
-        "degree": session.degree,
-        "threshold": session.threshold,
-        "server": server,
-        "dropout": dropout,
-        "corruption": corruption,
-        "survivors": n - len(gone),
-        "bits": bits,
-        "ring_bits": session.ring_bits,
+        **setting.described(session),
+        "corruption": setting.corruption,
+        "survivors": setting.n - len(gone),
+        "bits": setting.bits,
         "sharing": share,
-        "threads": threads,
+        "threads": setting.threads,
         "client_cpu_s": sum(row["client_cpu_s"] for row in rows.values()),
         "server_unmask_cpu_s": rows["unmask"]["server_cpu_s"],
         "server_cpu_s": sum(row["server_cpu_s"] for row in rows.values()),
-        "bytes_up_per_client": sum(row["bytes_up_per_client"] for row in rows.values()),
+        "bytes_up_per_client": bytes_up,
         "bytes_down_per_client": sum(row["bytes_down_per_client"] for row in rows.values()),
-        "upload_ratio": sum(row["bytes_up_per_client"] for row in rows.values()) / (d * bits / 8),
+        "upload_ratio": bytes_up / (setting.d * setting.bits / 8),
         "peak_memory_mb": peak_mb,
         "memory_before_mb": before_mb,
         "total_s": wall - play.outside_s,
@@ -290,53 +247,3 @@ def primitive_costs(session: Session, peers: float, gone: int, rates: Values) ->
         "client_cpu_s": signatures * checked + 2 * peers * agreement + (peers + 1) * stream,
         "server_unmask_cpu_s": pairs * agreement + (pairs + survivors) * stream,
     }
-
-
-def prepare(
-    n: int,
-    d: int,
-    dropout: float,
-    corruption: float,
-    mode: ServerMode,
-    degree: int | str,
-    threshold: int | None,
-    bits: int,
-    seed: int,
-) -> tuple[Session, dict[int, IdentityKey], Roster | None]:
-    """Return a session with the keys of all its clients; parameters as for :func:`run`."""
-    k, t = graph_of(n, dropout, corruption, mode, degree)
-    cohort = tuple(range(n))
-    identities: dict[int, IdentityKey] = {}
-    roster = None
-    if mode is ServerMode.MALICIOUS:
-        identities = {index: IdentityKey.generate() for index in cohort}
-        roster = Roster(1, {index: key.public for index, key in identities.items()})
-    permuted = mode is ServerMode.SEMI_HONEST and k < n - 1
-    session = Session(
-        run_id=b"zerosum bench",
-        round=1,
-        attempt=0,
-        roster_version=1,
-        cohort=cohort,
-        threshold=t if threshold is None else threshold,
-        min_survivors=1,
-        ring_bits=bits + ceil(log2(n)),
-        vector_length=d,
-        degree=k,
-        mode=mode,
-        roster_digest=b"" if roster is None else roster.digest,
-        graph_seed=derive_seed(seed, "bench graph") if permuted else b"",
-    )
-    return session, identities, roster
-
-
-def graph_of(
-    n: int, dropout: float, corruption: float, mode: ServerMode, degree: int | str
-) -> tuple[int, int]:
-    """Return the degree and the threshold."""
-    if degree in ("auto", "complete"):
-        below = COMPLETE_BELOW if degree == "auto" else n + 1
-        chosen = parameters(n, dropout, corruption, mode, complete_below=below)
-        return chosen.degree, chosen.threshold
-    k = int(degree)
-    return k, 2 * k // 3 + 1
