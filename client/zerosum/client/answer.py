@@ -1,5 +1,6 @@
 """The float answer of one client to one request: an update, or metrics on its own data."""
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -7,9 +8,10 @@ import numpy as np
 import torch
 
 from zerosum.client.clipping import clip_layers, layer_clips
-from zerosum.client.dpsgd import ExampleTrainer
+from zerosum.client.components import moments, moments_length
+from zerosum.client.dpsgd import BATCH, ExampleTrainer
 from zerosum.client.entropy import Entropy
-from zerosum.client.examples import as_examples
+from zerosum.client.examples import Examples, as_examples
 from zerosum.client.request import Question, Request
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training import LocalTrainer
@@ -17,6 +19,8 @@ from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
+
+log = logging.getLogger("zerosum.client")
 
 
 class Answerer:
@@ -46,6 +50,8 @@ class Answerer:
         """
         if request.question.kind == "evaluate":
             return self._metrics(self._trainer(request.question), request, client)
+        if request.question.kind == "components":
+            return self._moments(request, client)
         if request.question.privacy.by_example:
             return self._by_example(request, client, entropy)
         return self._delta(self._trainer(request.question), request, client)
@@ -61,6 +67,15 @@ class Answerer:
         return trainer.train_privately(
             request.model, lambda: self._task.data(client), seed, coins, client.count
         )
+
+    def _moments(self, request: Request, client: ClientInfo) -> np.ndarray:
+        """Return the sum of second moments of the client's records."""
+        examples = as_examples(self._task.data(client), torch.float64, torch.device("cpu"))
+        inputs = request.question.model.inputs or 0
+        total = np.zeros(moments_length(inputs))
+        for rows in torch.split(torch.arange(len(examples)), BATCH):
+            total += _moments(examples, rows, inputs)
+        return total
 
     def _delta(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
         question = request.question
@@ -109,6 +124,20 @@ class Answerer:
             )
             self._by_examples = (key, trainer)
         return self._by_examples[1]
+
+
+def _moments(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarray:
+    """Return the moments of some records; one that cannot be had or used adds nothing."""
+    try:
+        records, _ = examples.take(rows)
+        return moments(records.numpy().reshape(len(rows), inputs))
+    except Exception:
+        if len(rows) > 1:  # what is wrong with one must not show in the others
+            return sum(
+                (_moments(examples, row, inputs) for row in torch.split(rows, 1)), np.zeros(1)
+            )
+        log.exception("a record has no moments: zero is added instead")
+        return np.zeros(moments_length(inputs))
 
 
 def _count(dataset: "Dataset") -> int:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import ValidationError
 
+from zerosum.client.components import moments_length
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -24,11 +25,15 @@ from zerosum.secagg.session import request_digest
 FEDERATED_METRICS = ("loss", "correct", "count")
 """Coordinates of the vector that answers a request of kind ``evaluate``."""
 
+Kind = Literal["train", "evaluate", "components"]
+"""A private sum of updates, of metrics, or of the moments that principal components are read from.
+"""
+
 
 class Question(Spec):
     """Everything in a request but the model."""
 
-    kind: Literal["train", "evaluate"]
+    kind: Kind
     round: int
     seed: int
     population: int
@@ -51,7 +56,8 @@ class Request:
     question : Question
         What to do with the model, and how to protect the answer.
     model : numpy.ndarray
-        float32, shape (d,): the flat global model.
+        float32, shape (model.public + d,): the components, if the model has any, and the flat
+        global model.
     """
 
     question: Question
@@ -63,7 +69,10 @@ class Request:
         question = self.question
         if question.kind == "evaluate":
             return len(FEDERATED_METRICS)
-        return len(self.model) + (question.training.weighting == "examples")
+        if question.kind == "components":
+            return moments_length(question.model.inputs or 0)
+        trained = len(self.model) - question.model.public
+        return trained + (question.training.weighting == "examples")
 
     @cached_property
     def header(self) -> bytes:

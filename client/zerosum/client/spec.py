@@ -16,6 +16,7 @@ NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Scale = Annotated[float, Field(gt=0, allow_inf_nan=False), Field(ge=1e-30, le=1e30)]
 """A norm or a range: bounded so that no square of it leaves float64."""
+PositiveNoise = Annotated[float, Field(gt=0, le=1e6)]
 PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 
 
@@ -138,6 +139,9 @@ squares add up to 1. Absent: equal."""
     clip_noise: Annotated[float, Field(gt=0.5, le=1e6)] = 2.5
     """Noise of the count of small norms under `adaptive`, in clients, over the noise multiplier; \
 the update's noise grows so that both together cost what the multiplier says."""
+    components_noise: PositiveNoise | None = None
+    """Noise of the sum that principal components are read from, in sensitivities; required with \
+`model.components` under privacy."""
     noise_multiplier: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Noise of the guaranteed part of a sum, in sensitivities (z); under `local`, noise of each \
 contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Exclusive with \
@@ -360,12 +364,37 @@ class ModelSpec(Spec):
     """Built-in architecture."""
     hidden: list[Annotated[int, Field(gt=0, le=1_000_000)]] = [64]
     """Widths of the hidden layers of `mlp`."""
+    components: PositiveInt | None = None
+    """Project inputs on so many principal components first. They are read from one private sum \
+before the first round, which is charged like the others; for unit = "example" under \
+`distributed`, `central` or `none`, and `linear` or `mlp`."""
+    inputs: PositiveInt | None = None
+    """Entries of one input, which must be known before any data are read: required with \
+`components`, and with it alone."""
     bias: bool = True
     """Whether the output layer of `linear` and `mlp` has a bias. Where a clip is tight, a bias \
 takes up much of it to say which classes a client has."""
     zero_output: bool = False
     """Start with an output layer of zeros: no class is favoured by chance, and none of the noise \
 budget is spent on forgetting it."""
+
+    @model_validator(mode="after")
+    def _inputs_are_known(self) -> Self:
+        if (self.components is None) != (self.inputs is None):
+            raise ValueError("give both of components and inputs, or neither")
+        if self.components is not None and self.inputs is not None:
+            if self.components > self.inputs:
+                raise ValueError(
+                    f"{self.components} components exceed the {self.inputs} inputs there are"
+                )
+            if self.name == "cnn":
+                raise ValueError('components leave no image: choose name = "linear" or "mlp"')
+        return self
+
+    @property
+    def public(self) -> int:
+        """Entries of the vector of a request that are known and not trained: the components."""
+        return (self.components or 0) * (self.inputs or 0)
 
 
 class ClientPolicy(Spec):

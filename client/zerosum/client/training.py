@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from zerosum.client.examples import Examples, as_examples
+from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
 from zerosum.client.torch_seed import seeded
-from zerosum.client.vectors import flatten, parameters_to_vector
+from zerosum.client.vectors import flatten, parameters_to_vector, to_state_dict
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def build_model(task: Task, seed: int) -> nn.Module:
 
 
 def initial_vector(task: Task, seed: int) -> np.ndarray:
-    """Return the model of round 0 as a float32 vector of shape (d,)."""
+    """Return the trained parameters of round 0 as a float32 vector of shape (d,)."""
     return parameters_to_vector(build_model(task, seed))
 
 
@@ -72,6 +73,7 @@ class LocalTrainer:
         self._flat = flatten(build_model(task, seed).to(self.device, dtype))
         self.model = self._flat.model
         self.layout = self._flat.layout
+        self._projection = projection_of(self.model)
         self._buffers = [
             (module, name, buffer, buffer.clone())
             for module in self.model.modules()
@@ -79,13 +81,26 @@ class LocalTrainer:
         ]
         self._momentum = torch.zeros_like(self._flat.weights)
 
+    @property
+    def public(self) -> int:
+        """Entries that come before the trained parameters in every vector: the components."""
+        return 0 if self._projection is None else self._projection[1].numel()
+
+    def to_state_dict(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """Cut a vector of shape (public + d,) into named arrays, float32."""
+        state = to_state_dict(vector[self.public :], self.layout)
+        if self._projection is not None:
+            name, directions = self._projection
+            state[name] = vector[: self.public].reshape(directions.shape)
+        return state
+
     def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
         """Train from ``start`` on one client's data and return the change.
 
         Parameters
         ----------
         start : numpy.ndarray
-            The global model, shape (d,).
+            The components, if the model has any, and the global model: shape (public + d,).
         dataset : torch Dataset or pair of tensors
             The client's records; with none the change is zero.
         seed : bytes or int
@@ -111,9 +126,17 @@ class LocalTrainer:
     def evaluate(
         self, vector: np.ndarray, dataset: "Dataset", batch_size: int = 1000
     ) -> dict[str, float]:
-        """Evaluate the model given by a vector of shape (d,), as :func:`evaluate` does."""
+        """Evaluate the model given by a vector, as :func:`evaluate` does."""
         self._load(vector)
         return evaluate(self.model, dataset, self.task, batch_size)
+
+    def predict(self, vector: np.ndarray, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of the model given by a vector, without gradients."""
+        self._load(vector)
+        self.model.eval()
+        with torch.no_grad():
+            outputs: torch.Tensor = self.model(inputs)
+        return outputs
 
     def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
         """Compute loss and metrics of the first few records, and raise what goes wrong."""
@@ -128,11 +151,13 @@ class LocalTrainer:
                 per_example_metrics(self.task, outputs, targets)
 
     def _load(self, start: np.ndarray) -> torch.Tensor:
-        if start.shape != (self.layout.length,):
-            raise ValueError(
-                f"the vector has shape {start.shape}, the model ({self.layout.length},)"
-            )
-        origin = torch.tensor(start, dtype=self.dtype, device=self.device)
+        length = self.public + self.layout.length
+        if start.shape != (length,):
+            raise ValueError(f"the vector has shape {start.shape}, the model ({length},)")
+        if self._projection is not None:
+            directions = self._projection[1]
+            directions.copy_(torch.tensor(start[: self.public]).view(directions.shape))
+        origin = torch.tensor(start[self.public :], dtype=self.dtype, device=self.device)
         self._flat.weights.copy_(origin)
         self._restore_buffers()  # also after a client whose training raised
         return origin

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scipy.stats import binom
@@ -71,8 +71,8 @@ def planned_cohort(
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Federated evaluations of a planned run: how each is protected, and how many there are."""
+class Others:
+    """Private sums of a planned run beside those of training: how each is protected, how many."""
 
     protection: Protection
     count: int
@@ -88,8 +88,8 @@ class PlannedRun:
         The other sections of the experiment.
     population, rounds, dimension : int
         Clients, training rounds, model parameters.
-    evaluation : Evaluation, optional
-        The federated evaluations of the run, which are charged to the same ledger.
+    others : mapping of str to Others
+        By kind, the sums that are charged to the same ledger: evaluations, components.
     examples : callable
         From the privacy section, how each kind of sum draws examples: where those are the unit.
     surprise : float
@@ -102,7 +102,7 @@ class PlannedRun:
     population: int
     rounds: int
     dimension: int
-    evaluation: Evaluation | None = None
+    others: Mapping[str, Others] = field(default_factory=dict)
     examples: ExamplesOf = lambda privacy: {}
     surprise: float = SURPRISE
 
@@ -189,8 +189,7 @@ def _figures(privacy: PrivacySpec, run: PlannedRun, how: Sampling) -> dict[str, 
         rotation_seed=bytes(32),
     )
     sums = {"train": (protection, run.rounds)}
-    if run.evaluation is not None:
-        sums["evaluate"] = (run.evaluation.protection, run.evaluation.count)
+    sums |= {kind: (other.protection, other.count) for kind, other in run.others.items()}
     protections = {kind: protection for kind, (protection, _) in sums.items()}
     known = terms_of(protections, privacy, run.secagg, run.examples(privacy))
     if len(known) < len(sums):

@@ -12,6 +12,7 @@ from zerosum.server.runs import CHECKPOINT, RunFolder
 
 STATE = f"{CHECKPOINT}/state.safetensors"
 _MODEL = "model"
+_COMPONENTS = "components"
 _OPTIMIZER = "optimizer."
 
 
@@ -35,6 +36,8 @@ class Checkpoint:
         Size and SHA-256 of the ledger and the metrics as they were.
     clip : float, optional
         The clip of the next round, where it adapts.
+    components : torch.Tensor, optional
+        float32, flat: the principal components that inputs are projected on, where they are.
     """
 
     round: int
@@ -45,11 +48,14 @@ class Checkpoint:
     configuration: str
     files: dict[str, tuple[int, str]]
     clip: float | None = None
+    components: torch.Tensor | None = None
 
 
 def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
     """Replace the run's checkpoint."""
     tensors = {_MODEL: checkpoint.model}
+    if checkpoint.components is not None:
+        tensors[_COMPONENTS] = checkpoint.components
     for name, tensor in checkpoint.optimizer_tensors.items():
         tensors[_OPTIMIZER + name] = tensor
     facts = {
@@ -83,6 +89,7 @@ def load_checkpoint(folder: RunFolder) -> Checkpoint | None:
         return Checkpoint(
             round=facts["round"],
             model=tensors.pop(_MODEL),
+            components=tensors.pop(_COMPONENTS, None),
             optimizer_tensors={k.removeprefix(_OPTIMIZER): v for k, v in tensors.items()},
             optimizer_scalars=facts["optimizer_scalars"],
             order_seed=bytes.fromhex(facts["order_seed"]),

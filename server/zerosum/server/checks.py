@@ -2,15 +2,14 @@
 
 import math
 
-from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.contribution import CohortTooSmallError
 from zerosum.client.exact import ExactUnavailableError, check_available
-from zerosum.client.request import FEDERATED_METRICS
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
-from zerosum.server.calibration import Evaluation, PlannedRun, find_noise_multiplier
+from zerosum.server.calibration import Others, PlannedRun, find_noise_multiplier
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
-from zerosum.server.planning import evaluation_protection, example_units, planned_protections
+from zerosum.server.planning import example_units, other_protections, planned_protections
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
@@ -157,26 +156,20 @@ def planned_run(experiment: Experiment, population: int, dimension: int) -> Plan
         population=population,
         rounds=experiment.rounds,
         dimension=dimension,
-        evaluation=_evaluation(experiment, population),
-        examples=lambda privacy: example_units(privacy, experiment.training),
+        others=_others(experiment, population),
+        examples=lambda privacy: example_units(experiment, privacy),
     )
 
 
-def _evaluation(experiment: Experiment, population: int) -> Evaluation | None:
-    """Return the federated evaluations that a target epsilon has to leave room for."""
+def _others(experiment: Experiment, population: int) -> dict[str, Others]:
+    """Return the sums beside those of training that a target epsilon has to leave room for."""
     every = experiment.evaluation.federated_every
-    if not every or experiment.rounds < every:
-        return None
-    privacy, encoding = evaluation_protection(experiment)
-    expected = expected_cohort(experiment, population)
-    protection = Protection.build(
-        privacy,
-        encoding,
-        cohort=max(1, group_sizes(expected, experiment.secagg.groups)[0]),
-        dimension=len(FEDERATED_METRICS),
-        rotation_seed=bytes(32),
-    )
-    return Evaluation(protection, experiment.rounds // every)
+    counts = {"evaluate": experiment.rounds // every if every else 0, "components": 1}
+    return {
+        kind: Others(protection, counts[kind])
+        for kind, protection in other_protections(experiment, population).items()
+        if counts[kind]
+    }
 
 
 def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:

@@ -4,9 +4,10 @@ import hashlib
 import math
 from typing import Literal
 
+from zerosum.client.components import moments_length
 from zerosum.client.contribution import Protection
-from zerosum.client.request import FEDERATED_METRICS, Question
-from zerosum.client.spec import EncodingSpec, PrivacySpec, TrainSpec
+from zerosum.client.request import FEDERATED_METRICS, Kind, Question
+from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.terms import ExampleUnit
@@ -37,29 +38,70 @@ def planned_protections(
     cohort : int, optional
         Clients in a session. Default: the expected number.
     """
-    expected = experiment.sampling.cohort or population
-    cohort = max(2, cohort or group_sizes(expected, experiment.secagg.groups)[0])
     length = dimension + (experiment.training.weighting == "examples")
-    asked = {"train": (experiment.privacy, experiment.encoding, length)}
+    train = Protection.build(
+        experiment.privacy,
+        experiment.encoding,
+        cohort=cohort or _session_size(experiment, population),
+        dimension=length,
+        rotation_seed=bytes(32),
+    )
+    return {"train": train} | other_protections(experiment, population, cohort)
+
+
+def other_protections(
+    experiment: Experiment, population: int, cohort: int | None = None
+) -> dict[str, Protection]:
+    """Return the protections of the private sums beside those of training.
+
+    Parameters
+    ----------
+    population, cohort
+        As for :func:`planned_protections`.
+    """
+    asked = {}
     if experiment.evaluation.federated_every:
         asked["evaluate"] = (*evaluation_protection(experiment), len(FEDERATED_METRICS))
+    if inputs := experiment.model.inputs:
+        asked["components"] = (*components_protection(experiment), moments_length(inputs))
     return {
         kind: Protection.build(
-            privacy, encoding, cohort=cohort, dimension=length, rotation_seed=bytes(32)
+            privacy,
+            encoding,
+            cohort=cohort or _session_size(experiment, population),
+            dimension=length,
+            rotation_seed=bytes(32),
         )
         for kind, (privacy, encoding, length) in asked.items()
     }
 
 
-def example_units(privacy: PrivacySpec, training: TrainSpec) -> dict[str, ExampleUnit]:
-    """Return how each kind of private sum draws examples, where those are the unit."""
+def _session_size(experiment: Experiment, population: int) -> int:
+    expected = experiment.sampling.cohort or population
+    return max(2, group_sizes(expected, experiment.secagg.groups)[0])
+
+
+def example_units(
+    experiment: Experiment, privacy: PrivacySpec | None = None
+) -> dict[str, ExampleUnit]:
+    """Return how each kind of private sum draws examples, where those are the unit.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec, optional
+        In place of the experiment's: at another noise.
+    """
+    privacy = experiment.privacy if privacy is None else privacy
     if not (privacy.private and privacy.by_example):
         return {}
-    if not privacy.noise_inside:
-        return {"train": ExampleUnit(privacy.example_rate)}
-    return {
-        "train": ExampleUnit(privacy.example_rate, training.steps or 1, privacy.noise_multiplier)
-    }
+    rate = privacy.example_rate
+    if privacy.noise_inside:
+        steps = experiment.training.steps or 1
+        return {"train": ExampleUnit(rate, steps, privacy.noise_multiplier)}
+    units = {"train": ExampleUnit(rate)}
+    if experiment.model.components:
+        units["components"] = ExampleUnit(1.0)
+    return units
 
 
 def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
@@ -86,6 +128,18 @@ def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, Encoding
     return privacy.model_copy(update=update), EncodingSpec(bits=16)
 
 
+def components_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
+    """Return how second moments are protected: a sum over all records, each of norm at most 1."""
+    privacy = experiment.privacy
+    # No coordinate exceeds the number of records, so none is clamped.
+    encoding = EncodingSpec(bits=experiment.encoding.bits, range=float(privacy.examples or 1))
+    if not privacy.private:
+        return privacy, encoding
+    update: dict[str, object] = {"clip": 1.0, "lot": privacy.examples, "epsilon": None}
+    update |= {"noise_multiplier": privacy.components_noise, "components_noise": None}
+    return privacy.model_copy(update=update), encoding
+
+
 def noise_draw(experiment: Experiment) -> Literal["per_client", "summed"]:
     """Return who draws the noise; only a trusted sum can have it drawn once."""
     privacy = experiment.privacy
@@ -99,11 +153,11 @@ def question_of(
     experiment: Experiment,
     number: int,
     population: int,
-    kind: Literal["train", "evaluate"] = "train",
+    kind: Kind = "train",
     *,
     noise_draw: Literal["per_client", "summed"],
 ) -> Question:
-    """Return what a round asks of its clients; an evaluation has a protection of its own.
+    """Return what a round asks of its clients; kinds but "train" have protections of their own.
 
     Parameters
     ----------
@@ -115,6 +169,8 @@ def question_of(
     privacy, encoding = experiment.privacy, experiment.encoding
     if kind == "evaluate":
         privacy, encoding = evaluation_protection(experiment)
+    elif kind == "components":
+        privacy, encoding = components_protection(experiment)
     return Question(
         kind=kind,
         round=number,

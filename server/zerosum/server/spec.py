@@ -159,6 +159,21 @@ class Experiment(Spec):
         return self
 
     @model_validator(mode="after")
+    def _components_are_private(self) -> Self:
+        privacy, wanted = self.privacy, self.model.components is not None
+        if wanted and (not privacy.by_example or privacy.model == "local"):
+            raise ValueError(
+                'model.components needs privacy.unit = "example" and another privacy.model than '
+                '"local": they are read from a sum over all records'
+            )
+        if (wanted and privacy.private) != (privacy.components_noise is not None):
+            raise ValueError(
+                "privacy.components_noise is required with model.components under privacy, and "
+                "for nothing else"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _noise_fits(self) -> Self:
         privacy, encoding, secagg = self.privacy, self.encoding, self.secagg
         if privacy.noise == "discrete-laplace" and encoding.rotate:

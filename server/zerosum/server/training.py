@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.numpy import save as save_tensors
 
+from zerosum.client.components import principal_components
 from zerosum.client.entropy import Entropy
-from zerosum.client.request import Request
+from zerosum.client.request import Kind, Request
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
-from zerosum.client.vectors import load_vector, to_state_dict
 from zerosum.server.accounting import RunLedger
 from zerosum.server.adaptive import Clip
 from zerosum.server.aggregate import Aggregate, Sample
@@ -124,6 +124,8 @@ class FederatedTraining:
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
         self._done = 0
+        # Stand before the model in every request; zero until they are found.
+        self._components = np.zeros(self._trainer.public, dtype=np.float32)
         self._clip = Clip(experiment.privacy, checkpoint.clip if checkpoint else None)
         repeatable = entropy.reproducible and not experiment.privacy.exact
         if checkpoint is not None:
@@ -134,6 +136,8 @@ class FederatedTraining:
                 )
             self._check_continues(checkpoint)
             self._done = checkpoint.round
+            if checkpoint.components is not None:
+                self._components = checkpoint.components.numpy()
             self._optimizer.restore(
                 checkpoint.model, checkpoint.optimizer_tensors, checkpoint.optimizer_scalars
             )
@@ -152,7 +156,7 @@ class FederatedTraining:
             population=population,
             protections=planned,
             seeded=repeatable,
-            examples=example_units(experiment.privacy, experiment.training),
+            examples=example_units(experiment),
             records=experiment.privacy.examples,
         )
         self.last_opened: Opened | None = None
@@ -181,14 +185,22 @@ class FederatedTraining:
                 f"{where}: the checkpoint has {len(checkpoint.model)} parameters, the task's model "
                 f"{self._trainer.layout.length}"
             )
+        found = 0 if checkpoint.components is None else len(checkpoint.components)
+        if found != self._trainer.public:
+            raise ConfigError(
+                f"{where}: the checkpoint has {found} entries of components, the task's model "
+                f"{self._trainer.public}"
+            )
         for name, (size, digest) in checkpoint.files.items():
             self._folder.check_beginning(name, size, digest)
 
     def run(self) -> Result:
         """Run the rounds that are left and write the results."""
         self._folder.rewrite_lines(METRICS, self._records)
+        found = self._find_components() if self._trainer.public and not self._done else {}
         for number in range(self._done + 1, self._experiment.rounds + 1):
-            record = self._round(number)
+            record = self._round(number) | found
+            found = {}
             self._folder.append_line(METRICS, record)
             self._records.append(record)
             self._save(number)
@@ -197,11 +209,41 @@ class FederatedTraining:
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the current model's outputs, without gradients."""
-        load_vector(self._trainer.model, self._optimizer.model)
-        self._trainer.model.eval()
-        with torch.no_grad():
-            outputs: torch.Tensor = self._trainer.model(inputs)
-        return outputs
+        return self._trainer.predict(self._model, inputs)
+
+    @property
+    def _model(self) -> np.ndarray:
+        """The vector of a request: components, if there are any, and the global model."""
+        return np.concatenate([self._components, self._optimizer.model])
+
+    def _find_components(self) -> Record:
+        """Read principal components from one private sum, before the first round.
+
+        Raises
+        ------
+        ConfigError
+            If the sum cannot be opened: what was asked for is charged, and nothing was trained.
+        """
+        spec = self._experiment.model
+        cohort = self._sampler.draw(0, "components")
+        groups = self._sampler.split(cohort, self._experiment.secagg.groups, 0, "components")
+        try:
+            aggregate = self._coordinator.private_sum(
+                self._request(0, "components"),
+                groups,
+                round=1,
+                charge=self._charge(0, "components", groups),
+            )
+        except RoundAbandoned as abandoned:
+            raise ConfigError(
+                f"model.components = {spec.components}: the private sum that they are read from "
+                f"was abandoned: {abandoned}; start again, or lower privacy.honest_fraction"
+            ) from None
+        found = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
+        self._components = found.ravel()
+        return {
+            "components": {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
+        }
 
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
@@ -235,14 +277,14 @@ class FederatedTraining:
         record["seconds"] = time.perf_counter() - started
         return record
 
-    def _request(self, number: int, kind: Literal["train", "evaluate"] = "train") -> Request:
+    def _request(self, number: int, kind: Kind = "train") -> Request:
         experiment = self._experiment
         question = question_of(
             experiment, number, self._population, kind, noise_draw=noise_draw(experiment)
         )
         if kind == "train":
             question = question.model_copy(update={"privacy": self._clip.privacy})
-        return Request(question, self._optimizer.model)
+        return Request(question, self._model)
 
     def _average(self, aggregate: Aggregate) -> np.ndarray:
         """Divide by the fixed expected cohort or lot under DP, by what is there without."""
@@ -275,7 +317,7 @@ class FederatedTraining:
         last = number == self._experiment.rounds
         if self._test_data is None or (number % evaluation.every and not last):
             return {}
-        sums = self._trainer.evaluate(self._optimizer.model, self._test_data, evaluation.batch_size)
+        sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
         count = sums.pop("count")
         return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
 
@@ -333,11 +375,12 @@ class FederatedTraining:
                 configuration=configuration_digest(self._experiment),
                 files={name: self._folder.fingerprint(name) for name in (LEDGER, METRICS)},
                 clip=self._clip.value if self._experiment.privacy.adaptive else None,
+                components=torch.from_numpy(self._components) if self._trainer.public else None,
             ),
         )
 
     def _finish(self) -> Result:
-        model = to_state_dict(self._optimizer.model, self._trainer.layout)
+        model = self._trainer.to_state_dict(self._model)
         summary = self._summary()
         self._folder.write(MODEL, save_tensors(model))
         self._folder.write_json(SUMMARY, summary)

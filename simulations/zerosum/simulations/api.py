@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from zerosum.client.clipping import layer_clips
@@ -78,7 +79,8 @@ def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
 
 def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experiment) -> None:
     """Evaluate the first model on a few records: a task that never works is no client's failure."""
-    start = initial_vector(task, experiment.seed)
+    unknown = np.zeros(trainer.public, dtype=np.float32)
+    start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
     client = ClientInfo(index=0, count=count, seed=experiment.seed)
     for name, load in (("data", lambda: task.data(client)), ("test_data", task.test_data)):
         try:

@@ -6,6 +6,7 @@ from math import prod
 
 from torch import nn
 
+from zerosum.client.projection import Projection
 from zerosum.client.spec import ModelSpec
 from zerosum.client.task import TaskError, error_line
 from zerosum.client.torch_seed import seeded
@@ -40,12 +41,16 @@ def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -
         inputs = prod(shape)
         if spec.name == "cnn" and len(shape) == 3:  # what its linear layer gets
             inputs = 32 * (shape[1] // 4) * (shape[2] // 4)
+        if spec.components is not None:
+            _check_inputs(spec, inputs)
+            inputs = spec.components
         _check_size(spec, [inputs, *hidden, outputs])
         with seeded(derive_seed(seed, "model initialisation")):
             if spec.name == "cnn":
                 model = cnn(shape, outputs)
             else:
-                model = mlp(prod(shape), hidden, outputs, bias=spec.bias)
+                first = Projection(prod(shape), inputs) if spec.components else nn.Flatten()
+                model = mlp(first, inputs, hidden, outputs, bias=spec.bias)
         return _zeroed(model) if spec.zero_output else model
     except TaskError:
         raise
@@ -54,6 +59,14 @@ def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -
             f"{_named(spec)} and inputs of shape {tuple(shape)} make no model: "
             f"{error_line(error)}; choose smaller widths"
         ) from error
+
+
+def _check_inputs(spec: ModelSpec, inputs: int) -> None:
+    if spec.inputs != inputs:
+        raise TaskError(
+            f"model.inputs = {spec.inputs}, and an input has {inputs} entries: write "
+            f"model.inputs = {inputs}"
+        )
 
 
 def _zeroed(model: nn.Module) -> nn.Module:
@@ -80,9 +93,23 @@ def _named(spec: ModelSpec) -> str:
     return f"model.hidden = {shown if len(shown) <= 80 else shown[:80] + '...'}"
 
 
-def mlp(inputs: int, hidden: Sequence[int], outputs: int, *, bias: bool = True) -> nn.Module:
-    """Return fully connected layers with ReLU between them; without ``hidden``, a linear model."""
-    layers: list[nn.Module] = [nn.Flatten()]
+def mlp(
+    first: nn.Module, inputs: int, hidden: Sequence[int], outputs: int, *, bias: bool = True
+) -> nn.Module:
+    """Return fully connected layers with ReLU between them; without ``hidden``, a linear model.
+
+    Parameters
+    ----------
+    first : nn.Module
+        What makes vectors of length ``inputs`` of a batch.
+    inputs, outputs : int
+        Width before the first and after the last layer.
+    hidden : sequence of int
+        Widths between them.
+    bias : bool
+        Whether the last layer has one.
+    """
+    layers: list[nn.Module] = [first]
     width = inputs
     for size in hidden:
         layers += [nn.Linear(width, size), nn.ReLU()]

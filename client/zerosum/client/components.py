@@ -1,0 +1,79 @@
+"""Principal components in private: what a client adds to their sum, and what is read from it.
+
+Abadi et al., "Deep learning with differential privacy" (2016), section 4.1, after Dwork et al.,
+"Analyze Gauss" (2014): second moments of records of norm at most 1, noised, and their largest
+eigenvectors. Here the noise is the mechanism's, and the sum goes through the masks.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WITHIN = 1 - 1e-6
+"""Records are cut to this norm: what float64 rounding of their sum can add."""
+
+
+def moments_length(inputs: int) -> int:
+    """Return the entries of the upper triangle of a symmetric matrix of so many rows."""
+    return inputs * (inputs + 1) // 2
+
+
+def moments(records: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum of the upper triangles of x x^T, entries off the diagonal times sqrt(2).
+
+    Formal guarantees: each record is scaled to norm 1 if its norm is above, and one that is not
+    finite adds nothing, so that a record moves the result by an L2 norm of at most |x|^2 <= 1.
+
+    Parameters
+    ----------
+    records : ndarray of float64
+        Shape (n, inputs), uncentred.
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (inputs (inputs + 1) / 2,), row by row.
+    """
+    usable = records[np.isfinite(records).all(axis=1)]
+    largest = np.maximum(np.abs(usable).max(axis=1, initial=1.0, keepdims=True), 1.0)
+    usable = usable / largest  # no square overflows
+    norms = np.linalg.norm(usable, axis=1, keepdims=True)
+    unit = usable * _WITHIN / np.maximum(norms, 1.0 / largest)
+    matrix = unit.T @ unit
+    rows, columns = np.triu_indices(len(matrix))
+    found: NDArray[np.float64] = matrix[rows, columns] * _scales(rows, columns)
+    return found
+
+
+def principal_components(
+    total: NDArray[np.float64], inputs: int, count: int
+) -> NDArray[np.float32]:
+    """Return the eigenvectors of the largest eigenvalues of a noised sum of moments.
+
+    Parameters
+    ----------
+    total : ndarray of float64
+        Shape (moments_length(inputs),): sums of :func:`moments`, and noise.
+    inputs, count : int
+        Length of a record; directions wanted, at most ``inputs``.
+
+    Returns
+    -------
+    ndarray of float32
+        Shape (inputs, count), columns of norm 1 from the largest eigenvalue on, the largest entry
+        of each positive.
+    """
+    rows, columns = np.triu_indices(inputs)
+    matrix = np.zeros((inputs, inputs))
+    matrix[columns, rows] = total / _scales(rows, columns)
+    vectors = np.linalg.eigh(matrix, UPLO="L")[1][:, ::-1][:, :count]
+    largest = np.abs(vectors).argmax(axis=0)
+    signs = np.sign(vectors[largest, np.arange(count)])
+    found: NDArray[np.float32] = (vectors * signs).astype(np.float32)
+    return found
+
+
+def _scales(rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the weights under which a triangle has the norm of its whole matrix."""
+    return np.where(rows == columns, 1.0, math.sqrt(2.0))
