@@ -87,7 +87,8 @@ def test_components_are_the_leading_eigenvectors() -> None:
     data /= np.linalg.norm(data, axis=1, keepdims=True)
     _, _, expected = np.linalg.svd(data, full_matrices=False)
     found = principal_components(moments(data), INPUTS, 3)
-    assert found.shape == (INPUTS, 3) and found.dtype == np.float32
+    assert found.shape == (INPUTS, 3)
+    assert found.dtype == np.float32
     overlaps = np.abs((expected[:3] * found.T).sum(axis=1))
     assert np.allclose(overlaps, 1, atol=1e-4)
     assert (found[np.abs(found).argmax(axis=0), np.arange(3)] > 0).all()
@@ -144,6 +145,7 @@ def test_directions_come_before_the_trained_parameters() -> None:
     model.load_state_dict(state)
     assert torch.allclose(trainer.predict(vector, inputs), model[1:](low), atol=1e-6)  # type: ignore[index]
     delta = trainer.train(vector, (inputs, torch.arange(4)), 7)
-    assert delta.shape == (trainer.layout.length,) and delta.any()
+    assert delta.shape == (trainer.layout.length,)
+    assert delta.any()
     with pytest.raises(ValueError, match="shape"):
         trainer.train(vector[1:], (inputs, torch.arange(4)), 7)

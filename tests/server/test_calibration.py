@@ -5,7 +5,7 @@ from dp_accounting.pld import PLDAccountant
 from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.calibration import (
-    Evaluation,
+    Others,
     PlannedRun,
     UnreachableEpsilonError,
     find_noise_multiplier,
@@ -25,7 +25,7 @@ PLAN = {
 }
 
 
-EVALUATION = Evaluation(
+EVALUATION = Others(
     Protection.build(
         PrivacySpec(clip=1.0, noise_multiplier=8.0),
         EncodingSpec(),
@@ -44,8 +44,8 @@ EVALUATION = Evaluation(
         ({}, "sum", 9.0, {}),
         ({}, "local", 40.0, {}),
         ({}, "release", 0.3, {}),
-        ({}, "release", 3.0, {"evaluation": EVALUATION}),
-        ({}, "sum", 6.0, {"evaluation": EVALUATION}),
+        ({}, "release", 3.0, {"others": {"evaluate": EVALUATION}}),
+        ({}, "sum", 6.0, {"others": {"evaluate": EVALUATION}}),
         ({}, "release", 1.5, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
         ({}, "sum", 9.0, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
         ({}, "release", 3.0, {"sampling": SamplingSpec(kind="fixed", cohort=100)}),
