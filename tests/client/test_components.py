@@ -8,7 +8,12 @@ import torch
 from torch.utils.data import Dataset
 
 from zerosum.client.answer import Answerer
-from zerosum.client.components import moments, moments_length, principal_components
+from zerosum.client.components import (
+    moments_length,
+    principal_components,
+    second_moments,
+    triangle,
+)
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.request import Request
 from zerosum.client.task import ClientInfo, resolve_task
@@ -18,6 +23,10 @@ from zerosum.server.planning import question_of
 from zerosum.server.spec import Experiment
 
 INPUTS = 12
+
+
+def moments(data: np.ndarray) -> np.ndarray:
+    return triangle(second_moments(data))
 
 
 def records(count: int = 50, seed: int = 1) -> np.ndarray:

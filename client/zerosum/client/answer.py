@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from zerosum.client.clipping import clip_layers, layer_clips
-from zerosum.client.components import moments, moments_length
+from zerosum.client.components import second_moments, triangle
 from zerosum.client.dpsgd import BATCH, ExampleTrainer
 from zerosum.client.entropy import Entropy
 from zerosum.client.examples import Examples, as_examples
@@ -69,13 +69,13 @@ class Answerer:
         )
 
     def _moments(self, request: Request, client: ClientInfo) -> np.ndarray:
-        """Return the sum of second moments of the client's records."""
+        """Return the triangle of the sum of second moments of the client's records."""
         examples = as_examples(self._task.data(client), torch.float64, torch.device("cpu"))
         inputs = request.question.model.inputs or 0
-        total = np.zeros(moments_length(inputs))
+        total = np.zeros((inputs, inputs))
         for rows in torch.split(torch.arange(len(examples)), BATCH):
             total += _moments(examples, rows, inputs)
-        return total
+        return triangle(total)
 
     def _delta(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
         question = request.question
@@ -127,17 +127,18 @@ class Answerer:
 
 
 def _moments(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarray:
-    """Return the moments of some records; one that cannot be had or used adds nothing."""
+    """Return the second moments of some records; one that cannot be had or used adds nothing."""
     try:
         records, _ = examples.take(rows)
-        return moments(records.numpy().reshape(len(rows), inputs))
+        return second_moments(records.numpy().reshape(len(rows), inputs))
     except Exception:
+        nothing = np.zeros((inputs, inputs))
         if len(rows) > 1:  # what is wrong with one must not show in the others
-            return sum(
-                (_moments(examples, row, inputs) for row in torch.split(rows, 1)), np.zeros(1)
-            )
+            each = (_moments(examples, row, inputs) for row in torch.split(rows, 1))
+            total: np.ndarray = sum(each, nothing)
+            return total
         log.exception("a record has no moments: zero is added instead")
-        return np.zeros(moments_length(inputs))
+        return nothing
 
 
 def _count(dataset: "Dataset") -> int:

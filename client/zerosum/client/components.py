@@ -19,11 +19,11 @@ def moments_length(inputs: int) -> int:
     return inputs * (inputs + 1) // 2
 
 
-def moments(records: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of the upper triangles of x x^T, entries off the diagonal times sqrt(2).
+def second_moments(records: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum of x x^T.
 
     Formal guarantees: each record is scaled to norm 1 if its norm is above, and one that is not
-    finite adds nothing, so that a record moves the result by an L2 norm of at most |x|^2 <= 1.
+    finite adds nothing, so that a record moves the result by a Frobenius norm of |x|^2 <= 1.
 
     Parameters
     ----------
@@ -33,14 +33,22 @@ def moments(records: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns
     -------
     ndarray of float64
-        Shape (inputs (inputs + 1) / 2,), row by row.
+        Shape (inputs, inputs).
     """
     usable = records[np.isfinite(records).all(axis=1)]
     largest = np.maximum(np.abs(usable).max(axis=1, initial=1.0, keepdims=True), 1.0)
     usable = usable / largest  # no square overflows
     norms = np.linalg.norm(usable, axis=1, keepdims=True)
     unit = usable * _WITHIN / np.maximum(norms, 1.0 / largest)
-    matrix = unit.T @ unit
+    found: NDArray[np.float64] = unit.T @ unit
+    return found
+
+
+def triangle(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a symmetric matrix's upper triangle, row by row, with the norm of the whole.
+
+    Entries off the diagonal are multiplied by sqrt(2).
+    """
     rows, columns = np.triu_indices(len(matrix))
     found: NDArray[np.float64] = matrix[rows, columns] * _scales(rows, columns)
     return found
@@ -49,12 +57,12 @@ def moments(records: NDArray[np.float64]) -> NDArray[np.float64]:
 def principal_components(
     total: NDArray[np.float64], inputs: int, count: int
 ) -> NDArray[np.float32]:
-    """Return the eigenvectors of the largest eigenvalues of a noised sum of moments.
+    """Return the eigenvectors of the largest eigenvalues of a noised sum of second moments.
 
     Parameters
     ----------
     total : ndarray of float64
-        Shape (moments_length(inputs),): sums of :func:`moments`, and noise.
+        Shape (moments_length(inputs),): the :func:`triangle` of their sum, and noise.
     inputs, count : int
         Length of a record; directions wanted, at most ``inputs``.
 
