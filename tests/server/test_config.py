@@ -100,8 +100,9 @@ def test_setting_one_of_two_exclusive_keys_drops_the_other():
     )
     assert experiment.privacy.noise_multiplier is None
     assert experiment.training.epochs is None
+    base["privacy"] |= {"components_noise": 3.0}
     off = parse_experiment(apply_overrides(base, ["privacy.model=none"]))
-    assert off.privacy.noise_multiplier is None
+    assert off.privacy.noise_multiplier is off.privacy.components_noise is None
 
 
 def test_overrides_leave_their_input_alone():

@@ -122,7 +122,7 @@ def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
     """Remove from a section what the key that was just set excludes, unless that is given too."""
     excluded = {other for rivals in _RIVALS if key in rivals for other in rivals - {key}}
     if key == "model" and section[key] == "none":
-        excluded = {"noise_multiplier", "epsilon"}
+        excluded = {"noise_multiplier", "epsilon", "components_noise"}
     for other in excluded - given:
         section.pop(other, None)
 
