@@ -1,5 +1,8 @@
 """Server optimizers: FedAvg is SGD with lr = 1, the rest are torch's own."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -41,6 +44,30 @@ def test_a_restored_optimizer_goes_on_as_if_never_stopped(spec):
     for update in UPDATES[1:]:
         second.step(update)
     np.testing.assert_array_equal(second.model, whole.model)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0}])
+def test_plain_sgd_is_torchs_bit_for_bit(options):
+    draws = np.random.default_rng(1).normal(size=(20, 1000))
+    model = draws[0].astype(np.float32)
+    parameter = torch.nn.Parameter(torch.from_numpy(model.copy()))
+    reference = torch.optim.SGD([parameter], lr=0.37, **options)
+    optimizer = ServerOptimizer(ServerSpec(lr=0.37, options=options), model)
+    for update in draws[1:]:
+        optimizer.step(update)
+        parameter.grad = torch.from_numpy(-update.astype(np.float32))
+        reference.step()
+    np.testing.assert_array_equal(optimizer.model, parameter.detach().numpy())
+
+
+def test_a_run_by_sgd_does_not_load_torchs_compiler():
+    code = (
+        "import sys, numpy; from zerosum.server.optimizers import ServerOptimizer as O; "
+        "from zerosum.server.spec import ServerSpec as S; "
+        "O(S(options={'momentum': 0.9}), numpy.zeros(3, 'f4')).step(numpy.ones(3)); "
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_fedadam_is_torchs_adam_on_the_negated_average():

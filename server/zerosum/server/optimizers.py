@@ -9,6 +9,50 @@ from zerosum.server.config import ConfigError
 from zerosum.server.spec import ServerSpec
 
 
+class PlainSgd:
+    """``torch.optim.SGD`` with momentum and nothing else, bit for bit.
+
+    The first step of any of torch's optimizers imports its compiler, which takes longer than many
+    a run's rounds.
+
+    Parameters
+    ----------
+    parameters : list of nn.Parameter
+        One flat parameter.
+    lr, momentum : float
+        As torch's.
+
+    Raises
+    ------
+    ValueError
+        If the momentum is negative.
+    """
+
+    def __init__(
+        self, parameters: list[torch.nn.Parameter], lr: float, momentum: float = 0.0
+    ) -> None:
+        if not momentum >= 0:
+            raise ValueError(f"Invalid momentum value: {momentum}")
+        (self._parameter,) = parameters
+        self._lr, self._momentum = lr, momentum
+        self.state: dict[torch.nn.Parameter, dict[str, Any]] = {}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameter against its gradient."""
+        gradient = self._parameter.grad
+        if gradient is None:
+            raise ValueError("the parameter has no gradient")
+        if self._momentum:
+            state = self.state.setdefault(self._parameter, {})
+            if "momentum_buffer" in state:
+                state["momentum_buffer"].mul_(self._momentum).add_(gradient)
+            else:
+                state["momentum_buffer"] = gradient.clone()
+            gradient = state["momentum_buffer"]
+        self._parameter.add_(gradient, alpha=-self._lr)
+
+
 class ServerOptimizer:
     """A ``torch.optim`` optimizer over the flat global model (Reddi et al. 2021, FedOpt).
 
@@ -28,7 +72,7 @@ class ServerOptimizer:
     """
 
     def __init__(self, spec: ServerSpec, model: np.ndarray) -> None:
-        kind = getattr(torch.optim, spec.optimizer, None)
+        kind: Any = getattr(torch.optim, spec.optimizer, None)
         names = sorted(
             name
             for name, value in vars(torch.optim).items()
@@ -39,9 +83,11 @@ class ServerOptimizer:
                 f"server.optimizer = {spec.optimizer!r} is not usable: torch.optim has "
                 + ", ".join(n for n in names if n not in ("Optimizer", "LBFGS", "SparseAdam"))
             )
+        if spec.optimizer == "SGD" and set(spec.options) <= {"momentum"}:
+            kind = PlainSgd
         self._parameter = torch.nn.Parameter(torch.from_numpy(model.copy()))
         try:
-            self._optimizer = kind([self._parameter], lr=spec.lr, **spec.options)  # type: ignore[misc]
+            self._optimizer = kind([self._parameter], lr=spec.lr, **spec.options)
         except Exception as error:  # torch's optimizers check their arguments in many ways
             raise _unusable(spec, error) from None
 
