@@ -3,8 +3,10 @@
 import math
 
 from zerosum.client.contribution import CohortTooSmallError, Protection
+from zerosum.client.dpsgd import noise_inside
 from zerosum.client.exact import ExactUnavailableError, check_available
 from zerosum.client.request import FEDERATED_METRICS
+from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
 from zerosum.server.calibration import Evaluation, PlannedRun, find_noise_multiplier
@@ -186,6 +188,12 @@ def _check_ring(experiment: Experiment, population: int, dimension: int) -> None
         cohort = min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
     try:
         planned_protections(experiment, population, dimension, cohort)
+        if experiment.privacy.noise_inside:
+            noise_inside(experiment.privacy, dimension)
+    except NoiseOutOfRangeError as error:
+        raise ConfigError(
+            f"privacy.noise_multiplier = {experiment.privacy.noise_multiplier}: {error}"
+        ) from None
     except (ValueError, OverflowError) as error:
         raise ConfigError(
             f"encoding.bits = {experiment.encoding.bits}, encoding.ring_bits = "
