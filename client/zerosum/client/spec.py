@@ -20,6 +20,9 @@ PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 
 
 PrivacyModel = Literal["distributed", "local", "central", "none"]
+MechanismName = Literal[
+    "skellam", "discrete-gaussian", "binned-gaussian", "discrete-laplace", "privunit"
+]
 
 DEFAULT_NOISE_MULTIPLIER = 2.1
 
@@ -95,14 +98,7 @@ class PrivacySpec(Spec):
     """`distributed`: each client adds a share of the noise. `local`: each adds the full \
 strength. `central`: a trusted server adds it once. `none`: no noise and no epsilon, written out \
 on purpose."""
-    mechanism: Literal[
-        "auto",
-        "skellam",
-        "discrete-gaussian",
-        "binned-gaussian",
-        "discrete-laplace",
-        "privunit",
-    ] = "auto"
+    mechanism: Literal["auto"] | MechanismName = "auto"
     """`auto`: skellam where the model is distributed, else binned-gaussian. `skellam`: shares \
 that add up exactly (distributed). `discrete-gaussian`: shares that nearly do (distributed). \
 `binned-gaussian`: a Gaussian rounded to integers (local, central). `discrete-laplace`: pure \
@@ -373,6 +369,13 @@ class ClientPolicy(Spec):
 
     models: list[PrivacyModel] = ["distributed", "local"]
     """Privacy models that this client takes part in."""
+    mechanisms: list[MechanismName] = [
+        "skellam",
+        "discrete-gaussian",
+        "binned-gaussian",
+        "discrete-laplace",
+    ]
+    """Noise that this client trusts. Left out is `privunit`: no proof covers its float sampling."""
     units: list[Literal["client", "example"]] = ["client", "example"]
     """Units of privacy that this client is content with."""
     min_noise_multiplier: NonNegativeFloat = 0.5
