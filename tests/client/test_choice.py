@@ -188,10 +188,12 @@ def test_clients_add_nothing_to_what_a_trusted_server_will_noise():
     assert not sent.any()
     assert not protection.zero(stream(1)).any()
     assert protection.std_contribution == 0
-    for draw in (protection.top_up, protection.summed_noise):
-        for survivors in (0, 3, 10):
-            noise = draw(survivors, stream(2))
-            assert noise.std() * protection.encoding.step == pytest.approx(2.0, rel=0.15)
+    for survivors in (0, 3, 10):
+        assert protection.top_up(survivors, stream(2)) is None
+        assert protection.summed_noise(survivors, stream(2)) is None
+    noise = protection.server_noise(stream(2))
+    assert noise.std() * protection.encoding.step == pytest.approx(2.0, rel=0.15)
+    assert build().server_noise(stream(2)) is None
 
 
 @pytest.mark.parametrize("survivors", [0, 3, 9])

@@ -309,14 +309,27 @@ class Protection:
         if not 0 <= survivors <= self.cohort:
             raise ValueError(f"{survivors} survivors in a cohort of {self.cohort}")
         mechanism, missing = self.mechanism, self.cohort - survivors
-        if isinstance(mechanism, CentralGaussian):
-            return mechanism.noise(1, self.length, noise)
         if not isinstance(mechanism, _SHARED) or not self.topped_up or not missing:
             return None
         return mechanism.noise(missing, self.length, noise)
 
+    def server_noise(self, noise: Keystream) -> NDArray[np.int64] | None:
+        """Return what a trusted server adds, once, to the sum of a release's sessions.
+
+        However many sessions there are and whichever failed, a client is in one: its sensitivity,
+        and so the noise, is that of one.
+
+        Returns
+        -------
+        ndarray of int64 or None
+            Shape (length,); None where clients add the noise.
+        """
+        if not isinstance(self.mechanism, CentralGaussian):
+            return None
+        return self.mechanism.noise(1, self.length, noise)
+
     def summed_noise(self, survivors: int, noise: Keystream) -> NDArray[np.int64] | None:
-        """Return all the noise of a sum, top-up included, in one draw: simulations only.
+        """Return all that clients add to a sum, top-up included, in one draw: simulations only.
 
         Skellam shares have exactly this law. Under the local model it is a Gaussian of the sum's
         variance, rounded once where ``survivors`` clients would each have rounded theirs.

@@ -305,8 +305,9 @@ clients sign, with keys that they know of each other. `semi-honest`: one that is
     """Neighbours that each client gives shares to (k). `auto`: everybody in cohorts below 500, \
 else the fewest that are safe."""
     groups: PositiveInt = 1
-    """Sessions that a cohort is split into, each with the full noise; their sums are added. A \
-group that fails costs only its members, but the server sees each group's sum."""
+    """Sessions that a cohort is split into, each with the full noise (a trusted server adds its \
+own once); their sums are added. A group that fails costs only its members, but the server sees \
+each group's sum."""
 
 
 class DataSpec(Spec):
