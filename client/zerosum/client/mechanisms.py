@@ -223,9 +223,9 @@ class SkellamWithBit:
     Attributes
     ----------
     update : DistributedSkellam
-        Of all coordinates but the last, at z_delta = (z^-2 - (2 sigma_b)^-2)^(-1/2).
+        Of all coordinates but the last, at z_delta = (z^-2 - (s/sigma_b)^2)^(-1/2).
     bit : DistributedSkellam
-        Of the last, whose sensitivity is 1/2 in units of clients.
+        Of the last, whose sensitivity s, in clients, is 1/2 at the median.
     """
 
     update: DistributedSkellam

@@ -133,7 +133,8 @@ squares add up to 1. Absent: equal."""
     """How fast an adaptive bound moves (eta): by exp(-eta (fraction - quantile)) a round."""
     clip_noise: Annotated[float, Field(gt=0.5, le=1e6)] = 2.5
     """Noise of the count of small norms under `adaptive`, in clients, over the noise multiplier; \
-the update's noise grows so that both together cost what the multiplier says."""
+the update's noise grows so that both together cost what the multiplier says. Above the larger of \
+`clip_quantile` and its complement."""
     noise_multiplier: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Noise of the guaranteed part of a sum, in sensitivities (z); under `local`, noise of each \
 contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Exclusive with \
@@ -172,6 +173,11 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
     def _noise_is_given(self) -> Self:
         if self.clipping != "flat" and self.clip is None:
             raise ValueError(f'clip is required under clipping = "{self.clipping}"')
+        if self.adaptive and self.clip_noise <= self.bit_sensitivity:
+            raise ValueError(
+                f"clip_noise = {self.clip_noise:g} must exceed {self.bit_sensitivity:g}, which "
+                f"one client moves the count by at clip_quantile = {self.clip_quantile:g}"
+            )
         if self.clip_fractions is not None and self.clipping != "per-layer":
             raise ValueError('clip_fractions need clipping = "per-layer"')
         if self.model == "none":
@@ -261,15 +267,20 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
         return self.clipping == "adaptive"
 
     @property
+    def bit_sensitivity(self) -> float:
+        """What one client moves the count of adaptive clipping by: max(quantile, 1 - quantile)."""
+        return max(self.clip_quantile, 1 - self.clip_quantile)
+
+    @property
     def update_noise_multiplier(self) -> float | None:
         """Noise of the update alone: z, or z_delta beside the noised bit of adaptive clipping.
 
-        z_delta = (z^-2 - (2 sigma_b)^-2)^(-1/2) with sigma_b = clip_noise z (Andrew et al. 2021,
-        Theorem 1).
+        z_delta = (z^-2 - (s / sigma_b)^2)^(-1/2) with sigma_b = clip_noise z and the bit's
+        sensitivity s: Andrew et al. 2021, Theorem 1, where s is 1/2, as it is here at the median.
         """
         if self.noise_multiplier is None or not self.adaptive:
             return self.noise_multiplier
-        return self.noise_multiplier / math.sqrt(1 - 1 / (2 * self.clip_noise) ** 2)
+        return self.noise_multiplier / math.sqrt(1 - (self.bit_sensitivity / self.clip_noise) ** 2)
 
 
 class EncodingSpec(Spec):

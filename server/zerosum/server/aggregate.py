@@ -49,7 +49,7 @@ class Aggregate:
     failures : tuple of str
         Why groups failed, if some did; each cost its members.
     bit : float, optional
-        Under adaptive clipping: the noised sum of 1[norm <= clip] - 1/2 over the survivors.
+        Under adaptive clipping: the noised sum of 1[norm <= clip] - quantile over the survivors.
     """
 
     total: np.ndarray
