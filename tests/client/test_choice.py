@@ -108,6 +108,23 @@ def test_update_and_bit_are_one_receipt_that_costs_what_the_multiplier_says():
     assert rdp(event) == pytest.approx(whole, rel=1e-4)
 
 
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.75, 0.9, 0.95])
+def test_a_bit_costs_no_more_at_any_quantile_and_no_client_moves_it_by_more(quantile):
+    settings = {"clipping": "adaptive", "clip_quantile": quantile}
+    built = build(**settings)
+    event = built.mechanism.event(8)
+    # The bit's value is rounded to 1/2048 of a client.
+    assert rdp(event) == pytest.approx(rdp(build().mechanism.event(8)), rel=1e-3)
+    sensitivity = event.events[1].l2_sensitivity
+    assert sensitivity == pytest.approx(2 * BIT_UNITS * max(quantile, 1 - quantile), abs=0.5)
+    for scale in (0.01, 100.0):
+        vector = np.full(DIMENSION, scale)
+        sent = built.protect(vector, rounding=stream(0), noise=None)
+        assert abs(sent[-1]) <= sensitivity
+        said = built.decode_bit(sent)
+        assert said == pytest.approx((scale < 1) - quantile, abs=1e-3)
+
+
 def test_a_part_of_a_discrete_gaussian_share_is_never_stated_as_more():
     mechanism = build(mechanism="discrete-gaussian").mechanism
     event = mechanism.event(7.5)
@@ -130,6 +147,10 @@ def test_a_part_of_a_discrete_gaussian_share_is_never_stated_as_more():
         ({"clipping": "adaptive", "mechanism": "discrete-gaussian"}, '"skellam" only'),
         ({"clipping": "adaptive", "model": "local"}, '"skellam" only'),
         ({"clip_fractions": [1.0]}, "per-layer"),
+        (
+            {"clipping": "adaptive", "clip_quantile": 0.9, "clip_noise": 0.9},
+            "clip_noise = 0.9 must exceed 0.9",
+        ),
         ({"model": "none", "clip": "none", "clipping": "adaptive"}, "clip is required"),
     ],
 )
@@ -188,10 +209,12 @@ def test_clients_add_nothing_to_what_a_trusted_server_will_noise():
     assert not sent.any()
     assert not protection.zero(stream(1)).any()
     assert protection.std_contribution == 0
-    for draw in (protection.top_up, protection.summed_noise):
-        for survivors in (0, 3, 10):
-            noise = draw(survivors, stream(2))
-            assert noise.std() * protection.encoding.step == pytest.approx(2.0, rel=0.15)
+    for survivors in (0, 3, 10):
+        assert protection.top_up(survivors, stream(2)) is None
+        assert protection.summed_noise(survivors, stream(2)) is None
+    noise = protection.server_noise(stream(2))
+    assert noise.std() * protection.encoding.step == pytest.approx(2.0, rel=0.15)
+    assert build().server_noise(stream(2)) is None
 
 
 @pytest.mark.parametrize("survivors", [0, 3, 9])

@@ -6,12 +6,17 @@ import pytest
 from dp_accounting import GaussianDpEvent, get_sigma_gaussian
 
 from zerosum.client.events import SkellamDpEvent
+from zerosum.client.laplace import DiscreteLaplace
 from zerosum.client.mechanisms import (
     BinnedGaussian,
+    CentralGaussian,
+    DistributedDiscreteGaussian,
     DistributedSkellam,
     analytic_gaussian_sigma,
     gaussian_delta,
 )
+from zerosum.client.privunit import PrivUnit
+from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.randomness import insecure_keystream
 
 SKELLAM = DistributedSkellam(l2_sensitivity=10.0, l1_sensitivity=30.0, share_variance=400.0)
@@ -52,6 +57,47 @@ def test_rounded_gaussian_noise_is_charged_as_one_share() -> None:
 def test_a_mechanism_is_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         SKELLAM.share_variance = 1.0  # type: ignore[misc]
+
+
+MAKERS = {
+    "skellam": lambda std: DistributedSkellam(10.0, 30.0, std**2),
+    "discrete gaussian": lambda std: DistributedDiscreteGaussian(10.0, 30.0, std, 50),
+    "binned gaussian": lambda std: BinnedGaussian(std, 10.0),
+    "central gaussian": lambda std: CentralGaussian(std, 10.0),
+    "discrete laplace": lambda std: DiscreteLaplace(std, 10),
+    "privunit": lambda std: PrivUnit(2.0 / std, 10.0, 50),
+}
+
+
+DRAWN = {
+    "skellam": [1e-150, 1e-30, 7e-7, 0.03, 1.0, 1e6, 1e9, 1e12],
+    "discrete gaussian": [1.0, 1e6, 1e9, 1e12],
+    "binned gaussian": [0.03, 0.05, 1.0, 1e6, 1e9, 1e12],
+    "central gaussian": [0.03, 1e12],
+    "discrete laplace": [0.01, 0.03, 1.0, 1e6, 1e9, 1e12],
+    "privunit": [0.003, 0.03, 1.0, 1e3, 1e6],
+}
+REFUSED = {
+    "skellam": [1e13, 1e18, 1e150],
+    "discrete gaussian": [1e13, 1e18, 1e150],
+    "binned gaussian": [1e-300, 1e-30, 7e-7, 1e-3, 0.029, 1e13, 1e18, 1e300],
+    "central gaussian": [7e-7, 1e13],
+    "discrete laplace": [1e-300, 1e-30, 7e-7, 1e-3, 1e13, 1e18, 1e300],
+    "privunit": [1e-300, 7e-7, 2e-3, 1e7, 1e18, 1e300],
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("name", "std"), [(n, std) for n, stds in DRAWN.items() for std in stds])
+def test_noise_that_can_be_had_is_drawn_without_delay(name: str, std: float) -> None:
+    drawn = MAKERS[name](std).apply(np.zeros(50, dtype=np.int64), stream())
+    assert drawn.any() == (std >= 0.1 or name == "privunit")
+
+
+@pytest.mark.parametrize(("name", "std"), [(n, std) for n, stds in REFUSED.items() for std in stds])
+def test_noise_that_is_as_good_as_none_or_huge_is_refused(name: str, std: float) -> None:
+    with pytest.raises(NoiseOutOfRangeError, match=r"privacy\.noise_multiplier"):
+        MAKERS[name](std)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])

@@ -175,3 +175,41 @@ def test_the_population_that_a_request_claims_is_judged_where_there_is_no_roster
     guarantee(proposed, policy, asked(60, model="none"), None)
     with pytest.raises(UnsafeGraph):
         guarantee(proposed, policy, asked(600, model="none"), None)
+
+
+LOCAL = {"model": "local"}
+OF_MECHANISM = {
+    "skellam": {},
+    "discrete-gaussian": {"mechanism": "discrete-gaussian"},
+    "binned-gaussian": LOCAL,
+    "discrete-laplace": LOCAL | {"mechanism": "discrete-laplace"},
+    "privunit": LOCAL | {"mechanism": "privunit"},
+}
+
+
+def requested(policy, **privacy):
+    request = asked(60, noise_multiplier=1.0, **privacy)
+    stages._check_request(request, ClientPolicy(tasks="any", **policy))
+
+
+@pytest.mark.parametrize("name", OF_MECHANISM)
+def test_a_client_adds_no_noise_that_its_policy_does_not_name(name):
+    requested({"mechanisms": [name]}, **OF_MECHANISM[name])
+    others = [other for other in OF_MECHANISM if other != name]
+    with pytest.raises(Declined, match=f"mechanism '{name}'"):
+        requested({"mechanisms": others}, **OF_MECHANISM[name])
+
+
+def test_by_default_all_mechanisms_are_trusted_but_the_one_that_is_not_proved():
+    for name, privacy in OF_MECHANISM.items():
+        if name != "privunit":
+            requested({}, **privacy)
+    requested({}, clipping="adaptive")
+    requested({}, **LOCAL, unit="example", examples=40, lot=20)
+    with pytest.raises(Declined, match="privunit"):
+        requested({}, **OF_MECHANISM["privunit"])
+
+
+def test_where_no_noise_is_promised_no_mechanism_is_asked_for():
+    policy = ClientPolicy(tasks="any", models=["none"], mechanisms=[])
+    stages._check_request(asked(60, model="none"), policy)

@@ -63,14 +63,21 @@ def test_with_noise_it_stays_around_the_quantile() -> None:
     assert np.mean(fractions[40:]) == pytest.approx(0.5, abs=0.06)
 
 
-def test_dropouts_do_not_move_the_median() -> None:
-    clip = Clip(privacy(model="none", noise_multiplier=None, clip=1.0))
-    for number in range(50):
+@pytest.mark.parametrize("quantile", [0.2, 0.5, 0.8, 0.9])
+@pytest.mark.parametrize("settings", [{"model": "none", "noise_multiplier": None}, {}])
+def test_dropouts_do_not_move_the_quantile_that_is_found(quantile: float, settings) -> None:
+    """Divided by the expected cohort, of which seven in ten are left."""
+    clip, fractions = Clip(privacy(honest_fraction=0.6, clip_quantile=quantile, **settings)), []
+    for number in range(160):
         clip.follow(opened(clip, number, survivors=35), COHORT)
-    assert np.mean(NORMS[:35] <= clip.value) == pytest.approx(0.5, abs=0.05)
+        fractions.append(np.mean(clip.value >= NORMS[:35]))
+    assert np.mean(fractions[80:]) == pytest.approx(quantile, abs=0.06)
 
 
 def test_a_round_moves_the_clip_by_the_rule() -> None:
+    clip = Clip(privacy(clip=2.0, clip_rate=0.2, clip_quantile=0.8))
+    assert clip.follow(20.0, 100) == 1.0
+    assert clip.value == pytest.approx(2 * math.exp(-0.2 * (1.0 - 0.8)))
     clip = Clip(privacy(clip=2.0, clip_rate=0.2, clip_quantile=0.5))
     assert clip.follow(50.0, 100) == 1.0
     assert clip.value == pytest.approx(2 * math.exp(-0.1))

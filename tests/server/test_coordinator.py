@@ -258,13 +258,16 @@ def test_a_round_is_abandoned_where_every_group_fails():
         coordinator(app).private_sum(request(**OPEN), GROUPS, round=1)
 
 
-@pytest.mark.parametrize("draw", ["per_client", "summed"])
+@pytest.mark.parametrize(
+    ("model", "draw"),
+    [("distributed", "per_client"), ("distributed", "summed"), ("central", "per_client")],
+)
 @pytest.mark.parametrize("lost", [set(), {1}, {1, 5}])
-def test_the_noise_of_a_release_is_that_of_all_groups_whichever_failed(draw, lost):
-    """The variance must be G V/f with no group failed, one short of a client, or one gone."""
+def test_the_noise_of_a_release_is_as_claimed_whichever_group_failed(model, draw, lost):
+    """G V/f, or a trusted server's V: no group failed, one short of a client, or one gone."""
     z, fraction, length, rounds = 2.0, 0.6, DIMENSION, 120
     app = spoiled("contribute", lost, RUBBISH["random bytes"])
-    asked = request(clip=1.0, noise_multiplier=z, delta=0.01, honest_fraction=fraction)
+    asked = request(model=model, clip=1.0, noise_multiplier=z, delta=0.01, honest_fraction=fraction)
     question = asked.question.model_copy(update={"noise_draw": draw})
     protocol = "ideal" if draw == "summed" else "none"
     book = coordinator(app, protocol, server="semi-honest", dropout=0.4)
@@ -281,7 +284,7 @@ def test_the_noise_of_a_release_is_that_of_all_groups_whichever_failed(draw, los
         errors.append(aggregate.total - plain)
     variance = float(np.mean(np.square(errors)))
     # Delta2 exceeds the clip by the rounding's allowance only: 20 bits, 50 coordinates.
-    claimed = len(GROUPS) * z**2 / fraction
+    claimed = z**2 if model == "central" else len(GROUPS) * z**2 / fraction
     samples = rounds * length
     assert abs(variance / claimed - 1) < 5 * (2 / samples) ** 0.5
     assert aggregate.noise_std**2 == pytest.approx(claimed, rel=1e-3)

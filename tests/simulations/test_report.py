@@ -195,6 +195,24 @@ def test_every_picture_is_there_and_described(whole: Page) -> None:
     assert len(whole.alts()) == 8
 
 
+def test_a_clip_that_adapts_is_drawn_over_the_rounds_beside_what_it_follows(tmp_path: Path) -> None:
+    records = [
+        record(n, clip=0.5 * 1.1 ** (n - 1), fraction_within_clip=0.1 * n) for n in range(1, 6)
+    ]
+    records[2] |= ABANDONED
+    del records[2]["clip"], records[2]["fraction_within_clip"]
+    privacy = {"clipping": "adaptive", "clip_quantile": 0.7}
+    page = read(make_run(tmp_path / "run", records, summarize(records), privacy=privacy))
+    assert {"Adaptive clip", "Updates within the clip"} <= set(page.headings())
+    assert "moved from 0.5 in round 1 to 0.7321 in round 5" in page.text
+    assert "30.0 % were within the clip on average, where 70.0 % are wanted" in page.text
+    assert len(page.alts()) == 10
+
+
+def test_a_clip_that_stays_is_not_drawn(whole: Page) -> None:
+    assert not {"Adaptive clip", "Updates within the clip"} & set(whole.headings())
+
+
 def test_pictures_take_their_colours_from_the_page(whole: Page) -> None:
     drawn = "".join(re.findall(r"<svg.*?</svg>", whole.html, flags=re.S))
     assert "var(--release)" in drawn

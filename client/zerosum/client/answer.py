@@ -41,7 +41,8 @@ class Answerer:
         client : ClientInfo
             Who answers.
         entropy : Entropy
-            Draws examples, and the noise of DP-SGD inside local training.
+            Draws examples, what is dropped of the model for each, and the noise of DP-SGD inside
+            local training.
 
         Raises
         ------
@@ -61,11 +62,10 @@ class Answerer:
         question = request.question
         trainer = self._example_trainer(question)
         coins = entropy.keystream("examples", question.round, client.index)
-        seed = derive_seed(question.seed, "local training", question.round, client.index)
         if question.privacy.sums_gradients:
-            return trainer.descent(request.model, lambda: self._task.data(client), seed, coins)
+            return trainer.descent(request.model, lambda: self._task.data(client), coins)
         return trainer.train_privately(
-            request.model, lambda: self._task.data(client), seed, coins, client.count
+            request.model, lambda: self._task.data(client), coins, client.count
         )
 
     def _moments(self, request: Request, client: ClientInfo) -> np.ndarray:

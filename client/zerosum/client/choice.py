@@ -21,12 +21,21 @@ the distance of their sum from a discrete Gaussian, which depends on the cohort'
 10^-37 a coordinate and share, so that one figure holds for every cohort."""
 
 BIT_UNITS = 1024
-"""Integer units of the bit's 1/2: far above what Skellam's second-order term notices."""
+"""Integer units of half a client's bit: far above what Skellam's second-order term notices."""
 
 
 def guaranteed_shares(honest_fraction: float, cohort: int) -> Fraction:
     """Return f n exactly, with f read as the decimal number that was written."""
     return Fraction(repr(honest_fraction)) * cohort
+
+
+def bit_values(quantile: float) -> tuple[int, int]:
+    """Return what a client says of its norm, in integer units: within the clip, and beyond it.
+
+    1 - quantile and -quantile, in clients.
+    """
+    within = round(2 * BIT_UNITS * (1 - quantile))
+    return within, within - 2 * BIT_UNITS
 
 
 def rounding_rule(privacy: PrivacySpec, *, records: bool) -> Rule:
@@ -104,6 +113,7 @@ def choose_mechanism(privacy: PrivacySpec, code: Encoding, cohort: int) -> Mecha
 
 
 def _bit(privacy: PrivacySpec, shares: float) -> DistributedSkellam:
-    """Return the noise of the bit: sigma_b = clip_noise z, in clients; its sensitivity is 1/2."""
+    """Return the noise of the bit: sigma_b = clip_noise z, in clients."""
     sigma = 2 * BIT_UNITS * privacy.clip_noise * (privacy.noise_multiplier or 0.0)
-    return DistributedSkellam(float(BIT_UNITS), float(BIT_UNITS), sigma**2 / shares)
+    largest = float(max(map(abs, bit_values(privacy.clip_quantile))))
+    return DistributedSkellam(largest, largest, sigma**2 / shares)

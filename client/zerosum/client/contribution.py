@@ -12,7 +12,13 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zerosum.client.choice import BIT_UNITS, choose_mechanism, guaranteed_shares, rounding_rule
+from zerosum.client.choice import (
+    BIT_UNITS,
+    bit_values,
+    choose_mechanism,
+    guaranteed_shares,
+    rounding_rule,
+)
 from zerosum.client.clipping import NotFiniteError, clip_to_norm, norm_is_within
 from zerosum.client.laplace import DiscreteLaplace
 from zerosum.client.mechanisms import (
@@ -100,8 +106,8 @@ class Protection:
     noise_multiplier : float or None
         z: the guaranteed noise of a sum (local: of each contribution; central: of the sum) over
         Delta2; z_delta under adaptive clipping.
-    adaptive : bool
-        Whether a bit follows each update.
+    quantile : float or None
+        Under adaptive clipping, where a bit follows each update: the quantile that is sought.
     noise_inside : bool
         Whether updates carry their noise already, of DP-SGD inside local training: they are
         encoded as they are.
@@ -114,7 +120,7 @@ class Protection:
     topped_up: bool
     ring_bits: int
     noise_multiplier: float | None = None
-    adaptive: bool = False
+    quantile: float | None = None
     noise_inside: bool = False
 
     @classmethod
@@ -180,13 +186,18 @@ class Protection:
             topped_up=privacy.top_up,
             ring_bits=encoding.ring_bits or MAX_RING_BITS,
             noise_multiplier=privacy.update_noise_multiplier,
-            adaptive=privacy.adaptive,
+            quantile=privacy.clip_quantile if privacy.adaptive else None,
             noise_inside=privacy.noise_inside,
         )
         if encoding.ring_bits is None:
             whole = replace(whole, ring_bits=whole._ring_bits_needed())
         check_message_fits(whole.ring_bits, cohort, whole._bound)
         return whole
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether a bit follows each update."""
+        return self.quantile is not None
 
     @property
     def length(self) -> int:
@@ -203,7 +214,7 @@ class Protection:
         """Canonical bytes of all that both sides must agree on: what a session is bound to."""
         code = self.encoding
         fields = {
-            "adaptive": self.adaptive,
+            "adaptive": self.quantile,
             "bits": self.ring_bits,
             "bound": code.bound,
             "clip": code.clip,
@@ -309,14 +320,27 @@ class Protection:
         if not 0 <= survivors <= self.cohort:
             raise ValueError(f"{survivors} survivors in a cohort of {self.cohort}")
         mechanism, missing = self.mechanism, self.cohort - survivors
-        if isinstance(mechanism, CentralGaussian):
-            return mechanism.noise(1, self.length, noise)
         if not isinstance(mechanism, _SHARED) or not self.topped_up or not missing:
             return None
         return mechanism.noise(missing, self.length, noise)
 
+    def server_noise(self, noise: Keystream) -> NDArray[np.int64] | None:
+        """Return what a trusted server adds, once, to the sum of a release's sessions.
+
+        However many sessions there are and whichever failed, a client is in one: its sensitivity,
+        and so the noise, is that of one.
+
+        Returns
+        -------
+        ndarray of int64 or None
+            Shape (length,); None where clients add the noise.
+        """
+        if not isinstance(self.mechanism, CentralGaussian):
+            return None
+        return self.mechanism.noise(1, self.length, noise)
+
     def summed_noise(self, survivors: int, noise: Keystream) -> NDArray[np.int64] | None:
-        """Return all the noise of a sum, top-up included, in one draw: simulations only.
+        """Return all that clients add to a sum, top-up included, in one draw: simulations only.
 
         Skellam shares have exactly this law. Under the local model it is a Gaussian of the sum's
         variance, rounded once where ``survivors`` clients would each have rounded theirs.
@@ -367,7 +391,7 @@ class Protection:
         return self.encoding.decode(total[:-1] if self.adaptive else total)
 
     def decode_bit(self, total: NDArray[np.int64]) -> float | None:
-        """Return the noised sum of 1[norm <= clip] - 1/2 in a centred sum; None where not asked."""
+        """Return the noised sum of 1[norm <= clip] - quantile in a sum; None where not asked."""
         return float(total[-1]) / (2 * BIT_UNITS) if self.adaptive else None
 
     def _encoded(self, update: ArrayLike, rounding: Keystream) -> NDArray[np.int64]:
@@ -377,9 +401,10 @@ class Protection:
             return code.encode(update, rounding)
         clipped = clip_to_norm(update, code.clip, 1 if code.rule == "l1" else 2)
         encoded = code.encode(clipped, rounding)
-        if not self.adaptive:
+        if self.quantile is None:
             return encoded
-        bit = BIT_UNITS if norm_is_within(update, code.clip) else -BIT_UNITS
+        within, beyond = bit_values(self.quantile)
+        bit = within if norm_is_within(update, code.clip) else beyond
         return np.append(encoded, np.int64(bit))
 
     def _noised(self, encoded: NDArray[np.int64], noise: Keystream | None) -> NDArray[np.int64]:
@@ -392,7 +417,9 @@ class Protection:
         """Largest magnitude of a coordinate of a contribution, bounded noise included."""
         if isinstance(self.mechanism, PrivUnit):
             return self.mechanism.bound
-        return max(self.encoding.bound, BIT_UNITS) if self.adaptive else self.encoding.bound
+        if self.quantile is None:
+            return self.encoding.bound
+        return max(self.encoding.bound, *map(abs, bit_values(self.quantile)))
 
     def _noise_variance(self) -> float:
         """Variance of unbounded noise in the noisiest coordinate of a sum."""

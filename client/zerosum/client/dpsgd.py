@@ -20,7 +20,7 @@ from zerosum.client.task import Task
 from zerosum.client.torch_seed import seeded
 from zerosum.client.training import LocalTrainer, per_example_losses
 from zerosum.secagg.encoding import Encoding
-from zerosum.secagg.randomness import Keystream, derive_seed
+from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +44,15 @@ _WITHIN = 1 - 1e-9
 class ExampleTrainer(LocalTrainer):
     """Answers for one client after another, in float64, one example at a time protected.
 
-    Whatever goes wrong with a client's data or gradients makes a sum of zero, logged at home: it
-    must not show in what is sent.
+    An example that cannot be read, or whose gradient raises or is not finite, contributes nothing,
+    logged at home, and leaves all others as they are: one example moves a sum by the clip at most,
+    whatever is in it. Which of a model's units are dropped is told by coins that nobody else
+    knows, because an example more shifts the coins of those behind it.
+
+    Where a task's ``data`` raises, there are no examples, and the sum is zero: whether the disk or
+    the network fails is no example's doing. A task that raises there *because of* one example (a
+    bad line in a file) lets that example decide over the client's whole sum, and nothing here can
+    mend it: such a task has to leave the example out itself, or raise in ``__getitem__``.
 
     Parameters
     ----------
@@ -63,11 +70,12 @@ class ExampleTrainer(LocalTrainer):
         super().__init__(task, spec, seed=seed, dtype=torch.float64)
         self._privacy = privacy
         self._clip = math.inf if privacy.clip is None else privacy.clip * _WITHIN
+        self._failed: set[int] = set()
         self._clipped = ClippedGradients(
             self._flat, lambda outputs, targets: per_example_losses(task, outputs, targets)
         )
 
-    def descent(self, start: np.ndarray, load: "Load", seed: bytes, coins: Keystream) -> np.ndarray:
+    def descent(self, start: np.ndarray, load: "Load", coins: Keystream) -> np.ndarray:
         """Return the negated sum of clipped gradients of one Poisson sample of a client's examples.
 
         Parameters
@@ -76,10 +84,8 @@ class ExampleTrainer(LocalTrainer):
             The global model, shape (d,).
         load : callable
             Returns the client's records.
-        seed : bytes
-            Fixes dropout.
         coins : Keystream
-            Draws the examples.
+            Draws the examples and dropout.
 
         Returns
         -------
@@ -87,13 +93,12 @@ class ExampleTrainer(LocalTrainer):
             float64, shape (d,).
         """
         self._load(start)
-        with seeded(derive_seed(int.from_bytes(seed, "little"), "training")):
-            total = self._sum(self._examples(load), coins)
+        total = self._sum(self._examples(load), coins)
         self._restore_buffers()
         return -total.numpy()
 
     def train_privately(
-        self, start: np.ndarray, load: "Load", seed: bytes, coins: Keystream, clients: int
+        self, start: np.ndarray, load: "Load", coins: Keystream, clients: int
     ) -> np.ndarray:
         """Run DP-SGD on one client's examples and return the change, which may be released.
 
@@ -102,10 +107,10 @@ class ExampleTrainer(LocalTrainer):
 
         Parameters
         ----------
-        start, load, seed
+        start, load
             As for :meth:`descent`.
         coins : Keystream
-            Draws the examples, the rounding and the noise.
+            Draws the examples, dropout, the rounding and the noise.
         clients : int
             Clients that share the examples.
 
@@ -118,37 +123,55 @@ class ExampleTrainer(LocalTrainer):
         examples = self._examples(load)
         code, mechanism = noise_inside(self._privacy, self.layout.length)
         lot = (self._privacy.lot or 1) / clients
-        with seeded(derive_seed(int.from_bytes(seed, "little"), "training")):
-            for step in range(self.spec.steps or 0):
-                encoded = code.encode(self._sum(examples, coins).numpy(), coins)
-                noised = code.decode(mechanism.apply(encoded, coins)) / lot
-                self._flat.gradients.copy_(torch.from_numpy(noised))
-                self._descend(origin, step == 0)
+        for step in range(self.spec.steps or 0):
+            encoded = code.encode(self._sum(examples, coins).numpy(), coins)
+            noised = code.decode(mechanism.apply(encoded, coins)) / lot
+            self._flat.gradients.copy_(torch.from_numpy(noised))
+            self._descend(origin, step == 0)
         delta: np.ndarray = (self._flat.weights - origin).numpy()
         self._restore_buffers()
         return delta
 
-    def _examples(self, load: "Load") -> Examples | None:
+    def _examples(self, load: "Load") -> Examples:
+        self._failed.clear()
         try:
-            return as_examples(load(), self.dtype, self.device)
+            examples = as_examples(load(), self.dtype, self.device, alike=True)
+            len(examples)
         except Exception:
-            log.exception("the data cannot be had: gradients of zero are sent instead")
-            return None
+            log.exception("the data cannot be had: an empty sample is taken instead")
+            none = torch.zeros(0, dtype=self.dtype)
+            return as_examples((none, none), self.dtype, self.device)
+        return examples
 
-    def _sum(self, examples: Examples | None, coins: Keystream) -> torch.Tensor:
+    def _sum(self, examples: Examples, coins: Keystream) -> torch.Tensor:
         total = torch.zeros_like(self._flat.weights)
-        if examples is None:
-            return total
         self.model.train()
-        try:
-            drawn = draw(len(examples), self._privacy.example_rate, coins)
-            for part in torch.split(drawn, BATCH):
-                if len(part):
-                    total += self._clipped.clipped_sum(*examples.take(part), self._clip)
-        except Exception:
-            log.exception("gradients cannot be had: a sum of zero is sent instead")
-            return torch.zeros_like(total)
+        drawn = draw(len(examples), self._privacy.example_rate, coins)
+        with seeded(coins.take(8)):
+            for part in torch.split(drawn, BATCH) if len(drawn) else ():
+                try:
+                    total += self._gradients(examples, part)
+                except Exception as error:
+                    log.info("examples are taken one at a time, because one fails: %s", error)
+                    total += self._each_alone(examples, part)
         return total
+
+    def _each_alone(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
+        """Return the sum over a batch of which some example raises: those that do add nothing."""
+        total = torch.zeros_like(self._flat.weights)
+        for one in torch.split(part, 1):
+            try:
+                total += self._gradients(examples, one)
+            except Exception:
+                if int(one) not in self._failed:
+                    # The first one's traceback is enough where all fail alike.
+                    said = "example %d has no gradient: it contributes nothing"
+                    log.warning(said, int(one), exc_info=not self._failed)
+                    self._failed.add(int(one))
+        return total
+
+    def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
+        return self._clipped.clipped_sum(*examples.take(part), self._clip)
 
 
 def noise_inside(privacy: PrivacySpec, dimension: int) -> tuple[Encoding, BinnedGaussian]:

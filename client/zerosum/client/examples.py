@@ -1,5 +1,6 @@
 """One view of the data sets that a Task may return: a length, and batches by index."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -76,18 +77,26 @@ class SubsetExamples:
 
 @dataclass(frozen=True)
 class DatasetExamples:
-    """A map-style torch Dataset of pairs (input, target), collated as a DataLoader would."""
+    """A map-style torch Dataset of pairs (input, target), collated as a DataLoader would.
+
+    With ``alike``, a batch whose items differ in structure, shape or dtype is refused: collation
+    would have one item decide which keys and dtype the others are given.
+    """
 
     dataset: Any
     dtype: torch.dtype
     device: torch.device
+    alike: bool = False
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Return items by index, collated."""
-        inputs, targets = default_collate([self.dataset[i] for i in indices.tolist()])
+        items = [self.dataset[i] for i in indices.tolist()]
+        if self.alike and any(_form(item) != _form(items[0]) for item in items[1:]):
+            raise TaskError("data: a batch has items of different structure, shape or dtype")
+        inputs, targets = default_collate(items)
         return _move(inputs, self.dtype, self.device), _move(targets, self.dtype, self.device)
 
     def all(self) -> tuple[Any, torch.Tensor]:
@@ -95,8 +104,21 @@ class DatasetExamples:
         return self.take(torch.arange(len(self)))
 
 
-def as_examples(dataset: "Dataset", dtype: torch.dtype, device: torch.device) -> Examples:
+def as_examples(
+    dataset: "Dataset", dtype: torch.dtype, device: torch.device, *, alike: bool = False
+) -> Examples:
     """Wrap a data set; floating-point tensors are cast to ``dtype``, integers kept.
+
+    Parameters
+    ----------
+    dataset : torch Dataset or pair of tensors or arrays
+        The records.
+    dtype : torch.dtype
+        Of floating-point inputs and targets.
+    device : torch.device
+        Where batches go.
+    alike : bool
+        Refuse batches whose items differ in form, where no item may decide over others.
 
     Raises
     ------
@@ -117,7 +139,7 @@ def as_examples(dataset: "Dataset", dtype: torch.dtype, device: torch.device) ->
             )
         return TensorExamples(inputs, targets, dtype, device)
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
-        return DatasetExamples(dataset, dtype, device)
+        return DatasetExamples(dataset, dtype, device, alike)
     raise TaskError(
         f"data: {type(dataset).__name__} is neither a pair (inputs, targets) of tensors nor a "
         "torch Dataset with __len__ and __getitem__"
@@ -140,6 +162,17 @@ def _move(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
     if isinstance(part, tuple | list):
         return [_move(value, dtype, device) for value in part]
     return part
+
+
+def _form(item: Any) -> Any:
+    """Return all that collation reads from an item but its values."""
+    if isinstance(item, torch.Tensor | np.ndarray):
+        return type(item), item.dtype, tuple(item.shape)
+    if isinstance(item, Mapping):
+        return type(item), {key: _form(value) for key, value in item.items()}
+    if isinstance(item, tuple | list):
+        return type(item), [_form(value) for value in item]
+    return type(item)
 
 
 def draw(count: int, rate: float, coins: Keystream) -> torch.Tensor:

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.mechanisms import check_positive
 from zerosum.client.samplers import TAU, discrete_laplace_sampler
+from zerosum.client.scales import check_noise, check_positive
 from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 else:
     DpEvent = Any
+
+SMALLEST_SCALE = 1 / 128
+"""Below it, in integer units, the noise is 0 with probability 1 - 2^-180."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class DiscreteLaplace:
 
     def __post_init__(self) -> None:
         check_positive(scale=self.scale, l1_sensitivity=self.l1_sensitivity)
+        check_noise("discrete Laplace noise's scale", self.scale, SMALLEST_SCALE)
 
     @property
     def tau(self) -> float:

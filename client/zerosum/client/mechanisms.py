@@ -18,6 +18,7 @@ from zerosum.client.samplers import (
     discrete_gaussian_sampler,
     skellam_sampler,
 )
+from zerosum.client.scales import check_noise, check_positive
 from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ else:
 
 SMALLEST_SIGMA = 1.0
 """Below it, in integer units, no useful bound is known of sums of discrete Gaussians."""
+
+SMALLEST_ROUNDED = 0.03
+"""Below it, in integer units, a Gaussian rounds to 0 with probability 1 - 2^-200."""
 
 
 class Mechanism(Protocol):
@@ -84,6 +88,7 @@ class DistributedSkellam:
             l1_sensitivity=self.l1_sensitivity,
             share_variance=self.share_variance,
         )
+        check_noise("a Skellam share's deviation", math.sqrt(self.share_variance))
 
     @property
     def tau(self) -> float:
@@ -158,6 +163,7 @@ class DistributedDiscreteGaussian:
                 f"useful bound: at least {SMALLEST_SIGMA:g} is needed; raise encoding.bits or "
                 'write privacy.mechanism = "skellam"'
             )
+        check_noise("a discrete Gaussian share's sigma", self.sigma)
 
     @property
     def tau(self) -> float:
@@ -217,9 +223,9 @@ class SkellamWithBit:
     Attributes
     ----------
     update : DistributedSkellam
-        Of all coordinates but the last, at z_delta = (z^-2 - (2 sigma_b)^-2)^(-1/2).
+        Of all coordinates but the last, at z_delta = (z^-2 - (s/sigma_b)^2)^(-1/2).
     bit : DistributedSkellam
-        Of the last, whose sensitivity is 1/2 in units of clients.
+        Of the last, whose sensitivity s, in clients, is 1/2 at the median.
     """
 
     update: DistributedSkellam
@@ -260,6 +266,7 @@ class _RoundedGaussian:
 
     def __post_init__(self) -> None:
         check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)
+        check_noise("a rounded Gaussian's sigma", self.sigma, SMALLEST_ROUNDED)
 
     @property
     def tau(self) -> float:
@@ -389,10 +396,3 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
         else:
             high = middle
     return high * sensitivity
-
-
-def check_positive(**values: float) -> None:
-    """Raise ValueError, with the name, for a value that is not positive and finite."""
-    for name, value in values.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be positive and finite, not {value}")

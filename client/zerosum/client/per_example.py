@@ -43,7 +43,11 @@ class ClippedGradients:
     changes the result by a vector of L2 norm at most C, float rounding aside: integer encoding
     with its own bound, not this, carries the sensitivity. An example whose gradient is NaN or
     infinite contributes zero. Models that mix the examples of a batch are found by comparing both
-    ways on the first batch, and are given the second, in which every example is alone.
+    ways on the first that has two, and are given the second, in which every example is alone. Which
+    way it is may hang on an example, and changes the others' gradients by float rounding; where
+    the model drops units at random it also draws their coins anew, so these have to be secret.
+
+    What one example raises, the whole batch raises: ask again for each alone.
 
     Parameters
     ----------
@@ -71,11 +75,11 @@ class ClippedGradients:
         self._losses = losses
         self._places = _places(flat)
         self._layers = _layers(flat.model) if layerwise else None
-        self._probed = False
+        self._settled = False
 
     @property
     def layerwise(self) -> bool:
-        """Whether the fast way is in use: settled by the first batch."""
+        """Whether the fast way is in use: settled by the first batch with two gradients."""
         return self._layers is not None
 
     def clipped_sum(self, inputs: Any, targets: torch.Tensor, clip: float) -> torch.Tensor:
@@ -97,10 +101,10 @@ class ClippedGradients:
         """
         if not len(targets):
             return self._flat.gradients.zero_()
-        if not self._probed:
-            self._probed = True
-            self._probe(inputs, targets)
-        if self._layers is not None:
+        if self._layers is not None and not self._settled:
+            self._probe(self._layers, inputs, targets)
+        # A lone example is mixed with no other, so it need not wait for two that agree.
+        if self._layers is not None and (self._settled or len(targets) == 1):
             try:
                 return self._by_layers(self._layers, inputs, targets, clip)
             except _NotLayerwise as reason:
@@ -108,16 +112,19 @@ class ClippedGradients:
                 self._layers = None
         return self._one_by_one(inputs, targets, clip)
 
-    def _probe(self, inputs: Any, targets: torch.Tensor) -> None:
-        """Give up layers where they disagree with lone gradients, as where a batch is mixed."""
-        if self._layers is None:
-            return
+    def _probe(self, layers: set[nn.Module], inputs: Any, targets: torch.Tensor) -> None:
+        """Give up layers where they disagree with lone gradients, as where a batch is mixed.
+
+        Two examples that have gradients settle it. Whatever one raises leaves it open, so that it
+        does not decide how those after it are computed.
+        """
         few, some = _rows(inputs, slice(_PROBED)), targets[:_PROBED]
         training = self._flat.model.training
         self._flat.model.eval()  # without dropout, whose coins the two ways draw differently
         try:
-            fast = self._by_layers(self._layers, few, some, 1.0).clone()
-            slow = self._clip_rows([self._lone_gradients(few, some)], 1.0)
+            rows = self._lone_gradients(few, some)
+            slow = self._clip_rows([rows], 1.0).clone()
+            fast = self._by_layers(layers, few, some, 1.0)
             agree = bool(torch.dist(fast, slow) <= 1e-2 * slow.norm() + 1e-6)
         except _NotLayerwise as reason:
             log.info("per-example gradients one by one: %s", reason)
@@ -126,6 +133,8 @@ class ClippedGradients:
             self._flat.model.train(training)
         if not agree:
             self._layers = None
+        telling = rows.isfinite().all(1) & rows.any(1)
+        self._settled = not agree or int(telling.sum()) > 1
 
     def _by_layers(
         self, layers: set[nn.Module], inputs: Any, targets: torch.Tensor, clip: float

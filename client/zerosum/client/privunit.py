@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ else:
     DpEvent = Any
 
 _SPLITS = 400
+
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 700.0
+"""Outside, the cap's mean or e^epsilon leaves float64."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,11 @@ class PrivUnit:
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be positive and finite, not {value}")
+        if not SMALLEST_EPSILON <= self.epsilon <= LARGEST_EPSILON:
+            raise NoiseOutOfRangeError(
+                f"PrivUnit's epsilon would be {self.epsilon:.3g}, and has to lie between "
+                f"{SMALLEST_EPSILON:g} and {LARGEST_EPSILON:g}: it is 2/privacy.noise_multiplier"
+            )
         if self.dimension < 2:
             raise ValueError("PrivUnit needs a sphere: at least 2 coordinates")
 
@@ -102,7 +111,7 @@ class PrivUnit:
 
         if shares < 1:
             raise ValueError("PrivUnit cannot be divided into shares")
-        return RandomizedResponseDpEvent(2 / (1 + math.exp(min(700.0, self.epsilon))), 2)
+        return RandomizedResponseDpEvent(2 / (1 + math.exp(self.epsilon)), 2)
 
     def std(self, shares: float) -> float:
         """Return the root mean square of a coordinate in ``shares`` outputs of zero vectors.

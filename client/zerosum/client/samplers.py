@@ -284,13 +284,16 @@ def _integer(rng: Keystream, bits: int) -> int:
 
 @lru_cache(maxsize=256)
 def skellam_sampler(variance: float) -> TableSampler:
-    """Return the sampler of Skellam noise of a total variance in (0, 2^70), cached."""
+    """Return the sampler of Skellam noise of a total variance in (0, 2^100), cached."""
     return TableSampler(SkellamLaw(variance))
 
 
 @lru_cache(maxsize=256)
 def binned_gaussian_sampler(sigma: float) -> TableSampler:
-    """Return the sampler of a Gaussian of standard deviation sigma, rounded; cached."""
+    """Return the sampler of a Gaussian of standard deviation sigma, rounded; cached.
+
+    Below a sigma of 1/16 a table takes seconds and more: each bin is cut into 16/sigma pieces.
+    """
     return TableSampler(BinnedGaussianLaw(sigma))
 
 

@@ -21,6 +21,9 @@ PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 
 
 PrivacyModel = Literal["distributed", "local", "central", "none"]
+MechanismName = Literal[
+    "skellam", "discrete-gaussian", "binned-gaussian", "discrete-laplace", "privunit"
+]
 
 DEFAULT_NOISE_MULTIPLIER = 2.1
 
@@ -96,14 +99,7 @@ class PrivacySpec(Spec):
     """`distributed`: each client adds a share of the noise. `local`: each adds the full \
 strength. `central`: a trusted server adds it once. `none`: no noise and no epsilon, written out \
 on purpose."""
-    mechanism: Literal[
-        "auto",
-        "skellam",
-        "discrete-gaussian",
-        "binned-gaussian",
-        "discrete-laplace",
-        "privunit",
-    ] = "auto"
+    mechanism: Literal["auto"] | MechanismName = "auto"
     """`auto`: skellam where the model is distributed, else binned-gaussian. `skellam`: shares \
 that add up exactly (distributed). `discrete-gaussian`: shares that nearly do (distributed). \
 `binned-gaussian`: a Gaussian rounded to integers (local, central). `discrete-laplace`: pure \
@@ -138,7 +134,8 @@ squares add up to 1. Absent: equal."""
     """How fast an adaptive bound moves (eta): by exp(-eta (fraction - quantile)) a round."""
     clip_noise: Annotated[float, Field(gt=0.5, le=1e6)] = 2.5
     """Noise of the count of small norms under `adaptive`, in clients, over the noise multiplier; \
-the update's noise grows so that both together cost what the multiplier says."""
+the update's noise grows so that both together cost what the multiplier says. Above the larger of \
+`clip_quantile` and its complement."""
     components_noise: PositiveNoise | None = None
     """Noise of the sum that principal components are read from, in sensitivities; required with \
 `model.components` under privacy."""
@@ -180,6 +177,11 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
     def _noise_is_given(self) -> Self:
         if self.clipping != "flat" and self.clip is None:
             raise ValueError(f'clip is required under clipping = "{self.clipping}"')
+        if self.adaptive and self.clip_noise <= self.bit_sensitivity:
+            raise ValueError(
+                f"clip_noise = {self.clip_noise:g} must exceed {self.bit_sensitivity:g}, which "
+                f"one client moves the count by at clip_quantile = {self.clip_quantile:g}"
+            )
         if self.clip_fractions is not None and self.clipping != "per-layer":
             raise ValueError('clip_fractions need clipping = "per-layer"')
         if self.model == "none":
@@ -269,15 +271,20 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
         return self.clipping == "adaptive"
 
     @property
+    def bit_sensitivity(self) -> float:
+        """What one client moves the count of adaptive clipping by: max(quantile, 1 - quantile)."""
+        return max(self.clip_quantile, 1 - self.clip_quantile)
+
+    @property
     def update_noise_multiplier(self) -> float | None:
         """Noise of the update alone: z, or z_delta beside the noised bit of adaptive clipping.
 
-        z_delta = (z^-2 - (2 sigma_b)^-2)^(-1/2) with sigma_b = clip_noise z (Andrew et al. 2021,
-        Theorem 1).
+        z_delta = (z^-2 - (s / sigma_b)^2)^(-1/2) with sigma_b = clip_noise z and the bit's
+        sensitivity s: Andrew et al. 2021, Theorem 1, where s is 1/2, as it is here at the median.
         """
         if self.noise_multiplier is None or not self.adaptive:
             return self.noise_multiplier
-        return self.noise_multiplier / math.sqrt(1 - 1 / (2 * self.clip_noise) ** 2)
+        return self.noise_multiplier / math.sqrt(1 - (self.bit_sensitivity / self.clip_noise) ** 2)
 
 
 class EncodingSpec(Spec):
@@ -313,8 +320,9 @@ clients sign, with keys that they know of each other. `semi-honest`: one that is
     """Neighbours that each client gives shares to (k). `auto`: everybody in cohorts below 500, \
 else the fewest that are safe."""
     groups: PositiveInt = 1
-    """Sessions that a cohort is split into, each with the full noise; their sums are added. A \
-group that fails costs only its members, but the server sees each group's sum."""
+    """Sessions that a cohort is split into, each with the full noise (a trusted server adds its \
+own once); their sums are added. A group that fails costs only its members, but the server sees \
+each group's sum."""
 
 
 class DataSpec(Spec):
@@ -402,6 +410,13 @@ class ClientPolicy(Spec):
 
     models: list[PrivacyModel] = ["distributed", "local"]
     """Privacy models that this client takes part in."""
+    mechanisms: list[MechanismName] = [
+        "skellam",
+        "discrete-gaussian",
+        "binned-gaussian",
+        "discrete-laplace",
+    ]
+    """Noise that this client trusts. Left out is `privunit`: no proof covers its float sampling."""
     units: list[Literal["client", "example"]] = ["client", "example"]
     """Units of privacy that this client is content with."""
     min_noise_multiplier: NonNegativeFloat = 0.5

@@ -198,6 +198,10 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined(
             f"privacy model {privacy.model!r} is not among this client's {policy.models}"
         )
+    if privacy.private and privacy.noise not in policy.mechanisms:
+        raise Declined(
+            f"mechanism {privacy.noise!r} is not among this client's {policy.mechanisms}"
+        )
     if privacy.private and privacy.unit not in policy.units:
         raise Declined(f"privacy unit {privacy.unit!r} is not among this client's {policy.units}")
     if privacy.private and (privacy.noise_multiplier or 0.0) < policy.min_noise_multiplier:

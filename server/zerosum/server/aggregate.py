@@ -49,7 +49,7 @@ class Aggregate:
     failures : tuple of str
         Why groups failed, if some did; each cost its members.
     bit : float, optional
-        Under adaptive clipping: the noised sum of 1[norm <= clip] - 1/2 over the survivors.
+        Under adaptive clipping: the noised sum of 1[norm <= clip] - quantile over the survivors.
     """
 
     total: np.ndarray
@@ -106,7 +106,7 @@ def aggregate(
 
     A sum lacks the shares of those who dropped out. A group that failed lacks all of them: under
     the distributed model the server adds all of its noise, or the variance of a release would
-    tell that it failed.
+    tell that it failed. Under the central model it adds noise once, to the sum of all groups.
 
     Parameters
     ----------
@@ -118,22 +118,26 @@ def aggregate(
         The server's noise.
     """
     by_number = {group.number: group for group in opened}
-    total = np.zeros(opened[0].protection.length, dtype=np.int64)
+    whole, session = opened[0].protection, opened[0].session
+    total = np.zeros(whole.length, dtype=np.int64)
     variance = 0.0
     for number in range(len(opened) + len(failures)):
         group = by_number.get(number)
         protection = opened[0].protection if group is None else group.protection
         total += _topped_up(number, group, opened[0], request, entropy)
         variance += protection.std_sum**2
+    once = whole.server_noise(entropy.keystream("top-up", session.round, session.attempt, 0))
+    if once is not None:
+        total, variance = total + once, whole.std_sum**2
     return Aggregate(
-        total=opened[0].protection.decode(total),
+        total=whole.decode(total),
         survivors=tuple(sorted(i for group in opened for i in group.party.result.survivors)),
         noise_std=variance**0.5,
         traffic=traffic,
         sample=_sample(by_number, traffic),
         contributions=_contributions(opened),
         failures=tuple(failures),
-        bit=opened[0].protection.decode_bit(total),
+        bit=whole.decode_bit(total),
     )
 
 

@@ -3,7 +3,9 @@
 import math
 
 from zerosum.client.contribution import CohortTooSmallError
+from zerosum.client.dpsgd import noise_inside
 from zerosum.client.exact import ExactUnavailableError, check_available
+from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta
 from zerosum.server.calibration import Others, PlannedRun, find_noise_multiplier
@@ -179,6 +181,12 @@ def _check_ring(experiment: Experiment, population: int, dimension: int) -> None
         cohort = min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
     try:
         planned_protections(experiment, population, dimension, cohort)
+        if experiment.privacy.noise_inside:
+            noise_inside(experiment.privacy, dimension)
+    except NoiseOutOfRangeError as error:
+        raise ConfigError(
+            f"privacy.noise_multiplier = {experiment.privacy.noise_multiplier}: {error}"
+        ) from None
     except (ValueError, OverflowError) as error:
         raise ConfigError(
             f"encoding.bits = {experiment.encoding.bits}, encoding.ring_bits = "

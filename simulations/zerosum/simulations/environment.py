@@ -1,7 +1,7 @@
 """What simulated clients stand in: one process, one cache, parties kept as live objects."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, get_args
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -12,7 +12,7 @@ from zerosum.client.entropy import Entropy
 from zerosum.client.flower import build_app
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
-from zerosum.client.spec import ClientPolicy, SecAggSpec
+from zerosum.client.spec import ClientPolicy, MechanismName, PrivacyModel, SecAggSpec
 from zerosum.client.stages import Declined
 from zerosum.client.store import DecisionStore, MemoryStore
 from zerosum.client.task import ClientInfo, Task
@@ -31,7 +31,8 @@ from zerosum.simulations.faults import FaultPlan
 from zerosum.simulations.grid import InProcessGrid, nodes
 
 OPEN_POLICY = ClientPolicy(
-    models=["distributed", "local", "central", "none"],
+    models=list(get_args(PrivacyModel)),
+    mechanisms=list(get_args(MechanismName)),
     servers=["malicious", "semi-honest"],
     protocols=["pairwise", "ideal", "none"],
     min_noise_multiplier=0.0,

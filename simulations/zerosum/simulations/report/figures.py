@@ -52,8 +52,8 @@ def privacy(run: RunRecord) -> list[Picture]:
 
 
 def rounds(run: RunRecord) -> list[Picture]:
-    """Return who took part, signal against noise, bytes and seconds."""
-    return _present(run, _cohorts, _noise, _traffic, _seconds)
+    """Return who took part, signal against noise, the clip where it moves, bytes and seconds."""
+    return _present(run, _cohorts, _noise, _clips, _fractions, _traffic, _seconds)
 
 
 def sight(run: RunRecord) -> list[Picture]:
@@ -215,6 +215,47 @@ def _noise(run: RunRecord) -> Picture | None:
     round_axis(axes, _numbers(run))
     legend(axes, columns=2)
     return Picture("Signal and noise", to_svg(axes, "noise", f"{said}."), f"{said}.")
+
+
+def _clips(run: RunRecord) -> Picture | None:
+    clip = run.series("clip")
+    known = np.isfinite(clip) & (clip > 0)
+    if not known.any():
+        return None
+    at, clip = np.array(_numbers(run))[known], clip[known]
+    axes = new_axes("round", "clip, log scale")
+    line(axes, at, clip, "accent", "clip")
+    log_scale(axes, "y", clip)
+    shade(axes, _numbers(run), _abandoned(run), "abandoned round")
+    round_axis(axes, _numbers(run))
+    legend(axes)
+    said = (
+        f"The clip moved from {words.number(clip[0])} in round {at[0]} to "
+        f"{words.number(clip[-1])} in round {at[-1]}, after the norms of the updates."
+    )
+    return Picture("Adaptive clip", to_svg(axes, "clip", said), said)
+
+
+def _fractions(run: RunRecord) -> Picture | None:
+    fraction = run.series("fraction_within_clip")
+    known = np.isfinite(fraction)
+    if not known.any():
+        return None
+    at, fraction = np.array(_numbers(run))[known], fraction[known]
+    quantile = run.experiment.privacy.clip_quantile
+    axes = new_axes("round", "fraction of updates")
+    line(axes, at, fraction, "accent", "within the clip, noised")
+    axes.axhline(quantile, color=colour("muted"), lw=1, ls=":", label=f"{quantile:g}: wanted")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    shade(axes, _numbers(run), _abandoned(run), "abandoned round")
+    round_axis(axes, _numbers(run))
+    legend(axes)
+    said = (
+        f"Of the updates, {words.percent(float(np.mean(fraction)))} were within the clip on "
+        f"average, where {words.percent(quantile)} are wanted. Noise may take a round's count "
+        "below none or above all."
+    )
+    return Picture("Updates within the clip", to_svg(axes, "fraction", said), said)
 
 
 def _traffic(run: RunRecord) -> Picture | None:
