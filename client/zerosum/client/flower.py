@@ -193,6 +193,9 @@ class DeployedEnvironment:
 
         return Answerer(task).update(request, client, self.entropy)
 
+    def computed(self, session: Session, context: Context) -> None:
+        """Return nothing: a node computes its answer when it is asked."""
+
 
 def _read_policy(path: str) -> ClientPolicy:
     if not path:

@@ -6,7 +6,8 @@ exception; the caller turns it into a reply that says no more than that it was r
 """
 
 import logging
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -72,6 +73,16 @@ class Environment(Protocol):
         """Return the float answer to a request, before protection: shape (request.dimension,)."""
         ...
 
+    def computed(self, session: Session, context: Context) -> np.ndarray | None:
+        """Return the protected answer where it was computed ahead: simulations of many clients.
+
+        Raises
+        ------
+        Declined
+            If it was, and failed.
+        """
+        ...
+
 
 def advertise(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Open a session: check it against the policy and send this client's public keys."""
@@ -109,7 +120,9 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     protection = protection_for(request, party.session)
     roster = roster_for(party.session, environment.credentials(context))
     _check_guarantee(request, party.session, environment.policy, roster)
-    vector = _protected(environment, request, protection, party.session, context)
+    vector = environment.computed(party.session, context)
+    if vector is None:
+        vector = _protected(environment, request, protection, party.session, context)
     step = party.contribute(message, vector)
     store.count_contribution()
     return _sent(environment, context, party, step)
@@ -244,24 +257,59 @@ def _protected(
     session: Session,
     context: Context,
 ) -> np.ndarray:
+    client = client_of(request, environment.index(context), dict(context.node_config))
+
+    def answer() -> np.ndarray:
+        return environment.update(request, environment.task(request, context), client)
+
+    return protected(request, protection, session, client.index, environment.entropy, answer)
+
+
+def client_of(request: Request, index: int, node_config: Mapping[str, Any]) -> ClientInfo:
+    """Return what a client's task is told of it."""
     question = request.question
-    key = (session.round, session.attempt, environment.index(context))
+    return ClientInfo(
+        index=index, count=question.population, seed=question.seed, node_config=node_config
+    )
+
+
+def protected(
+    request: Request,
+    protection: Protection,
+    session: Session,
+    index: int,
+    entropy: Entropy,
+    answer: Callable[[], np.ndarray],
+) -> np.ndarray:
+    """Return what one client adds to a sum: its answer in its envelope.
+
+    Parameters
+    ----------
+    request, protection, session
+        What is asked, how answers are protected, and for which session.
+    index : int
+        The client's index in the roster.
+    entropy : Entropy
+        Rounding and noise.
+    answer : callable
+        Returns the float answer. Under privacy a failure is a zero, with the noise.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, shape (protection.length,).
+    """
+    question = request.question
+    key = (session.round, session.attempt, index)
     noise = None
     if question.privacy.private and question.noise_draw == "per_client":
-        noise = environment.entropy.keystream("noise", *key)
+        noise = entropy.keystream("noise", *key)
     try:
-        task = environment.task(request, context)
-        client = ClientInfo(
-            index=key[2],
-            count=question.population,
-            seed=question.seed,
-            node_config=dict(context.node_config),
-        )
-        update = environment.update(request, task, client)
+        update = answer()
     except Exception:
-        log.exception("client %d: its answer to round %d failed", key[2], question.round)
+        log.exception("client %d: its answer to round %d failed", index, question.round)
         if not question.privacy.private:
             raise
         return protection.zero(noise)
-    rounding = environment.entropy.keystream("rounding", *key)
+    rounding = entropy.keystream("rounding", *key)
     return protection.protect(update, rounding=rounding, noise=noise)

@@ -301,13 +301,35 @@ class IdealServerParty(StagedServer):
         """
         if self._keep or self.stage != "contribute":
             raise LocalProtocolError("sums are taken at contribute, where none are kept")
-        positions = {self._session.position(index) for index in clients}
-        free = set(self._live[-1]) - self._answered
-        if len(positions) != len(clients) or not positions <= free:
-            raise LocalProtocolError("a client in the sum is not live, or is counted twice")
+        positions = self._free(clients)
         ring, length = self._session.ring, self._session.vector_length
         ring.add_into(self._total, ring.contain(ring_sum, length))
         self._answered |= positions
+
+    def receive_presence(self, clients: Sequence[int]) -> None:
+        """Take the presence of several clients at once, at any stage but contribute.
+
+        Parameters
+        ----------
+        clients : sequence of int
+            Roster indices, distinct, live, none of which has answered.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the stage is another, or a client may not answer.
+        """
+        if self.stage in ("contribute", "done", "failed"):
+            raise LocalProtocolError(f"no presence is expected: the stage is {self.stage}")
+        self._answered |= self._free(clients)
+
+    def _free(self, clients: Sequence[int]) -> set[int]:
+        """Return the clients' positions, all of them live and not heard of at this stage."""
+        positions = {self._session.position(index) for index in clients}
+        live = self._live[-1] if self._live else range(self._session.size)
+        if len(positions) != len(clients) or not positions <= set(live) - self._answered:
+            raise LocalProtocolError("a client is not live, or is counted twice")
+        return positions
 
     def _take(self, position: int, message: Incoming) -> None:
         if self.stage == "contribute":

@@ -35,6 +35,7 @@ from zerosum.server.aggregate import Aggregate, Group, aggregate
 from zerosum.server.exchange import Exchange, Traffic
 from zerosum.server.spec import DeploymentSpec
 from zerosum.server.thresholds import Thresholds
+from zerosum.server.trusted import TrustedCohort, take_stage
 
 log = logging.getLogger("zerosum.server")
 
@@ -107,6 +108,8 @@ class Coordinator:
         How long to wait for answers; without it, until all have answered.
     cache : SharedCache, optional
         Shared with the client parties of a simulation.
+    cohort : TrustedCohort, optional
+        Answers in place of messages over the grid: for protocol "ideal" in a simulation.
 
     Raises
     ------
@@ -124,9 +127,13 @@ class Coordinator:
         entropy: Entropy,
         timeouts: DeploymentSpec | None = None,
         cache: SharedCache | None = None,
+        cohort: TrustedCohort | None = None,
     ) -> None:
         if spec.protocol == "pairwise" and spec.server == "malicious" and nodes.roster is None:
             raise ValueError("against a malicious server the nodes have a roster of identity keys")
+        if cohort is not None and spec.protocol != "ideal":
+            raise ValueError(f"protocol {spec.protocol!r} has no trusted cohort")
+        self._cohort = cohort
         self._exchange = Exchange(grid, nodes.by_index, timeouts)
         self._nodes = nodes
         self._spec = spec
@@ -251,7 +258,10 @@ class Coordinator:
             if stage in _CHARGED:
                 for group in walking:
                     charge(_CHARGED[stage], group.number, tuple(contents[group.number]))
-            self._exchange_stage(walking, stage, contents, round, traffic)
+            if self._cohort is None:
+                self._exchange_stage(walking, stage, contents, round, traffic)
+            else:
+                take_stage(self._cohort, walking, stage, contents, request, round, traffic)
             for group in walking:
                 contents[group.number] = _close(group, stage, request, model)
 

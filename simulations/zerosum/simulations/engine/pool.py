@@ -1,0 +1,266 @@
+"""Worker processes, forked from a process that has the task: data are shared, never sent.
+
+A worker inherits task and data by copy-on-write. A round's model stands in memory that all share;
+what is sent is the question, once a worker, and the clients' indices; what comes back stands in a
+slot of shared memory a worker. Vectors are integers, so that a sum does not depend on who added
+what when: results are the same bits for any number of workers.
+"""
+
+import contextlib
+import logging
+import mmap
+import multiprocessing
+import os
+import signal
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Literal
+
+import numpy as np
+import torch
+
+from zerosum.client.request import Question, Request
+from zerosum.secagg import Session
+from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up
+
+log = logging.getLogger("zerosum.client")
+
+CHUNKS_A_WORKER = 4
+"""Parts of a cohort that each worker is given: several, since clients differ in size."""
+
+LARGEST_CHUNK = 64
+
+Mode = Literal["sum", "vector"]
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    slot: Vector
+    knows: int = -1
+    chunk: tuple[int, ...] = ()
+    retried: bool = False
+
+
+@dataclass
+class _Queue:
+    """Clients still to be computed, in chunks; those of a worker that died, once more alone."""
+
+    chunks: deque[tuple[tuple[int, ...], bool]] = field(default_factory=deque)
+
+    def put_back(self, clients: tuple[int, ...]) -> None:
+        self.chunks.extend(((index,), True) for index in clients)
+
+
+class WorkerPool:
+    """An engine of forked worker processes with one thread each.
+
+    The clients of a worker that dies are computed once more, each by itself, by a worker forked
+    anew; whoever ends a worker a second time drops out.
+
+    Parameters
+    ----------
+    contributor : Contributor
+        Inherited by each worker.
+    workers : int
+        Processes.
+    entries : int
+        Longest model of a request, in float32.
+    length : int
+        Longest encoded vector.
+    """
+
+    def __init__(self, contributor: Contributor, workers: int, entries: int, length: int) -> None:
+        self._contributor = contributor
+        self._model = _shared(entries, np.dtype(np.float32))
+        self._slots = [_shared(length, np.dtype(np.int64)) for _ in range(workers)]
+        self._workers: list[_Worker] = []
+        self._number = 0
+        self._sent: tuple[bytes, bytes, int] = (b"", b"", 0)
+        try:
+            for slot in self._slots:
+                self._workers.append(self._fork(slot))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def workers(self) -> int:
+        """Processes that compute at once."""
+        return len(self._slots)
+
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
+        """Yield clients and vectors as they are done; each vector is the caller's own."""
+        chunks = [(index,) for index in clients]
+        done: set[int] = set()
+        for contributed, slot in self._computed(work, chunks, "vector"):
+            for index in contributed:
+                done.add(index)
+                yield index, slot.copy()
+        for index in clients:
+            if index not in done:
+                yield index, None
+
+    def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
+        """Return who contributed, and the sum of their vectors."""
+        size = -(-len(clients) // (CHUNKS_A_WORKER * self.workers)) or 1
+        size = min(size, LARGEST_CHUNK)
+        chunks = [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
+        total = np.zeros(work.session.vector_length, dtype=np.int64)
+        done: list[int] = []
+        for contributed, slot in self._computed(work, chunks, "sum"):
+            np.add(total, slot, out=total)
+            done += contributed
+        return sorted(done), total
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.connection.close()
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.process.close()
+        self._workers = []
+
+    def _computed(
+        self, work: Work, chunks: Sequence[tuple[int, ...]], mode: Mode
+    ) -> Iterator[tuple[list[int], Vector]]:
+        """Yield what each chunk came to: who contributed, and a view of the worker's slot."""
+        self._announce(work)
+        length = work.session.vector_length
+        queue = _Queue(deque((chunk, False) for chunk in chunks))
+        idle, busy = list(self._workers), dict[Connection, _Worker]()
+        try:
+            while queue.chunks or busy:
+                while queue.chunks and idle:
+                    self._give(idle, busy, queue, mode)
+                for ready in wait(list(busy)):
+                    worker = busy.pop(ready)  # type: ignore[call-overload]
+                    try:
+                        contributed: list[int] = worker.connection.recv()
+                    except (EOFError, OSError):
+                        idle.append(self._replace(worker, queue))
+                        continue
+                    if contributed:
+                        yield contributed, worker.slot[:length]
+                    idle.append(worker)
+        finally:
+            for worker in busy.values():  # the caller stopped early: what they do is not wanted
+                self._renew(worker)
+
+    def _announce(self, work: Work) -> None:
+        self._number += 1
+        model = work.request.model
+        self._model[: len(model)] = model
+        self._sent = work.request.header, work.session.to_bytes(), len(model)
+
+    def _give(
+        self, idle: list[_Worker], busy: dict[Connection, _Worker], queue: _Queue, mode: Mode
+    ) -> None:
+        worker = idle.pop()
+        worker.chunk, worker.retried = queue.chunks.popleft()
+        try:
+            if worker.knows != self._number:
+                worker.connection.send(self._sent)
+                worker.knows = self._number
+            worker.connection.send((worker.chunk, mode))
+        except OSError:
+            idle.append(self._replace(worker, queue))
+            return
+        busy[worker.connection] = worker
+
+    def _replace(self, worker: _Worker, queue: _Queue) -> _Worker:
+        """Fork a worker in place of one that died, and put its clients back, or drop them."""
+        worker.process.join()
+        said = f"ended with {worker.process.exitcode} while it computed clients {worker.chunk}"
+        if worker.retried:
+            log.error("a worker %s, again: they drop out", said)
+        else:
+            log.warning("a worker %s: each is tried once more", said)
+            queue.put_back(worker.chunk)
+        return self._renew(worker)
+
+    def _renew(self, worker: _Worker) -> _Worker:
+        place = self._workers.index(worker)
+        worker.connection.close()
+        worker.process.kill()
+        worker.process.join()
+        worker.process.close()
+        self._workers[place] = self._fork(worker.slot)
+        return self._workers[place]
+
+    def _fork(self, slot: Vector) -> _Worker:
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        # Ends of other workers' pipes, which a fork inherits: they would outlive this process.
+        inherited = [worker.connection for worker in self._workers] + [ours]
+        process = context.Process(
+            target=_serve,
+            args=(theirs, inherited, self._contributor, self._model, slot),
+            daemon=True,
+        )
+        with warnings.catch_warnings():
+            # Python warns of threads; a worker uses none of what they hold.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        theirs.close()
+        return _Worker(process, ours, slot)
+
+
+def _shared(length: int, dtype: np.dtype[np.generic]) -> np.ndarray:
+    """Return an array that forked processes share."""
+    memory = mmap.mmap(-1, max(1, length) * dtype.itemsize)
+    return np.frombuffer(memory, dtype=dtype, count=length)
+
+
+def _serve(
+    connection: Connection,
+    inherited: Sequence[Connection],
+    contributor: Contributor,
+    model: np.ndarray,
+    slot: Vector,
+) -> None:
+    """Compute chunks until the other end is closed: the life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in inherited:
+        other.close()
+    torch.set_num_threads(1)
+    work: Work | None = None
+    while True:
+        try:
+            order = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        if len(order) == 3:
+            header, session, entries = order
+            question = Question.model_validate_json(header)
+            work = Work(Request(question, model[:entries]), Session.from_bytes(session))
+            continue
+        clients, mode = order
+        if work is None:
+            os._exit(1)
+        found = slot[: work.session.vector_length]
+        with contextlib.suppress(OSError):
+            connection.send(_compute(contributor, work, clients, mode, found))
+
+
+def _compute(
+    contributor: Contributor, work: Work, clients: tuple[int, ...], mode: Mode, found: Vector
+) -> list[int]:
+    """Put the vector or the sum of some clients into a slot, and return who is in it."""
+    if mode == "sum":
+        found[:] = 0
+        return add_up(contributor, work, clients, found)
+    (index,) = clients
+    vector = contributor.vector(work, index)
+    if vector is None:
+        return []
+    found[:] = vector
+    return [index]

@@ -1,0 +1,124 @@
+"""One private sum as workers see it, and what computes a client's vector for it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.client.answer import Answerer
+from zerosum.client.contribution import Protection
+from zerosum.client.entropy import Entropy
+from zerosum.client.request import Request
+from zerosum.client.stages import client_of, protected, protection_for
+from zerosum.client.task import Task
+from zerosum.secagg import Session
+
+Vector = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A request, and the session that its answers are for."""
+
+    request: Request
+    session: Session
+
+    @cached_property
+    def protection(self) -> Protection:
+        """How answers are protected; raises Declined where the two disagree."""
+        return protection_for(self.request, self.session)
+
+
+class Engine(Protocol):
+    """Computes the vectors of many clients, whatever the order and wherever."""
+
+    @property
+    def workers(self) -> int:
+        """Processes that compute at once."""
+        ...
+
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
+        """Yield each client and its vector, int64, shape (length,); None where it dropped out."""
+        ...
+
+    def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
+        """Return who contributed, ascending, and the sum of their vectors, int64, (length,)."""
+        ...
+
+    def close(self) -> None:
+        """End what was started."""
+        ...
+
+
+class Contributor:
+    """Computes the vector of one client after another, in one process.
+
+    Parameters
+    ----------
+    task : Task
+        Resolved once; the model is made once.
+    entropy : Entropy
+        Noise and rounding.
+    """
+
+    def __init__(self, task: Task, entropy: Entropy) -> None:
+        self._answerer = Answerer(task)
+        self._entropy = entropy
+
+    def vector(self, work: Work, index: int) -> Vector | None:
+        """Return what a client adds to the sum, int64; None where it failed and drops out.
+
+        Under privacy none drops out: it sends zero and its noise.
+        """
+        population = work.request.question.population
+        config = {"partition-id": index, "num-partitions": population}
+        client = client_of(work.request, index, config)
+
+        def answer() -> np.ndarray:
+            return self._answerer.update(work.request, client, self._entropy)
+
+        try:
+            return protected(
+                work.request, work.protection, work.session, index, self._entropy, answer
+            )
+        except Exception:  # logged where it was raised: without privacy, a dropout
+            return None
+
+
+class Serial:
+    """Everything in this process, one client at a time."""
+
+    workers = 1
+
+    def __init__(self, contributor: Contributor) -> None:
+        self._contributor = contributor
+
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
+        """Yield each client and its vector, in order."""
+        for index in clients:
+            yield index, self._contributor.vector(work, index)
+
+    def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
+        """Return who contributed, and the sum."""
+        total = np.zeros(work.session.vector_length, dtype=np.int64)
+        done = add_up(self._contributor, work, clients, total)
+        return done, total
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def add_up(
+    contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
+) -> list[int]:
+    """Add the clients' vectors to ``total``, and return whose were added."""
+    done = []
+    for index in clients:
+        vector = contributor.vector(work, index)
+        if vector is not None:
+            np.add(total, vector, out=total)
+            done.append(index)
+    return done
