@@ -148,6 +148,35 @@ def test_ghost_norm_and_product_measure_the_same(positions: int) -> None:
     assert torch.allclose(measure(Capture(layer, inputs, gradient)).squares, expected, rtol=1e-12)
 
 
+class Summing(nn.Module):
+    """A layer over positions whose outputs are summed, so that opposite positions cancel."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(40, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).sum(1)[:, :3]
+
+
+@pytest.mark.parametrize("outputs", [4, 40])
+@pytest.mark.parametrize("scale", [1e2, 1e5, 1e7, 1e8, 1e9, 1e10, 1e12, 1e15])
+def test_positions_that_cancel_do_not_take_an_example_beyond_the_clip(
+    outputs: int, scale: float
+) -> None:
+    flat = flatten(seeded(lambda: Summing(outputs)))
+    inputs, targets = batch(6, 2, 40)
+    clipped = ClippedGradients(flat, losses)
+    clipped.clipped_sum(inputs, targets, CLIP)  # settles that layers tell the gradients
+    torch.nn.init.zeros_(flat.model.layer.weight)
+    others = clipped.clipped_sum(inputs, targets, CLIP).clone()
+    base = scale * inputs[:1, :1]
+    odd = torch.cat([base, 50 * inputs[1:2, 1:] - base], dim=1)
+    found = clipped.clipped_sum(torch.cat([inputs, odd]), torch.cat([targets, targets[:1]]), CLIP)
+    assert clipped.layerwise
+    assert 0 < (found - others).norm() <= CLIP * (1 + 1e-9)
+
+
 class Reused(nn.Module):
     def __init__(self) -> None:
         super().__init__()

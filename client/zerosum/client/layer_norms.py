@@ -22,6 +22,11 @@ LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
 CHUNK_ENTRIES = 1 << 19
 """Entries of unfolded inputs held at once: what stays in a processor's cache."""
 
+CANCELLED = 1e-6
+"""A squared norm is never taken for less than this part of |A|^2 |G|^2. Where positions cancel to
+less, rounding decides what is left of them: a norm could come out too small, and the example's part
+of the sum larger than the clip."""
+
 
 @dataclass(frozen=True)
 class Capture:
@@ -201,13 +206,17 @@ def _measure(
         (outputs, positions), fan_in = left.shape[2:], right.shape[3]
         if not keep and positions * (outputs + fan_in) < outputs * fan_in:
             grams = left.transpose(2, 3) @ left, right @ right.transpose(2, 3)
-            # A squared norm, but as a sum of products it can come out below 0 by rounding.
-            total = (grams[0] * grams[1]).sum((1, 2, 3)).clamp(min=0)
+            total = (grams[0] * grams[1]).sum((1, 2, 3))
+            traces = [gram.diagonal(dim1=2, dim2=3).sum((1, 2)) for gram in grams]
+            uncancelled = traces[0] * traces[1]
         else:
             product = left @ right
             total = _squares(product)
+            uncancelled = _squares(left) * _squares(right)
+        total = torch.maximum(total, CANCELLED * uncancelled)
     if capture.trains_bias:
-        total = total + _squares(left.sum(3))
+        uncancelled = _squares(left) * left.shape[3]
+        total = total + torch.maximum(_squares(left.sum(3)), CANCELLED * uncancelled)
     return total, product if keep else None
 
 

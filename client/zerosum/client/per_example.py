@@ -42,10 +42,11 @@ class ClippedGradients:
     Formal guarantees: on models that treat examples one by one, adding or removing an example
     changes the result by a vector of L2 norm at most C, float rounding aside: integer encoding
     with its own bound, not this, carries the sensitivity. An example whose gradient is NaN or
-    infinite contributes zero. Models that mix the examples of a batch are found by comparing both
-    ways on the first that has two, and are given the second, in which every example is alone. Which
-    way it is may hang on an example, and changes the others' gradients by float rounding; where
-    the model drops units at random it also draws their coins anew, so these have to be secret.
+    infinite contributes zero, and one whose positions cancel to a thousandth is cut shorter. Models
+    that mix the examples of a batch are found by comparing both ways on the first that has two,
+    and are given the second, in which every example is alone. Which way it is may hang on an
+    example, and changes the others' gradients by float rounding; where the model drops units at
+    random it also draws their coins anew, so these have to be secret.
 
     What one example raises, the whole batch raises: ask again for each alone.
 
