@@ -20,9 +20,10 @@ FEDERATED_RANGE = float(1 << 20)
 
 
 def configuration_digest(experiment: Experiment) -> str:
-    """Return a digest of what may not change in a run: all but rounds and the path of the data."""
+    """Return a digest of what may not change in a run: all but rounds, workers and paths."""
     data = experiment.data.model_copy(update={"path": None, "cache": None})
-    fixed = experiment.model_copy(update={"rounds": 1, "data": data})
+    update = {"rounds": 1, "data": data, "engine": "auto", "workers": "auto"}
+    fixed = experiment.model_copy(update=update)
     return hashlib.sha256(fixed.canonical()).hexdigest()
 
 

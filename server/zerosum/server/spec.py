@@ -111,6 +111,12 @@ class Experiment(Spec):
     """Seed of everything reproducible."""
     rounds: PositiveInt = 40
     """Rounds to run."""
+    engine: Literal["auto", "serial", "processes"] = "auto"
+    """Where simulated clients are computed. `processes`: in worker processes. `serial`: in this \
+one. `auto`: in processes, where there are cores for two and the system can fork. The result is \
+the same, bit for bit."""
+    workers: PositiveInt | Literal["auto"] = "auto"
+    """Worker processes, of one thread each. `auto`: as many as this process may use cores."""
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     training: TrainSpec = TrainSpec()

@@ -18,10 +18,13 @@ from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
+from zerosum.server.planning import planned_protections
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining, Record, Result
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+from zerosum.simulations.engine.choice import started, workers_of
+from zerosum.simulations.engine.work import Contributor
 from zerosum.simulations.environment import SimulatedEnvironment
 from zerosum.simulations.report import write_report
 from zerosum.simulations.sight import write_sight
@@ -64,6 +67,7 @@ def plan(experiment: Experiment) -> Plan:
     _check_layers(trainer, experiment)
     _try_out(trainer, task, count, experiment)
     experiment = prepare(experiment, population=count, dimension=dimension)
+    workers_of(experiment)
     return Plan(experiment, task, count, dimension)
 
 
@@ -185,12 +189,15 @@ def simulate(
     environment = SimulatedEnvironment.of(
         planned.task, entropy, experiment.secagg, planned.population
     )
-    coordinator = environment.coordinator(experiment, planned.population, _run_id(experiment))
     with (
         _one_thread(),
         _logged("zerosum.client", folder.path / CLIENT_LOG),
         _logged("zerosum.server", folder.path / SERVER_LOG),
+        started(experiment, Contributor(planned.task, entropy), capacity(planned)) as engine,
     ):
+        coordinator = environment.coordinator(
+            experiment, planned.population, _run_id(experiment), engine
+        )
         training = FederatedTraining(
             experiment, planned.task, planned.population, coordinator, entropy, folder, on_round
         )
@@ -199,6 +206,14 @@ def simulate(
             write_sight(folder, training, planned.task)
             write_report(folder)
     return result
+
+
+def capacity(planned: Plan) -> tuple[int, int]:
+    """Return the entries of a request's model and the length of the longest encoded vector."""
+    experiment = planned.experiment
+    protections = planned_protections(experiment, planned.population, planned.dimension)
+    longest = max(protection.length for protection in protections.values())
+    return experiment.model.public + planned.dimension, longest
 
 
 def new_folder(name: str) -> Path:
@@ -213,7 +228,7 @@ def new_folder(name: str) -> Path:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    same = experiment.model_copy(update={"rounds": 1})
+    same = experiment.model_copy(update={"rounds": 1, "engine": "auto", "workers": "auto"})
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]
 
 
@@ -226,6 +241,8 @@ def check_same(before: Experiment, after: Experiment, path: Path) -> None:
         )
     free = {
         "rounds": before.rounds,
+        "engine": before.engine,
+        "workers": before.workers,
         "data": after.data.model_copy(update={"path": None, "cache": None}),
     }
     left = before.model_copy(

@@ -27,8 +27,10 @@ from zerosum.secagg import (
 )
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.spec import Experiment
+from zerosum.simulations.engine.cohort import CohortApp, Place, SimulatedCohort
+from zerosum.simulations.engine.work import Engine, Vector, Work
 from zerosum.simulations.faults import FaultPlan
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.grid import App, InProcessGrid, nodes
 
 OPEN_POLICY = ClientPolicy(
     models=list(get_args(PrivacyModel)),
@@ -85,6 +87,7 @@ class SimulatedEnvironment:
         self._stores: dict[int, DecisionStore] = {}
         self._sum: tuple[bytes, int, int] | None = None
         self._last_request: tuple[object, Request] | None = None
+        self._held: tuple[int, Vector | None] | None = None
 
     @classmethod
     def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
@@ -95,21 +98,57 @@ class SimulatedEnvironment:
         cache = SharedCache(secagg.groups + 1)
         return cls(task, entropy, identities=identities, cache=cache)
 
-    def coordinator(self, experiment: Experiment, population: int, run_id: bytes) -> Coordinator:
-        """Return a coordinator of these clients in this process, faults and all."""
-        grid = InProcessGrid(
-            build_app(lambda context: self),
-            population,
-            faults=FaultPlan(experiment.faults, experiment.seed),
-        )
+    def coordinator(
+        self,
+        experiment: Experiment,
+        population: int,
+        run_id: bytes,
+        engine: Engine | None = None,
+    ) -> Coordinator:
+        """Return a coordinator of these clients, faults and all.
+
+        Parameters
+        ----------
+        experiment : Experiment
+        population : int
+            Clients.
+        run_id : bytes
+            Enters every session.
+        engine : Engine, optional
+            Computes what clients contribute. Without one each does when its message comes.
+        """
+        faults = FaultPlan(experiment.faults, experiment.seed)
+        trusted = engine is not None and experiment.secagg.protocol == "ideal"
+        app: App = build_app(lambda context: self)
+        if engine is not None and not trusted:
+            app = CohortApp(app, self, engine)
         return Coordinator(
-            grid,
+            InProcessGrid(app, population, faults=faults),
             Nodes(nodes(population), self.roster),
             experiment.secagg,
             run_id=run_id,
             entropy=self.entropy,
             cache=self.cache,
+            cohort=SimulatedCohort(engine, faults) if engine is not None and trusted else None,
         )
+
+    def work_of(self, place: Place) -> tuple[int, Work]:
+        """Return the client of a contribute message, and what is asked of it."""
+        message, context = place
+        return self.index(context), Work(self.request(message.content), self.party(context).session)
+
+    def hold(self, index: int, vector: Vector | None) -> None:
+        """Keep what was computed for the client whose message is handled next."""
+        self._held = index, vector
+
+    def computed(self, session: Session, context: Context) -> np.ndarray | None:
+        """Return what was computed ahead for this client; raises Declined if that failed."""
+        held, self._held = self._held, None
+        if held is None or held[0] != self.index(context):
+            return None
+        if held[1] is None:
+            raise Declined("its answer failed, as this log says above")
+        return held[1]
 
     def index(self, context: Context) -> int:
         """Return the client's index in the roster."""

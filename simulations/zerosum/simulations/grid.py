@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.user_config import UserConfig
-from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
@@ -21,6 +20,17 @@ CLIENT_APP_RAISED = 2
 
 HandleMany = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
 
+App = Callable[[Message, Context], Message]
+"""A ClientApp, or what stands in for one."""
+
+
+def answered(app: App, message: Message, context: Context) -> Message:
+    """Return an app's reply, or Flower's own for an app that raised."""
+    try:
+        return app(message, context)
+    except Exception as error:
+        return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
+
 
 def nodes(population: int) -> dict[int, int]:
     """Return the node id of every client index."""
@@ -32,7 +42,7 @@ class InProcessGrid(Grid):
 
     Parameters
     ----------
-    app : flwr.clientapp.ClientApp
+    app : flwr.clientapp.ClientApp, or like one
         What every client runs. If it has ``handle_many(messages, contexts)``, a whole cohort is
         handed to it at once.
     population : int
@@ -49,7 +59,7 @@ class InProcessGrid(Grid):
 
     def __init__(
         self,
-        app: ClientApp,
+        app: App,
         population: int,
         *,
         faults: FaultPlan | None = None,
@@ -135,13 +145,8 @@ class InProcessGrid(Grid):
     def _one_by_one(
         self, messages: Sequence[Message], contexts: Sequence[Context]
     ) -> list[Message]:
-        replies = []
-        for message, context in zip(messages, contexts, strict=True):
-            try:
-                replies.append(self._app(message, context))
-            except Exception as error:
-                replies.append(Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message))
-        return replies
+        pairs = zip(messages, contexts, strict=True)
+        return [answered(self._app, message, context) for message, context in pairs]
 
     def _vanishes(self, message: Message) -> bool:
         if self._faults is None or not message.metadata.group_id.isdecimal():

@@ -1,0 +1,60 @@
+"""Which engine an experiment runs on."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zerosum.server.config import ConfigError
+from zerosum.server.spec import Experiment
+from zerosum.simulations.engine.pool import WorkerPool
+from zerosum.simulations.engine.work import Contributor, Engine, Serial
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def workers_of(experiment: Experiment) -> int:
+    """Return how many worker processes an experiment asks for; 0 for none.
+
+    Raises
+    ------
+    ConfigError
+        If processes are asked for where the system cannot fork.
+    """
+    # Forking is not safe on macOS, whose libraries keep threads.
+    forks = hasattr(os, "fork") and sys.platform != "darwin"
+    asked = cores() if experiment.workers == "auto" else experiment.workers
+    if experiment.engine == "processes" and not forks:
+        raise ConfigError(
+            f'engine = "processes": {sys.platform} cannot fork safely; write engine = "serial"'
+        )
+    if experiment.engine == "serial" or not forks:
+        return 0
+    return asked if asked > 1 or experiment.engine == "processes" else 0
+
+
+@contextmanager
+def started(
+    experiment: Experiment, contributor: Contributor, capacity: tuple[int, int]
+) -> Iterator[Engine]:
+    """Start the engine of an experiment, and end it however the block ends.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    contributor : Contributor
+        Computes clients in each process.
+    capacity : tuple of int
+        Entries of the longest model, and length of the longest encoded vector.
+    """
+    count = workers_of(experiment)
+    engine: Engine = WorkerPool(contributor, count, *capacity) if count else Serial(contributor)
+    try:
+        yield engine
+    finally:
+        engine.close()
