@@ -268,7 +268,7 @@ def _captured(layers: set[nn.Module]) -> Iterator[dict[nn.Module, _Seen]]:
 def _backward(losses: torch.Tensor, seen: dict[nn.Module, _Seen]) -> list[Capture]:
     """Go back once, to the outputs of the layers and no further."""
     gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
-        losses, [s.edge for s in seen.values()], torch.ones_like(losses), allow_unused=True
+        losses.sum(), [s.edge for s in seen.values()], allow_unused=True
     )
     captures = []
     for (layer, call), gradient in zip(seen.items(), gradients, strict=True):

@@ -169,8 +169,8 @@ class LocalTrainer:
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
         losses = per_example_losses(self.task, self.model(inputs), targets)
         self._flat.gradients.zero_()
-        # The gradient of the mean, without computing the mean: same bits, fewer operations.
-        torch.autograd.backward(losses, torch.full_like(losses, 1 / len(losses)))
+        # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
+        losses.mean().backward()  # type: ignore[no-untyped-call]
         self._descend(origin, first)
 
     def _descend(self, origin: torch.Tensor, first: bool) -> None:
