@@ -397,6 +397,10 @@ class Protection:
     def _encoded(self, update: ArrayLike, rounding: Keystream) -> NDArray[np.int64]:
         """Clip and encode; a sum of clipped records is clamped only, by the encoding."""
         code = self.encoding
+        if not self.adaptive and isinstance(update, np.ndarray) and update.dtype == np.float32:
+            quick = code.encode_clipped(update, rounding)
+            if quick is not None:
+                return quick
         if code.clip is None or code.rule == "records":
             return code.encode(update, rounding)
         clipped = clip_to_norm(update, code.clip, 1 if code.rule == "l1" else 2)

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from zerosum.secagg.quick import can_round, finite_norm, rounded
 from zerosum.secagg.randomness import Keystream
 
 MAX_REJECTIONS = 100
@@ -258,6 +259,39 @@ class Encoding:
         scaled = np.clip(real, -self.limit, self.limit) * (self.bound / self.limit)
         np.clip(scaled, -self.bound, self.bound, out=scaled)
         return self._rounded(scaled, rounding)
+
+    def encode_clipped(
+        self, vector: NDArray[np.float32], rounding: Keystream
+    ) -> NDArray[np.int64] | None:
+        """Clip a float32 vector's L2 norm, where one is promised, and encode it in one pass.
+
+        Parameters
+        ----------
+        vector : ndarray of float32
+            Shape (dimension,).
+        rounding : Keystream
+            Coins of the stochastic rounding.
+
+        Returns
+        -------
+        ndarray of int64 or None
+            As of :meth:`encode`. None where this vector or encoding takes more care than one pass:
+            clip it, and :meth:`encode` it.
+        """
+        scale = self.bound / self.limit
+        if self.rule != "l2" or self.rotation_seed is not None or not can_round(scale, self.bound):
+            return None
+        norm = finite_norm(vector)
+        if vector.shape != (self.dimension,) or norm is None:
+            return None
+        if self.clip is not None and norm > self.clip:
+            scale *= self.clip / norm
+        largest = math.inf if self.clip is None else math.floor(self.l2_sensitivity**2)
+        for _ in range(MAX_REJECTIONS + 1):
+            found, squares = rounded(vector, scale, self.bound, rounding)
+            if squares <= largest:
+                return found
+        return None
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the real vector of a centred integer sum, shape (length,) to (dimension,)."""
