@@ -111,12 +111,14 @@ class Experiment(Spec):
     """Seed of everything reproducible."""
     rounds: PositiveInt = 40
     """Rounds to run."""
-    engine: Literal["auto", "serial", "processes"] = "auto"
+    engine: Literal["auto", "serial", "processes", "ray"] = "auto"
     """Where simulated clients are computed. `processes`: in worker processes. `serial`: in this \
-one. `auto`: in processes, where there are cores for two and the system can fork. The result is \
-the same, bit for bit."""
+one. `auto`: in processes, where there are cores for two and the system can fork. `ray`: on the \
+cluster that RAY_ADDRESS names, or this machine (needs the extra `ray`). The result is the same, \
+bit for bit, where processors are alike."""
     workers: PositiveInt | Literal["auto"] = "auto"
-    """Worker processes, of one thread each. `auto`: as many as this process may use cores."""
+    """Worker processes, of one thread each. `auto`: as many as there are cores for this process, \
+or in Ray's cluster."""
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     training: TrainSpec = TrainSpec()

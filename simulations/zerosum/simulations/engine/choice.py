@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
@@ -24,8 +25,12 @@ def workers_of(experiment: Experiment) -> int:
     Raises
     ------
     ConfigError
-        If processes are asked for where the system cannot fork.
+        If processes are asked for where the system cannot fork, or Ray where it is not installed.
     """
+    if experiment.engine == "ray" and find_spec("ray") is None:
+        raise ConfigError(
+            'engine = "ray" needs the extra ray: pip install "zerosum[ray]", or choose another'
+        )
     # Forking is not safe on macOS, whose libraries keep threads.
     forks = hasattr(os, "fork") and sys.platform != "darwin"
     asked = cores() if experiment.workers == "auto" else experiment.workers
@@ -33,7 +38,7 @@ def workers_of(experiment: Experiment) -> int:
         raise ConfigError(
             f'engine = "processes": {sys.platform} cannot fork safely; write engine = "serial"'
         )
-    if experiment.engine == "serial" or not forks:
+    if experiment.engine in ("serial", "ray") or not forks:
         return 0
     return asked if asked > 1 or experiment.engine == "processes" else 0
 
@@ -52,9 +57,18 @@ def started(
     capacity : tuple of int
         Entries of the longest model, and length of the longest encoded vector.
     """
-    count = workers_of(experiment)
-    engine: Engine = WorkerPool(contributor, count, *capacity) if count else Serial(contributor)
+    engine = _made(experiment, contributor, capacity)
     try:
         yield engine
     finally:
         engine.close()
+
+
+def _made(experiment: Experiment, contributor: Contributor, capacity: tuple[int, int]) -> Engine:
+    if experiment.engine == "ray":
+        from zerosum.simulations.engine.cluster import RayEngine
+
+        workers = None if experiment.workers == "auto" else experiment.workers
+        return RayEngine(contributor, workers)
+    count = workers_of(experiment)
+    return WorkerPool(contributor, count, *capacity) if count else Serial(contributor)

@@ -1,0 +1,203 @@
+"""An engine of Ray actors: the same work on the machines of a cluster.
+
+Task and data are put into Ray's object store once and read there by each actor; a round's model,
+question and session once a round. Actors return partial sums, which this process adds up.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import RayActorError, RayError
+
+from zerosum.client.request import Question, Request
+from zerosum.secagg import Session
+from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up
+
+log = logging.getLogger("zerosum.client")
+
+CHUNKS_A_WORKER = 4
+STARTING_SECONDS = 120.0
+"""How long a cohort waits for an actor while none is alive."""
+
+Mode = Literal["sum", "vector"]
+Chunk = tuple[int, ...]
+
+
+class NoWorkersError(RuntimeError):
+    """No actor is left, and the cluster starts none."""
+
+
+class _Actor:
+    """Computes chunks on one core of some machine."""
+
+    def __init__(self, contributor: Contributor) -> None:
+        torch.set_num_threads(1)
+        self._contributor = contributor
+        self._known: tuple[int, Work] | None = None
+
+    def ready(self) -> bool:
+        """Say that the actor has task and data."""
+        return True
+
+    def compute(
+        self, number: int, asked: tuple[bytes, bytes, np.ndarray], clients: Chunk, mode: Mode
+    ) -> tuple[list[int], Vector]:
+        """Return who contributed, and the sum of their vectors, or the vector of one."""
+        if self._known is None or self._known[0] != number:
+            header, session, model = asked
+            question = Question.model_validate_json(header)
+            self._known = number, Work(Request(question, model), Session.from_bytes(session))
+        work = self._known[1]
+        total = np.zeros(work.session.vector_length, dtype=np.int64)
+        return add_up(self._contributor, work, clients, total), total
+
+
+@dataclass
+class _Round:
+    """What is still to be computed of one private sum, and who computes what."""
+
+    number: int
+    asked: Any
+    mode: Mode
+    chunks: deque[tuple[Chunk, bool]]
+    busy: dict[Any, tuple[Any, Chunk, bool]] = field(default_factory=dict)
+
+
+class RayEngine:
+    """An engine of actors, one core each, on a Ray cluster or this machine.
+
+    The clients of an actor or node that is lost are computed once more, each by itself; whoever
+    loses an actor a second time drops out. An actor is started in place of each that was lost,
+    wherever the cluster has room.
+
+    Parameters
+    ----------
+    contributor : Contributor
+        Pickled once; every node needs this version of zerosum, and the task's module.
+    workers : int, optional
+        Actors. Default: as many as the cluster has cores.
+    """
+
+    def __init__(self, contributor: Contributor, workers: int | None = None) -> None:
+        self._started = not ray.is_initialized()
+        if self._started:
+            ray.init(log_to_driver=False, include_dashboard=False)
+        self._contributor = ray.put(contributor)
+        self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+        count = int(ray.cluster_resources().get("CPU", 1)) if workers is None else workers
+        self._idle: list[Any] = []
+        self._starting: dict[Any, Any] = {}
+        self._number = 0
+        for _ in range(count):
+            self._start()
+        self._count = count
+
+    @property
+    def workers(self) -> int:
+        """Actors that were asked for."""
+        return self._count
+
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
+        """Yield clients and vectors as they are done."""
+        left = dict.fromkeys(clients)
+        for contributed, vector in self._computed(work, [(index,) for index in clients], "vector"):
+            for index in contributed:
+                del left[index]
+                yield index, vector
+        for index in left:
+            yield index, None
+
+    def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
+        """Return who contributed, and the sum of their vectors."""
+        size = -(-len(clients) // (CHUNKS_A_WORKER * self._count)) or 1
+        chunks = [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
+        total = np.zeros(work.session.vector_length, dtype=np.int64)
+        done: list[int] = []
+        for contributed, part in self._computed(work, chunks, "sum"):
+            np.add(total, part, out=total)
+            done += contributed
+        return sorted(done), total
+
+    def close(self) -> None:
+        """End the actors, and Ray where this engine started it."""
+        for actor in [*self._idle, *self._starting.values()]:
+            ray.kill(actor)
+        self._idle, self._starting = [], {}
+        if self._started:
+            ray.shutdown()
+
+    def _start(self) -> None:
+        actor = self._class.remote(self._contributor)
+        self._starting[actor.ready.remote()] = actor
+
+    def _computed(
+        self, work: Work, chunks: Sequence[Chunk], mode: Mode
+    ) -> Iterator[tuple[list[int], Vector]]:
+        self._number += 1
+        request = work.request
+        asked = ray.put((request.header, work.session.to_bytes(), np.asarray(request.model)))
+        round = _Round(self._number, asked, mode, deque((chunk, False) for chunk in chunks))
+        since = time.monotonic()
+        try:
+            while round.chunks or round.busy:
+                self._give(round)
+                if self._idle or round.busy:
+                    since = time.monotonic()
+                elif time.monotonic() - since > STARTING_SECONDS:
+                    raise NoWorkersError(
+                        f"no Ray actor is alive, and none started within {STARTING_SECONDS:g} s"
+                    )
+                yield from self._results(round)
+        finally:
+            for actor, _, _ in round.busy.values():  # the caller stopped early
+                ray.kill(actor)
+                self._start()
+
+    def _give(self, round: _Round) -> None:
+        while round.chunks and self._idle:
+            actor, (chunk, retried) = self._idle.pop(), round.chunks.popleft()
+            ref = actor.compute.remote(round.number, round.asked, chunk, round.mode)
+            round.busy[ref] = actor, chunk, retried
+
+    def _results(self, round: _Round) -> Iterator[tuple[list[int], Vector]]:
+        """Yield what is done, after a moment at most; whatever was lost is put back."""
+        waiting = [*round.busy, *self._starting]
+        for ref in ray.wait(waiting, timeout=1.0)[0] if waiting else []:
+            if ref in self._starting:
+                self._join(ref)
+                continue
+            actor, chunk, retried = round.busy.pop(ref)
+            try:
+                contributed, part = ray.get(ref)
+            except RayActorError as error:
+                self._lost(round, chunk, retried, error)
+                continue
+            self._idle.append(actor)
+            if contributed:
+                yield contributed, part
+
+    def _join(self, ref: Any) -> None:
+        actor = self._starting.pop(ref)
+        try:
+            ray.get(ref)
+        except RayError as error:
+            log.warning("a Ray actor did not start: %s", str(error).partition("\n")[0])
+            self._start()
+            return
+        self._idle.append(actor)
+
+    def _lost(self, round: _Round, chunk: Chunk, retried: bool, error: RayActorError) -> None:
+        said = f"was lost while it computed clients {chunk}: {type(error).__name__}"
+        if retried:
+            log.error("a Ray actor %s, again: they drop out", said)
+        else:
+            log.warning("a Ray actor %s; each is tried once more", said)
+            round.chunks.extend(((index,), True) for index in chunk)
+        self._start()
