@@ -82,6 +82,11 @@ class LocalTrainer:
         self._momentum = torch.zeros_like(self._flat.weights)
 
     @property
+    def name(self) -> str:
+        """How training is done, for the report."""
+        return "general"
+
+    @property
     def public(self) -> int:
         """Entries that come before the trained parameters in every vector: the components."""
         return 0 if self._projection is None else self._projection[1].numel()
@@ -117,7 +122,7 @@ class LocalTrainer:
         if len(examples) > 0:
             self.model.train()
             with seeded(derive_seed(number, "training")):
-                for first, (inputs, targets) in _batches(examples, self.spec, number):
+                for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
         delta = (self._flat.weights - origin).cpu().numpy()
         self._restore_buffers()
@@ -167,11 +172,15 @@ class LocalTrainer:
             setattr(module, name, buffer.copy_(kept))
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
+        self._differentiate(inputs, targets)
+        self._descend(origin, first)
+
+    def _differentiate(self, inputs: Any, targets: torch.Tensor) -> None:
+        """Write the gradient of the mean loss into the flat gradient."""
         losses = per_example_losses(self.task, self.model(inputs), targets)
         self._flat.gradients.zero_()
         # The gradient of the mean, without computing the mean: same bits, fewer operations.
         torch.autograd.backward(losses, torch.full_like(losses, 1 / len(losses)))
-        self._descend(origin, first)
 
     def _descend(self, origin: torch.Tensor, first: bool) -> None:
         """Take a step along the flat gradient."""
@@ -247,20 +256,25 @@ def per_example_metrics(
     return values
 
 
-def _batches(
-    examples: Examples, spec: TrainSpec, seed: int
-) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
-    """Yield (is it the first, batch): shuffled anew each epoch, unless one batch holds all."""
-    count = len(examples)
+def schedule(
+    count: int, spec: TrainSpec, seed: int
+) -> Iterator[tuple[int, torch.Tensor | None, slice]]:
+    """Yield (step, order of the epoch, rows in it): no order where one batch holds all."""
     size = min(spec.batch_size or count, count)
     per_epoch = -(-count // size)
     steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
-    if per_epoch == 1:
-        for step in range(steps):
-            yield step == 0, examples.all()
-        return
-    generator = numpy_generator(seed, "batch order")
+    order: torch.Tensor | None = None
+    generator = numpy_generator(seed, "batch order") if per_epoch > 1 else None
     for step in range(steps):
-        if step % per_epoch == 0:
-            order = torch.split(torch.from_numpy(generator.permutation(count)), size)
-        yield step == 0, examples.take(order[step % per_epoch])
+        turn = step % per_epoch
+        if generator is not None and turn == 0:
+            order = torch.from_numpy(generator.permutation(count))
+        yield step, order, slice(turn * size, min(count, (turn + 1) * size))
+
+
+def batches(
+    examples: Examples, spec: TrainSpec, seed: int
+) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
+    """Yield (is it the first, batch): shuffled anew each epoch, unless one batch holds all."""
+    for step, order, rows in schedule(len(examples), spec, seed):
+        yield step == 0, examples.all() if order is None else examples.take(order[rows])
