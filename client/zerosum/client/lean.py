@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from zerosum.client.examples import Examples, SubsetExamples, TensorExamples, as_examples
-from zerosum.client.lean_layers import Arena, Unsupported, Update
+from zerosum.client.lean_layers import Arena, Flatten, Unsupported, Update
 from zerosum.client.lean_model import Program, close, cross_entropy, read_layers
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
@@ -78,6 +78,7 @@ class LeanTrainer(LocalTrainer):
             if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
                 raise Unsupported("the loss is not cross-entropy")
             self._layers = layers
+            self._flattens = isinstance(layers[0], Flatten)
         except Unsupported as reason:
             self._tell(reason)
 
@@ -141,6 +142,8 @@ class LeanTrainer(LocalTrainer):
                     yield first, (inputs, targets)
             return
         inputs, targets = examples.all()
+        if isinstance(inputs, torch.Tensor) and self._flattens:
+            inputs = inputs.flatten(1)
         _check_batch(inputs, targets, self.dtype, self._classes)
         # Always from our own memory: how others' is aligned must not change a bit.
         rows = self._arena.take("inputs", tuple(inputs.shape))

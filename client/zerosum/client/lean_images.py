@@ -94,10 +94,10 @@ class Conv2d:
         padded, inner, windows = self._windows(place, shape)
         patches = place.take("patches", tuple(windows.shape))
         rows = patches.view(-1, count * height * across).t()
-        matrix = weight.value.view(width, -1).t()
+        matrix = weight.matrix.t()
         outputs = place.take("outputs", (len(rows), width))
         images = outputs.view(count, height, across, width).permute(0, 3, 1, 2)
-        ones = torch.ones(len(rows), dtype=outputs.dtype)
+        ones = torch.ones((1, len(rows)), dtype=outputs.dtype)
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
             inner.copy_(inputs)
@@ -109,10 +109,10 @@ class Conv2d:
             return images
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            flat = gradient.permute(0, 2, 3, 1).reshape(-1, width).t()
-            weight.product(flat, rows)
+            flat = gradient.permute(0, 2, 3, 1).reshape(-1, width)
+            weight.product(flat.t(), rows)
             if bias is not None:
-                bias.row_sums(flat, ones)
+                bias.sums(ones, flat)
             return padded
 
         return Bound(forward, backward, shape)

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 
 aten = torch.ops.aten
+_threshold = aten.threshold_backward.grad_input
 Shape = tuple[int, ...]
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -57,35 +58,49 @@ class Update:
     rate: float | None
 
 
-@dataclass(frozen=True)
 class Parameter:
-    """One parameter and its gradient, both views of flat tensors, and what to do with them."""
+    """One parameter and its gradient, both views of flat tensors, and what to do with them.
 
-    value: torch.Tensor
-    gradient: torch.Tensor
-    update: Update
+    Attributes
+    ----------
+    value, gradient : torch.Tensor
+        Of the parameter's shape.
+    matrix, row : torch.Tensor
+        The value seen as one row an output, and as one row.
+    """
+
+    def __init__(self, value: torch.Tensor, gradient: torch.Tensor, update: Update) -> None:
+        self.value = value
+        self.gradient = gradient
+        self.matrix = value.view(len(value), -1)
+        self.row = value.view(1, -1)
+        self._matrix = gradient.view(len(value), -1)
+        self._row = gradient.view(1, -1)
+        self._update = update
 
     def product(self, left: torch.Tensor, right: torch.Tensor) -> None:
         """Take ``left @ right`` as the gradient of the parameter, seen as a matrix."""
-        rate, rows = self.update.rate, len(self.value)
+        rate = self._update.rate
         if rate is None:
-            torch.mm(left, right, out=self.gradient.view(rows, -1))
+            torch.mm(left, right, out=self._matrix)
         else:
-            self.value.view(rows, -1).addmm_(left, right, alpha=-rate)
+            self.matrix.addmm_(left, right, alpha=-rate)
 
-    def row_sums(self, left: torch.Tensor, ones: torch.Tensor) -> None:
-        """Take ``left @ ones`` as the gradient of the parameter, a vector."""
-        if self.update.rate is None:
-            torch.mv(left, ones, out=self.gradient)
+    def sums(self, ones: torch.Tensor, right: torch.Tensor) -> None:
+        """Take ``ones @ right`` as the gradient of the parameter, seen as a row."""
+        rate = self._update.rate
+        if rate is None:
+            torch.mm(ones, right, out=self._row)
         else:
-            self.value.addmv_(left, ones, alpha=-self.update.rate)
+            self.row.addmm_(ones, right, alpha=-rate)
 
     def take(self, gradient: torch.Tensor) -> None:
         """Take a tensor as the gradient."""
-        if self.update.rate is None:
+        rate = self._update.rate
+        if rate is None:
             self.gradient.copy_(gradient)
         else:
-            self.value.add_(gradient, alpha=-self.update.rate)
+            self.value.add_(gradient, alpha=-rate)
 
 
 @dataclass(frozen=True)
@@ -162,9 +177,9 @@ class Linear:
         count = place.shape[0]
         outputs = place.take("outputs", (count, width))
         upstream = place.take("gradient", place.shape)
-        ones = torch.ones(count, dtype=outputs.dtype)
+        ones = torch.ones((1, count), dtype=outputs.dtype)
         weight, bias, first = self.weight, self.bias, place.first
-        matrix, transposed = weight.value, weight.value.t()
+        matrix, transposed = weight.matrix, weight.matrix.t()
         held = outputs
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
@@ -177,10 +192,9 @@ class Linear:
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             if not first:
                 torch.mm(gradient, matrix, out=upstream)
-            across = gradient.t()
-            weight.product(across, held)
+            weight.product(gradient.t(), held)
             if bias is not None:
-                bias.row_sums(across, ones)
+                bias.sums(ones, gradient)
             return upstream
 
         return Bound(forward, backward, (count, width))
@@ -202,7 +216,7 @@ class ReLU:
             return held
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            aten.threshold_backward.grad_input(gradient, held, 0, grad_input=upstream)
+            _threshold(gradient, held, 0, grad_input=upstream)
             return upstream
 
         return Bound(forward, backward, place.shape)

@@ -32,6 +32,7 @@ _HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_by_losses = aten.nll_loss_backward.grad_input
 _ENTRIES = 1 << 22
 """Outputs on which a loss is compared with cross-entropy, at most."""
 
@@ -117,19 +118,23 @@ class Program:
 
     def __init__(self, layers: Sequence[Layer], shape: Sequence[int], arena: Arena) -> None:
         bound: list[Bound] = []
+        first = 0
         trained = [isinstance(layer, Linear | Conv2d) for layer in layers].index(True)
         place = Place(tuple(shape), arena, 0, True, False)
         for key, layer in enumerate(layers):
+            if isinstance(layer, Flatten) and len(place.shape) == 2:
+                continue
             place = Place(place.shape, arena, key, key <= trained, place.owned)
+            if key == trained:
+                first = len(bound)
             bound.append(layer.bind(place))
             place = Place(bound[-1].shape, arena, key, False, bound[-1].owned)
         if len(place.shape) != 2:
             raise Unsupported(f"outputs have shape {place.shape[1:]}")
         self._forward = [layer.forward for layer in bound]
-        self._backward = [layer.backward for layer in reversed(bound[trained:])]
+        self._backward = [layer.backward for layer in reversed(bound[first:])]
         self._logs = arena.take("log-probabilities", place.shape)
         self._by_logs = arena.take("gradient of them", place.shape)
-        self._by_outputs = arena.take("gradient of outputs", place.shape)
         self._mean = torch.full(place.shape[:1], 1 / shape[0], dtype=arena.dtype)
         self._total = torch.zeros((), dtype=arena.dtype)
 
@@ -137,7 +142,7 @@ class Program:
         """Return the outputs of a batch, valid until the next."""
         for function in self._forward:
             inputs = function(inputs)
-        aten._log_softmax.out(inputs, 1, False, out=self._logs)
+        torch.log_softmax(inputs, 1, out=self._logs)
         return inputs
 
     def losses(self, targets: torch.Tensor) -> torch.Tensor:
@@ -150,13 +155,10 @@ class Program:
 
         Targets must lie among the classes: they are not checked here.
         """
-        aten.nll_loss_backward.grad_input(
+        _by_losses(
             self._mean, self._logs, targets, None, 0, -100, self._total, grad_input=self._by_logs
         )
-        gradient = self._by_outputs
-        aten._log_softmax_backward_data.out(
-            self._by_logs, self._logs, 1, self._logs.dtype, out=gradient
-        )
+        gradient = torch._log_softmax_backward_data(self._by_logs, self._logs, 1, self._logs.dtype)
         for function in self._backward:
             gradient = function(gradient)
 

@@ -1,0 +1,491 @@
+"""Hand-derived training is LocalTrainer's to rounding, and steps aside wherever it might not be."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from zerosum.client import lean
+from zerosum.client.answer import Answerer
+from zerosum.client.lean import LeanTrainer, choose_trainer
+from zerosum.client.lean_model import Program
+from zerosum.client.projection import Projection
+from zerosum.client.spec import TrainSpec
+from zerosum.client.task import ClientInfo, TaskError
+from zerosum.client.torch_seed import seeded
+from zerosum.client.training import LocalTrainer, initial_vector
+
+SEED = 7
+CLASSES = 5
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def images(count: int = 11, channels: int = 1, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, channels, 10, 12, generator=generator, dtype=torch.float64)
+    inputs[:, :, :4] = 0  # blank as the margins of digits are: windows of equal numbers
+    return inputs, torch.randint(0, CLASSES, (count,), generator=generator)
+
+
+class Task:
+    """A model, and cross-entropy unless another loss is given."""
+
+    def __init__(self, make: Callable[[], nn.Module], loss: Any = None) -> None:
+        self.make = make
+        self.of = loss or (lambda a, b: nn.functional.cross_entropy(a, b, reduction="none"))
+
+    def model(self) -> nn.Module:
+        return self.make()
+
+    def data(self, client: ClientInfo) -> tuple[Tensor, Tensor]:
+        return images(client.index)
+
+    def test_data(self) -> None:
+        return None
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses: Tensor = self.of(outputs, targets)
+        return losses
+
+
+def mlp(*, bias: bool = True) -> nn.Module:
+    first = nn.Sequential(nn.Flatten(), nn.Linear(120, 9, bias=bias), nn.ReLU())
+    return nn.Sequential(first, nn.Dropout(0.0), nn.Identity(), nn.Linear(9, CLASSES, bias=bias))
+
+
+def cnn(channels: int = 1, *, bias: bool = True) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 5, padding=2, bias=bias),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3, padding=1, bias=bias),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 8),
+        nn.ReLU(),
+        nn.Linear(8, CLASSES),
+    )
+
+
+def ends(entries: int, *layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(entries, CLASSES))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: ends(120),
+    "one layer alone": lambda: nn.Sequential(nn.Flatten(), nn.Linear(120, CLASSES, bias=False)),
+    "mlp": mlp,
+    "mlp without bias": lambda: mlp(bias=False),
+    "relu first": lambda: ends(120, nn.ReLU(), nn.ReLU()),
+    "relu last": lambda: nn.Sequential(ends(120), nn.ReLU()),
+    "cnn": cnn,
+    "cnn without bias": lambda: cnn(bias=False),
+    "strides": lambda: ends(
+        36, nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 6, 3, (1, 2), 0)
+    ),
+    "dilation": lambda: ends(
+        4 * 6 * 6, nn.Conv2d(1, 3, 3, dilation=2), nn.Conv2d(3, 4, (1, 3), dilation=(2, 1))
+    ),
+    "same padding": lambda: ends(240, nn.Conv2d(1, 2, (3, 5), padding="same"), nn.ReLU()),
+    "uneven padding": lambda: ends(2 * 12 * 14, nn.Conv2d(1, 2, 3, padding=2)),
+    "average": lambda: ends(
+        60, nn.Conv2d(1, 2, 3, padding=1), nn.AvgPool2d(2, ceil_mode=True), nn.ReLU()
+    ),
+    "overlapping pools": lambda: ends(
+        2 * 4 * 5, nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1)
+    ),
+    "pool first": lambda: ends(30 * 2, nn.MaxPool2d(2), nn.Conv2d(1, 2, 1), nn.ReLU()),
+    "flattened before relu": lambda: nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.ReLU(), nn.Linear(40, CLASSES)
+    ),
+}
+
+SPECS = {
+    "plain": TrainSpec(epochs=2, batch_size=4),
+    "all": TrainSpec(epochs=3, batch_size=None),
+    "momentum": TrainSpec(epochs=2, batch_size=4, momentum=0.9),
+    "decay": TrainSpec(epochs=2, batch_size=4, weight_decay=0.1),
+    "proximal": TrainSpec(epochs=2, batch_size=4, proximal=0.5),
+    "steps": TrainSpec(steps=5, batch_size=3),
+    "everything": TrainSpec(steps=7, batch_size=5, momentum=0.5, weight_decay=0.01, proximal=0.1),
+}
+
+
+def both(
+    task: Any, spec: TrainSpec, data: Any, dtype: torch.dtype = torch.float64, scale: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Train one client in both ways; the first must go by hand-derived rules alone."""
+    start = initial_vector(task, 0) * np.float32(scale)
+    hand = LeanTrainer(task, spec, dtype=dtype)
+    assert hand.name == "lean"
+    hand._differentiate = only_on_probes(hand)  # type: ignore[method-assign]
+    return hand.train(start, data, SEED), LocalTrainer(task, spec, dtype=dtype).train(
+        start, data, SEED
+    )
+
+
+def only_on_probes(trainer: LeanTrainer) -> Any:
+    """Let autograd run on the three random records of a probe, and nowhere else."""
+    differentiate = trainer._differentiate
+
+    def checked(inputs: Any, targets: Tensor) -> None:
+        assert len(targets) == lean._PROBED, "the general path was taken"
+        differentiate(inputs, targets)
+
+    return checked
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+@pytest.mark.parametrize("spec", [SPECS["plain"], SPECS["everything"]], ids=["plain", "everything"])
+def test_every_layer_trains_as_autograd_does(
+    model: Callable[[], nn.Module], spec: TrainSpec
+) -> None:
+    found, wanted = both(Task(model), spec, images())
+    assert np.abs(wanted).max() > 1e-3
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+@pytest.mark.parametrize("model", [mlp, cnn])
+def test_every_option_trains_as_torch_does(model: Callable[[], nn.Module], spec: TrainSpec) -> None:
+    found, wanted = both(Task(model), spec, images())
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+    found, wanted = both(Task(model), spec, images(), torch.float32)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("channels", [3, 5])
+def test_images_of_several_channels_train_alike(channels: int) -> None:
+    found, wanted = both(Task(lambda: cnn(channels)), SPECS["plain"], images(9, channels))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_components_come_before_the_parameters() -> None:
+    task = Task(lambda: nn.Sequential(Projection(120, 6), nn.Linear(6, CLASSES)))
+    start = np.concatenate(
+        [np.random.default_rng(0).normal(size=720), initial_vector(task, 0)]
+    ).astype(np.float32)
+    hand, plain = (
+        make(task, SPECS["plain"], dtype=torch.float64) for make in (LeanTrainer, LocalTrainer)
+    )
+    assert hand.name == "lean"
+    delta = hand.train(start, images(), SEED)
+    np.testing.assert_allclose(delta, plain.train(start, images(), SEED), rtol=0, atol=1e-12)
+    assert np.abs(delta).max() > 1e-3
+
+
+class Flipped(Dataset[Any]):
+    """A random transform an access."""
+
+    def __len__(self) -> int:
+        return 11
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = images()
+        flip = bool(torch.rand(()) < 0.5)
+        return inputs[index].flip(-1) if flip else inputs[index], targets[index]
+
+
+@pytest.mark.parametrize("kind", ["dataset", "subset", "arrays", "half", "large"])
+def test_every_kind_of_data_set_trains_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, targets = images()
+    if kind == "large":
+        monkeypatch.setattr(lean, "HELD_BYTES", 100)
+    data = {
+        "dataset": Flipped(),
+        "subset": Subset(TensorDataset(inputs, targets), [4, 0, 7, 5, 6, 3]),
+        "arrays": (inputs.numpy(), targets.numpy()),
+        "half": Subset(TensorDataset(inputs.half(), targets), [1, 2, 3, 4, 5]),
+        "large": (inputs, targets),
+    }[kind]
+    found, wanted = both(Task(cnn), SPECS["plain"], data)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_one_record_or_none_is_a_client_too() -> None:
+    found, wanted = both(Task(cnn), SPECS["plain"], images(1))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+    found, wanted = both(Task(cnn), SPECS["plain"], images(0), torch.float32)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, wanted)
+    assert not found.any()
+
+
+def test_nan_stays_nan() -> None:
+    inputs, targets = images()
+    inputs[3, 0, 5, 5] = float("nan")
+    for model in (mlp, cnn):
+        found, wanted = both(Task(model), SPECS["plain"], (inputs, targets))
+        assert np.isnan(wanted).any()
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_bits_do_not_depend_on_clients_before() -> None:
+    task, spec = Task(cnn), SPECS["plain"]
+    start = initial_vector(task, 0)
+    start.flags.writeable = False
+    fresh = LeanTrainer(task, spec).train(start, images(), SEED)
+    used = LeanTrainer(task, spec)
+    for count in (3, 30, 0, 1, 7):
+        used.train(start * 2, images(count), count)
+    used.train(start, (images()[0] * np.nan, images()[1]), SEED)
+    with pytest.raises(IndexError):
+        used.train(start, (images()[0], images()[1] + CLASSES), SEED)
+    wide = torch.zeros(4, 1, 20, 20), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(RuntimeError):
+        used.train(start, wide, SEED)
+    held = images()[0].float().numpy()
+    shifted = np.frombuffer(b"\0" * 4 + held.tobytes(), np.float32, offset=4).reshape(held.shape)
+    assert np.array_equal(used.train(start, images(), SEED), fresh)
+    assert np.array_equal(used.train(start, (shifted.copy(), images()[1]), SEED), fresh)
+    assert not np.array_equal(used.train(start, images(), SEED + 1), fresh)
+
+
+def test_no_global_generator_moves() -> None:
+    with seeded(5):  # only so that this test itself puts torch's generator back
+        before = torch.get_rng_state()
+        LeanTrainer(Task(lambda: mlp()), SPECS["plain"]).train(
+            np.zeros(120 * 9 + 9 + 9 * 5 + 5, np.float32), images(), SEED
+        )
+        # The model's initialisation is seeded too.
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_memory_grows_to_the_largest_batch_and_no_further() -> None:
+    trainer = LeanTrainer(Task(cnn), TrainSpec(batch_size=None, epochs=1))
+    start = initial_vector(trainer.task, 0)
+    for count in (2, 40, 5, 40, 9):
+        trainer.train(start, images(count), SEED)
+    grown = trainer._arena.grown
+    for count in (3, 40, 17):
+        trainer.train(start, images(count), SEED)
+    assert trainer._arena.grown == grown
+
+
+class Own(nn.Sequential):
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = super().forward(inputs)
+        return outputs * 2
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(120, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.linear(inputs.flatten(1)).tanh()
+        return outputs
+
+
+def tied() -> nn.Module:
+    one, other = nn.Linear(120, 120), nn.Linear(120, 120)
+    other.weight = one.weight
+    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), other, nn.Linear(120, CLASSES))
+
+
+def twice() -> nn.Module:
+    layer = nn.Linear(120, 120)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer, nn.Linear(120, CLASSES))
+
+
+def frozen() -> nn.Module:
+    model = mlp()
+    next(model.parameters()).requires_grad_(False)
+    return model
+
+
+def hooked() -> nn.Module:
+    model = mlp()
+    model[3].register_forward_hook(lambda module, inputs, outputs: outputs * 2)
+    return model
+
+
+def gradient_hooked() -> nn.Module:
+    model = mlp()
+    next(model.parameters()).register_hook(lambda gradient: gradient * 2)
+    return model
+
+
+def patched() -> nn.Module:
+    model = mlp()
+    model[3].forward = lambda inputs: inputs[:, :CLASSES] * 2  # type: ignore[method-assign]
+    return model
+
+
+UNSUPPORTED: dict[str, Callable[[], nn.Module]] = {
+    "group norm": lambda: ends(480, nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4)),
+    "dropout": lambda: ends(120, nn.Dropout(0.3)),
+    "an activation of another kind": lambda: nn.Sequential(ends(120), nn.Tanh()),
+    "groups": lambda: ends(
+        480, nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1, groups=2)
+    ),
+    "reflected margins": lambda: ends(
+        480, nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")
+    ),
+    "a forward of its own": lambda: Own(nn.Flatten(), nn.Linear(120, CLASSES)),
+    "a forward put in place": patched,
+    "a functional module": Functional,
+    "tied weights": tied,
+    "a layer twice": twice,
+    "frozen": frozen,
+    "a hook": hooked,
+    "a hook on gradients": gradient_hooked,
+    "a parametrization": lambda: nn.Sequential(
+        nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(120, CLASSES))
+    ),
+}
+
+
+def falls_back(task: Any, data: Any, *, name: str = "general") -> None:
+    """Train in both ways and compare bits."""
+    spec = SPECS["everything"]
+    chosen = choose_trainer(task, spec)
+    assert chosen.name == name
+    start = initial_vector(task, 0)
+    wanted = LocalTrainer(task, spec).train(start, data, SEED)
+    assert np.array_equal(chosen.train(start, data, SEED), wanted)
+    assert wanted.any()
+
+
+@pytest.mark.parametrize("model", UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
+def test_other_models_keep_the_general_bits(model: Callable[[], nn.Module]) -> None:
+    falls_back(Task(model), images())
+
+
+def test_embeddings_keep_the_general_bits() -> None:
+    words = torch.arange(44).view(11, 4) % 13
+    model = Task(lambda: nn.Sequential(nn.Embedding(13, 3), ends(12)))
+    falls_back(model, (words, images()[1]))
+
+
+def twice_the_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return 2 * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def smoothed(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
+
+
+def one_class_heavier(outputs: Tensor, targets: Tensor) -> Tensor:
+    weight = torch.tensor([1, 1, 1, 1, 1.01], dtype=outputs.dtype)
+    return nn.functional.cross_entropy(outputs, targets, weight, reduction="none")
+
+
+def cut(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none").clamp(max=50)
+
+
+def straight_through(outputs: Tensor, targets: Tensor) -> Tensor:
+    losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return losses.detach() + 3 * (losses - losses.detach())
+
+
+def squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - nn.functional.one_hot(targets, CLASSES)).square().sum(1)
+
+
+@pytest.mark.parametrize(
+    "loss", [twice_the_loss, smoothed, one_class_heavier, cut, straight_through, squares]
+)
+def test_other_losses_are_never_trained_as_cross_entropy(loss: Any) -> None:
+    falls_back(Task(mlp, loss), images())
+
+
+def test_cross_entropy_written_in_another_way_is_known() -> None:
+    task = Task(mlp, lambda a, b: a.logsumexp(1) - a.gather(1, b[:, None])[:, 0])
+    found, wanted = both(task, SPECS["plain"], images())
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_a_loss_that_changes_with_the_client_is_noticed_in_its_first_batch() -> None:
+    class Weighted(Task):
+        weight = 1.0
+
+        def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return super().loss(outputs, targets) * self.weight
+
+    task = Weighted(mlp)
+    chosen = choose_trainer(task, SPECS["plain"])
+    assert chosen.name == "lean"
+    start = initial_vector(task, 0)
+    task.weight = 2.0
+    wanted = LocalTrainer(task, SPECS["plain"]).train(start, images(), SEED)
+    assert np.array_equal(chosen.train(start, images(), SEED), wanted)
+
+
+def test_rules_that_differ_from_autograd_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    descend = Program.descend
+
+    def off_by_a_percent(self: Program, targets: Tensor) -> None:
+        self._mean.mul_(1.01)
+        descend(self, targets)
+
+    monkeypatch.setattr(Program, "descend", off_by_a_percent)
+    with caplog.at_level(logging.INFO, "zerosum.client"):
+        falls_back(Task(cnn), images(), name="lean")
+    assert "gradients differ" in caplog.text
+
+
+def test_what_a_client_brings_instead_of_classes_takes_the_general_path() -> None:
+    inputs, targets = images()
+    skipped = torch.where(targets == 0, -100, targets)  # cross-entropy ignores these
+    falls_back(Task(mlp), (inputs, skipped), name="lean")
+    shares = nn.functional.one_hot(targets, CLASSES).float()
+    falls_back(Task(mlp), (inputs, shares), name="lean")
+    falls_back(Task(mlp), (inputs.flatten(1), targets.to(torch.uint8)), name="lean")
+
+
+def test_mistakes_are_told_as_the_general_path_tells_them() -> None:
+    start, (inputs, targets) = initial_vector(Task(mlp), 0), images()
+    trainer = choose_trainer(Task(mlp), SPECS["plain"])
+    for data, error in (
+        ((inputs, targets + 3), IndexError),
+        ((inputs[:, :, :5], targets), RuntimeError),
+        ((inputs.long(), targets), RuntimeError),
+        ((inputs, targets[:3]), TaskError),
+    ):
+        with pytest.raises(error):
+            trainer.train(start, data, SEED)
+    with pytest.raises(ValueError, match="the vector has shape"):
+        trainer.train(start[:5], images(), SEED)
+
+
+def test_a_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "zerosum.client"):
+        trainer = choose_trainer(Task(tied), SPECS["plain"])
+        for _ in range(2):
+            trainer.train(initial_vector(trainer.task, 0), images(), SEED)
+    assert caplog.text.count("shared") == 1
+
+
+def test_clients_are_answered_by_the_chosen_trainer() -> None:
+    class Question:
+        training, seed = SPECS["plain"], 0
+
+    assert Answerer(Task(cnn))._trainer(Question()).name == "lean"  # type: ignore[arg-type]
+    assert Answerer(Task(tied))._trainer(Question()).name == "general"  # type: ignore[arg-type]
+
+
+def test_a_model_evaluates_as_before_after_lean_training() -> None:
+    task, spec = Task(cnn), SPECS["plain"]
+    start = initial_vector(task, 0)
+    chosen, plain = choose_trainer(task, spec), LocalTrainer(task, spec)
+    chosen.train(start, images(), SEED)
+    assert chosen.evaluate(start, images(30)) == plain.evaluate(start, images(30))
