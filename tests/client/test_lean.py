@@ -334,9 +334,7 @@ UNSUPPORTED: dict[str, Callable[[], nn.Module]] = {
     "groups": lambda: ends(
         480, nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1, groups=2)
     ),
-    "reflected margins": lambda: ends(
-        480, nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")
-    ),
+    "reflected margins": lambda: ends(480, nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")),
     "a forward of its own": lambda: Own(nn.Flatten(), nn.Linear(120, CLASSES)),
     "a forward put in place": patched,
     "a functional module": Functional,

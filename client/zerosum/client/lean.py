@@ -187,6 +187,8 @@ class LeanTrainer(LocalTrainer):
         directions = None if self._projection is None else self._projection[1].detach().clone()
         try:
             return self._probe(shape)
+        except Exception as error:  # what the model raises, the general path will on real data
+            raise Unsupported(str(error)) from error
         finally:
             self._flat.weights.copy_(kept[0])
             self._update.rate = kept[1]
@@ -201,12 +203,9 @@ class LeanTrainer(LocalTrainer):
             fan_in = max(1, value.numel() // len(value))
             value.copy_(torch.randn(value.shape, generator=generator) / fan_in**0.5)
         program = self._bind((_PROBED, *shape))
-        try:
-            self.model.train()
-            with seeded(0), torch.enable_grad():
-                self._differentiate(inputs, targets)
-        except Exception as error:  # the general path will raise it on real data
-            raise Unsupported(str(error)) from error
+        self.model.train()
+        with seeded(0), torch.enable_grad():
+            self._differentiate(inputs, targets)
         wanted, before = self._flat.gradients.clone(), self._flat.weights.clone()
         if self._update.rate is not None:
             self._update.rate = 1.0
@@ -215,8 +214,8 @@ class LeanTrainer(LocalTrainer):
         found = self._flat.gradients
         if self._update.rate is not None:
             found = before - self._flat.weights
-        error = torch.linalg.vector_norm(found - wanted)
-        return bool(error <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted))
+        distance = torch.linalg.vector_norm(found - wanted)
+        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted))
 
     def _check(self, outputs: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""

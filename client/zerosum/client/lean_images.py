@@ -118,7 +118,7 @@ class Conv2d:
         return Bound(forward, backward, shape)
 
     def _windows(self, place: Place, shape: Shape) -> tuple[torch.Tensor, ...]:
-        """Return a padded image, its inside, and the view (channels, kernel, n, positions) of it."""
+        """Return padded images, their inside, and their view (channels, kernel, n, positions)."""
         count, channels, height, width = place.shape
         (up, left), (down, right) = self.geometry.padding, self.geometry.stride
         # The key names the shape: zeros around one image would lie inside another.
@@ -157,11 +157,12 @@ class Pool:
             return outputs
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
+            upstream: torch.Tensor
             if self.maximum:
-                rule, last = aten.max_pool2d_with_indices_backward.default, (indices,)
+                rule = aten.max_pool2d_with_indices_backward.default
+                upstream = rule(gradient, held, *self.options, indices)
             else:
-                rule, last = aten.avg_pool2d_backward.default, ()
-            upstream: torch.Tensor = rule(gradient, held, *self.options, *last)
+                upstream = aten.avg_pool2d_backward.default(gradient, held, *self.options)
             return upstream
 
         return Bound(forward, backward, shape)

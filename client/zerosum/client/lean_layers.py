@@ -2,7 +2,8 @@
 
 A layer is bound to one batch shape: forward and backward then are plain functions of tensors that
 write into an :class:`Arena`, without Module, autograd or optimizer. Activations of images are
-channels-last (see :mod:`zerosum.client.lean_images`). A backward function reads its parameters before it updates them.
+channels-last (see :mod:`zerosum.client.lean_images`). A backward function reads its parameters
+before it updates them.
 """
 
 from collections.abc import Callable, Hashable

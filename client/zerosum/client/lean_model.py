@@ -55,6 +55,8 @@ def read_layers(flat: FlatModel, update: Update) -> tuple[list[Layer], int]:
         isinstance(layer, ReLU | Flatten) for layer in layers[trained[-1] + 1 :]
     ):
         raise Unsupported("the last layer is not linear")
+    if any(isinstance(layer, Project) for layer in layers[trained[0] :]):
+        raise Unsupported("a projection of what is trained")
     classes = len(last.weight.value)
     if classes < 2:
         raise Unsupported("one output is no choice between classes")
@@ -169,11 +171,11 @@ class _Parameters:
     def __init__(self, flat: FlatModel, update: Update) -> None:
         self._places = {
             id(value): Parameter(
-                flat.weights[where].view(value.shape), flat.gradients[where].view(value.shape), update
+                flat.weights[where].view(value.shape),
+                flat.gradients[where].view(value.shape),
+                update,
             )
-            for value, where in zip(
-                trainable(flat.model).values(), flat.layout.slices, strict=True
-            )
+            for value, where in zip(trainable(flat.model).values(), flat.layout.slices, strict=True)
         }
 
     def of(self, value: nn.Parameter | None) -> Parameter | None:
@@ -236,9 +238,9 @@ def _layer(module: Any, parameters: _Parameters) -> Layer:
         sizes = (module.kernel_size, module.stride, module.padding, module.dilation)
         return Pool(True, (*map(_pair, sizes), module.ceil_mode))
     if kind is nn.AvgPool2d:
-        sizes = (module.kernel_size, module.stride, module.padding)
+        windows = map(_pair, (module.kernel_size, module.stride, module.padding))
         rest = (module.ceil_mode, module.count_include_pad, module.divisor_override)
-        return Pool(False, (*map(_pair, sizes), *rest))
+        return Pool(False, (*windows, *rest))
     if kind is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
         return Flatten()
     if kind is Projection:
@@ -271,5 +273,7 @@ def _with_gradient(
     outputs.requires_grad_()
     with seeded(0), torch.enable_grad():
         losses = loss(outputs, targets)
-        (gradient,) = torch.autograd.grad(losses, outputs, torch.full_like(losses, 1 / len(targets)))
+        (gradient,) = torch.autograd.grad(
+            losses, outputs, torch.full_like(losses, 1 / len(targets))
+        )
     return losses.detach(), gradient
