@@ -5,7 +5,8 @@ cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,13 @@ from zerosum.client.lean_model import Program, close, cross_entropy, read_layers
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
 from zerosum.client.torch_seed import seeded
-from zerosum.client.training import LocalTrainer, batches, per_example_losses, schedule
+from zerosum.client.training import (
+    LocalTrainer,
+    batch_size,
+    batches,
+    per_example_losses,
+    schedule,
+)
 from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
@@ -29,6 +36,9 @@ HELD_BYTES = 1 << 26
 """A client's inputs up to this size are shuffled as a whole; larger ones are gathered a batch."""
 
 _PROBED = 3
+_PROGRAMS = 64
+"""Batch shapes for which functions are kept: each last batch of an epoch may have its own."""
+
 _AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative error of a gradient, or of losses, at which the rules are those of the model."""
 
@@ -111,14 +121,15 @@ class LeanTrainer(LocalTrainer):
         # Without a fused update, the proximal term wants it as a tensor.
         fused = self._update.rate is not None
         anchor = self._flat.weights if fused else torch.tensor(origin)
-        for first, (inputs, targets) in self._batches(examples, seed):
-            program = self._program(inputs)
-            outputs = program.outputs(inputs)
-            if first:
-                self._check(outputs, program.losses(targets), targets)
-            program.descend(targets)
-            if not fused:
-                self._descend(anchor, first)
+        with closing(self._batches(examples, seed)) as source:
+            for first, (inputs, targets) in source:
+                program = self._program(inputs)
+                outputs = program.outputs(inputs)
+                if first:
+                    self._check(outputs, program.losses(targets), targets)
+                program.descend(targets)
+                if not fused:
+                    self._descend(anchor, first)
         delta: np.ndarray = weights - origin
         return delta
 
@@ -131,31 +142,31 @@ class LeanTrainer(LocalTrainer):
 
     def _batches(
         self, examples: Examples, seed: int
-    ) -> Iterator[tuple[bool, tuple[torch.Tensor, torch.Tensor]]]:
+    ) -> Generator[tuple[bool, tuple[torch.Tensor, torch.Tensor]]]:
         """Yield what :func:`batches` yields, from inputs shuffled as a whole where they fit."""
-        whole = examples.whole if isinstance(examples, SubsetExamples) else examples
-        entries = whole.inputs[:1].numel() if isinstance(whole, TensorExamples) else HELD_BYTES
-        if entries * len(examples) * self.dtype.itemsize > HELD_BYTES:
+        if not _holdable(examples):
             with seeded(derive_seed(seed, "training")):  # a data set may draw transforms
                 for first, (inputs, targets) in batches(examples, self.spec, seed):
                     _check_batch(inputs, targets, self.dtype, self._classes)
                     yield first, (inputs, targets)
             return
         inputs, targets = examples.all()
-        if isinstance(inputs, torch.Tensor) and self._flattens:
+        if self._flattens and inputs.dim() > 2:
             inputs = inputs.flatten(1)
         _check_batch(inputs, targets, self.dtype, self._classes)
         # Always from our own memory: how others' is aligned must not change a bit.
         rows = self._arena.take("inputs", tuple(inputs.shape))
         classes = self._arena.take("targets", tuple(targets.shape), torch.int64)
-        for step, order, where in schedule(len(targets), self.spec, seed):
+        size = batch_size(len(targets), self.spec)
+        parts = list(zip(rows.split(size), classes.split(size), strict=True))
+        for step, turn, order in schedule(len(targets), self.spec, seed):
             if order is None and step == 0:
                 rows.copy_(inputs)
                 classes.copy_(targets)
-            elif order is not None and where.start == 0:
+            elif order is not None and turn == 0:
                 torch.index_select(inputs, 0, order, out=rows)
                 torch.index_select(targets, 0, order, out=classes)
-            yield step == 0, (rows[where], classes[where])
+            yield step == 0, parts[turn]
 
     def _program(self, inputs: torch.Tensor) -> Program:
         """Return the program for a batch, once its rules were found to hold."""
@@ -166,7 +177,10 @@ class LeanTrainer(LocalTrainer):
                 self._agreed[shape[1:]] = self._agrees(shape[1:])
             if not self._agreed[shape[1:]]:
                 raise Unsupported(f"hand-derived gradients differ for inputs of shape {shape[1:]}")
-            program = self._programs[shape] = self._bind(shape)
+            program = self._bind(shape)
+            if len(self._programs) >= _PROGRAMS:
+                self._programs.clear()
+            self._programs[shape] = program
         return program
 
     def _bind(self, shape: tuple[int, ...]) -> Program:
@@ -241,6 +255,14 @@ def choose_trainer(task: Task, spec: TrainSpec, *, seed: int = 0) -> LocalTraine
         If the model keeps running statistics or has nothing to train.
     """
     return LeanTrainer(task, spec, seed=seed)
+
+
+def _holdable(examples: Examples) -> bool:
+    """Tell whether examples are tensors small enough to be shuffled as a whole."""
+    whole = examples.whole if isinstance(examples, SubsetExamples) else examples
+    if not isinstance(whole, TensorExamples):
+        return False
+    return whole.inputs[:1].numel() * len(examples) * whole.dtype.itemsize <= HELD_BYTES
 
 
 def _check_batch(inputs: Any, targets: torch.Tensor, dtype: torch.dtype, classes: int) -> None:

@@ -7,8 +7,9 @@ import torch
 
 from zerosum.client.lean_layers import Bound, Parameter, Place, Shape, Unsupported, aten
 
-PATCH_CHANNELS = 4
-"""A first convolution of at most this many channels is one matrix product over patches."""
+PATCH_CHANNELS = 2
+"""A first convolution of at most this many channels is one product over patches: of 5x5 pixels in \
+one channel in a sixth of the time, of three channels no faster."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,11 @@ class Conv2d:
             return outputs
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
+            nonlocal held
             upstream, by_weight, by_bias = aten.convolution_backward.default(
                 gradient, held, kernel, sizes, *options, wanted
             )
+            held = kernel  # nothing of a batch outlives its step
             weight.take(by_weight)
             if bias is not None:
                 bias.take(by_bias)
@@ -157,12 +160,14 @@ class Pool:
             return outputs
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
+            nonlocal held, indices
             upstream: torch.Tensor
             if self.maximum:
                 rule = aten.max_pool2d_with_indices_backward.default
                 upstream = rule(gradient, held, *self.options, indices)
             else:
                 upstream = aten.avg_pool2d_backward.default(gradient, held, *self.options)
+            held = indices = probe
             return upstream
 
         return Bound(forward, backward, shape)

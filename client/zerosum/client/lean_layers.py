@@ -191,9 +191,11 @@ class Linear:
             return torch.addmm(bias.value, inputs, transposed, out=outputs)
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
+            nonlocal held
             if not first:
                 torch.mm(gradient, matrix, out=upstream)
             weight.product(gradient.t(), held)
+            held = outputs
             if bias is not None:
                 bias.sums(ones, gradient)
             return upstream
@@ -217,7 +219,9 @@ class ReLU:
             return held
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
+            nonlocal held
             _threshold(gradient, held, 0, grad_input=upstream)
+            held = upstream
             return upstream
 
         return Bound(forward, backward, place.shape)

@@ -258,9 +258,9 @@ def per_example_metrics(
 
 def schedule(
     count: int, spec: TrainSpec, seed: int
-) -> Iterator[tuple[int, torch.Tensor | None, slice]]:
-    """Yield (step, order of the epoch, rows in it): no order where one batch holds all."""
-    size = min(spec.batch_size or count, count)
+) -> Iterator[tuple[int, int, torch.Tensor | None]]:
+    """Yield (step, which batch of the epoch, its order): no order where one batch holds all."""
+    size = batch_size(count, spec)
     per_epoch = -(-count // size)
     steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
     order: torch.Tensor | None = None
@@ -269,12 +269,21 @@ def schedule(
         turn = step % per_epoch
         if generator is not None and turn == 0:
             order = torch.from_numpy(generator.permutation(count))
-        yield step, order, slice(turn * size, min(count, (turn + 1) * size))
+        yield step, turn, order
+
+
+def batch_size(count: int, spec: TrainSpec) -> int:
+    """Return the examples in all but the last batch of an epoch."""
+    return min(spec.batch_size or count, count)
 
 
 def batches(
     examples: Examples, spec: TrainSpec, seed: int
 ) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
     """Yield (is it the first, batch): shuffled anew each epoch, unless one batch holds all."""
-    for step, order, rows in schedule(len(examples), spec, seed):
-        yield step == 0, examples.all() if order is None else examples.take(order[rows])
+    size = batch_size(len(examples), spec)
+    for step, turn, order in schedule(len(examples), spec, seed):
+        if order is None:
+            yield step == 0, examples.all()
+        else:
+            yield step == 0, examples.take(order[turn * size : (turn + 1) * size])
