@@ -158,7 +158,7 @@ class LeanTrainer(LocalTrainer):
         rows = self._arena.take("inputs", tuple(inputs.shape))
         classes = self._arena.take("targets", tuple(targets.shape), torch.int64)
         size = batch_size(len(targets), self.spec)
-        parts = list(zip(rows.split(size), classes.split(size), strict=True))
+        parts = list(zip(torch.split(rows, size), torch.split(classes, size), strict=True))
         for step, turn, order in schedule(len(targets), self.spec, seed):
             if order is None and step == 0:
                 rows.copy_(inputs)
