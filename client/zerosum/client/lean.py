@@ -25,6 +25,7 @@ from zerosum.client.training import (
     per_example_losses,
     schedule,
 )
+from zerosum.client.vectors import trainable
 from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
@@ -219,8 +220,10 @@ class LeanTrainer(LocalTrainer):
         program = self._bind((_PROBED, *shape))
         self.model.train()
         with seeded(0), torch.enable_grad():
-            self._differentiate(inputs, targets)
-        wanted, before = self._flat.gradients.clone(), self._flat.weights.clone()
+            losses = per_example_losses(self.task, self.model(inputs), targets)
+            parameters = list(trainable(self.model).values())
+            parts = torch.autograd.grad(losses.sum() / _PROBED, parameters)
+        wanted, before = torch.cat([part.reshape(-1) for part in parts]), self._flat.weights.clone()
         if self._update.rate is not None:
             self._update.rate = 1.0
         program.outputs(inputs)

@@ -149,8 +149,8 @@ class Pool:
         """Bind to inputs of shape (n, channels, height, width)."""
         if len(place.shape) != 4:
             raise Unsupported(f"pooling is given {place.shape[1:]}")
-        probe = torch.empty(place.shape, dtype=place.arena.dtype, device="meta")
-        shape = tuple(self._pool(probe)[0].shape)
+        probe = torch.zeros((1, *place.shape[1:]), dtype=place.arena.dtype)
+        shape = (place.shape[0], *self._pool(probe)[0].shape[1:])
         held, indices = probe, probe
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:

@@ -172,15 +172,11 @@ class LocalTrainer:
             setattr(module, name, buffer.copy_(kept))
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
-        self._differentiate(inputs, targets)
-        self._descend(origin, first)
-
-    def _differentiate(self, inputs: Any, targets: torch.Tensor) -> None:
-        """Write the gradient of the mean loss into the flat gradient."""
         losses = per_example_losses(self.task, self.model(inputs), targets)
         self._flat.gradients.zero_()
         # The gradient of the mean, without computing the mean: same bits, fewer operations.
         torch.autograd.backward(losses, torch.full_like(losses, 1 / len(losses)))
+        self._descend(origin, first)
 
     def _descend(self, origin: torch.Tensor, first: bool) -> None:
         """Take a step along the flat gradient."""
