@@ -1,5 +1,7 @@
 """Hand-derived training is LocalTrainer's to rounding, layer by layer and option by option."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -271,3 +273,29 @@ def test_a_model_evaluates_as_before_after_lean_training() -> None:
     chosen, plain = choose_trainer(task, spec), LocalTrainer(task, spec)
     chosen.train(start, images(), SEED)
     assert chosen.evaluate(start, images(30)) == plain.evaluate(start, images(30))
+
+
+CHECKED = """
+import sys, torch
+from zerosum.client.lean import LeanTrainer
+from zerosum.client.spec import TrainSpec
+
+class Task:
+    def model(self):
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+
+    def loss(self, outputs, targets):
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+trainer = LeanTrainer(Task(), TrainSpec())
+data = torch.ones(5, 2, 2), torch.arange(5) % 3
+trainer.train(torch.zeros(15).numpy(), data, 0)
+print(trainer.name, "sympy" in sys.modules)
+"""
+
+
+def test_checks_load_no_algebra_that_takes_a_second() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKED], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["lean", "False"]
