@@ -12,6 +12,7 @@ from zerosum.client.components import second_moments, triangle
 from zerosum.client.dpsgd import BATCH, ExampleTrainer
 from zerosum.client.entropy import Entropy
 from zerosum.client.examples import Examples, as_examples
+from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Question, Request
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training import LocalTrainer
@@ -113,7 +114,8 @@ class Answerer:
     def _trainer(self, question: Question) -> LocalTrainer:
         key = (question.training, question.seed)
         if self._made is None or self._made[0] != key:
-            self._made = (key, LocalTrainer(self._task, question.training, seed=question.seed))
+            trainer = choose_trainer(self._task, question.training, seed=question.seed)
+            self._made = (key, trainer)
         return self._made[1]
 
     def _example_trainer(self, question: Question) -> ExampleTrainer:

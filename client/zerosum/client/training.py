@@ -82,6 +82,11 @@ class LocalTrainer:
         self._momentum = torch.zeros_like(self._flat.weights)
 
     @property
+    def name(self) -> str:
+        """How training is done, for the report."""
+        return "general"
+
+    @property
     def public(self) -> int:
         """Entries that come before the trained parameters in every vector: the components."""
         return 0 if self._projection is None else self._projection[1].numel()
@@ -117,7 +122,7 @@ class LocalTrainer:
         if len(examples) > 0:
             self.model.train()
             with seeded(derive_seed(number, "training")):
-                for first, (inputs, targets) in _batches(examples, self.spec, number):
+                for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
         delta = (self._flat.weights - origin).cpu().numpy()
         self._restore_buffers()
@@ -247,20 +252,34 @@ def per_example_metrics(
     return values
 
 
-def _batches(
+def schedule(
+    count: int, spec: TrainSpec, seed: int
+) -> Iterator[tuple[int, int, torch.Tensor | None]]:
+    """Yield (step, which batch of the epoch, its order): no order where one batch holds all."""
+    size = batch_size(count, spec)
+    per_epoch = -(-count // size)
+    steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
+    order: torch.Tensor | None = None
+    generator = numpy_generator(seed, "batch order") if per_epoch > 1 else None
+    for step in range(steps):
+        turn = step % per_epoch
+        if generator is not None and turn == 0:
+            order = torch.from_numpy(generator.permutation(count))
+        yield step, turn, order
+
+
+def batch_size(count: int, spec: TrainSpec) -> int:
+    """Return the examples in all but the last batch of an epoch."""
+    return min(spec.batch_size or count, count)
+
+
+def batches(
     examples: Examples, spec: TrainSpec, seed: int
 ) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
     """Yield (is it the first, batch): shuffled anew each epoch, unless one batch holds all."""
-    count = len(examples)
-    size = min(spec.batch_size or count, count)
-    per_epoch = -(-count // size)
-    steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
-    if per_epoch == 1:
-        for step in range(steps):
+    size = batch_size(len(examples), spec)
+    for step, turn, order in schedule(len(examples), spec, seed):
+        if order is None:
             yield step == 0, examples.all()
-        return
-    generator = numpy_generator(seed, "batch order")
-    for step in range(steps):
-        if step % per_epoch == 0:
-            order = torch.split(torch.from_numpy(generator.permutation(count)), size)
-        yield step == 0, examples.take(order[step % per_epoch])
+        else:
+            yield step == 0, examples.take(order[turn * size : (turn + 1) * size])

@@ -115,4 +115,6 @@ def numpy_generator(seed: int, purpose: str, *indices: int) -> np.random.Generat
 
     Never for noise or for the protocol: those read a :class:`Keystream`.
     """
-    return np.random.Generator(np.random.PCG64(list(derive_seed(seed, purpose, *indices))))
+    # The numbers 0 to 255 as an array: numpy takes a list of them ten times slower.
+    numbers = np.frombuffer(derive_seed(seed, purpose, *indices), np.uint8).astype(np.uint32)
+    return np.random.Generator(np.random.PCG64(numbers))
