@@ -17,6 +17,7 @@ from safetensors.numpy import save as save_tensors
 
 from zerosum.client.components import principal_components
 from zerosum.client.entropy import Entropy
+from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Kind, Request
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
@@ -41,6 +42,9 @@ from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
 
 log = logging.getLogger("zerosum.server")
+
+DEPLOYED: Mapping[str, Any] = {"name": "nodes"}
+"""Engine of a run whose clients are on nodes of their own."""
 
 Record = dict[str, Any]
 """One line of metrics.jsonl."""
@@ -100,6 +104,8 @@ class FederatedTraining:
         Where everything is written.
     on_round : callable, optional
         Called with each round's record.
+    engine : mapping
+        What computes the clients, as the summary names it.
     """
 
     def __init__(
@@ -111,7 +117,9 @@ class FederatedTraining:
         entropy: Entropy,
         folder: RunFolder,
         on_round: Callable[[Record], None] = lambda record: None,
+        engine: Mapping[str, Any] = DEPLOYED,
     ) -> None:
+        self._engine = dict(engine)
         self._experiment = experiment
         self._task = task
         self._population = population
@@ -411,10 +419,18 @@ class FederatedTraining:
             "server": experiment.secagg.server,
             "groups": experiment.secagg.groups,
             "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
+            "engine": self._engine | {"trainer": trainer_name(experiment, self._task)},
             "shared_cache": self._coordinator.shares_cache,
             "seed": experiment.seed,
             "versions": versions(),
         }
+
+
+def trainer_name(experiment: Experiment, task: Task) -> str:
+    """Return which local training an experiment's clients do."""
+    if experiment.privacy.by_example:
+        return "per example"
+    return choose_trainer(task, experiment.training, seed=experiment.seed).name
 
 
 def versions() -> dict[str, str]:

@@ -199,7 +199,14 @@ def simulate(
             experiment, planned.population, _run_id(experiment), engine
         )
         training = FederatedTraining(
-            experiment, planned.task, planned.population, coordinator, entropy, folder, on_round
+            experiment,
+            planned.task,
+            planned.population,
+            coordinator,
+            entropy,
+            folder,
+            on_round,
+            engine={"name": engine.name, "workers": engine.workers},
         )
         result = training.run()
         if report:

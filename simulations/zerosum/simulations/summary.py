@@ -32,7 +32,12 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         f"{summary['bytes_up_per_client']:,.0f} up, {summary['bytes_down_per_client']:,.0f} down",
     )
     table.add_row("seconds", f"{summary['seconds']:.1f}")
-    table.add_row("peak memory", f"{summary['peak_memory_mb']:.0f} MB")
+    engine = summary["engine"]
+    workers = engine.get("workers", 1)
+    where = f"{workers} workers, {engine['name']}" if workers > 1 else engine["name"]
+    table.add_row("computed by", f"the {engine['trainer']} trainer ({where})")
+    apart = ", without workers" if workers > 1 else ""
+    table.add_row(f"peak memory{apart}", f"{summary['peak_memory_mb']:.0f} MB")
     if summary["noise_from_seed"]:
         table.add_row("note", "noise and cohorts come from the seed: a simulation protects nobody")
     return table

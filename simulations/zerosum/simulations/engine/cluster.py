@@ -85,6 +85,8 @@ class RayEngine:
         Actors. Default: as many as the cluster has cores.
     """
 
+    name = "ray"
+
     def __init__(self, contributor: Contributor, workers: int | None = None) -> None:
         self._started = not ray.is_initialized()
         if self._started:

@@ -75,6 +75,8 @@ class WorkerPool:
         Longest encoded vector.
     """
 
+    name = "processes"
+
     def __init__(self, contributor: Contributor, workers: int, entries: int, length: int) -> None:
         self._contributor = contributor
         self._model = _shared(entries, np.dtype(np.float32))

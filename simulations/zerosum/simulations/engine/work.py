@@ -35,6 +35,8 @@ class Work:
 class Engine(Protocol):
     """Computes the vectors of many clients, whatever the order and wherever."""
 
+    name: str
+
     @property
     def workers(self) -> int:
         """Processes that compute at once."""
@@ -91,6 +93,7 @@ class Contributor:
 class Serial:
     """Everything in this process, one client at a time."""
 
+    name = "serial"
     workers = 1
 
     def __init__(self, contributor: Contributor) -> None:
