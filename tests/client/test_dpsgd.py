@@ -269,3 +269,9 @@ def test_local_steps_are_sgd_where_noise_is_negligible() -> None:
         optimizer.step()
     expected = nn.utils.parameters_to_vector(model.parameters()).detach().numpy() - start
     assert np.allclose(found, expected, rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize(("count", "said"), [(40, False), (41, True)])
+def test_a_client_with_more_examples_than_all_should_have_logs_it_at_home(caplog, count, said):
+    descent(EVERY, records(count))
+    assert ("privacy.examples = 40 says how many all" in caplog.text) is said

@@ -136,11 +136,17 @@ class ExampleTrainer(LocalTrainer):
         self._failed.clear()
         try:
             examples = as_examples(load(), self.dtype, self.device, alike=True)
-            len(examples)
+            held, public = len(examples), self._privacy.examples
         except Exception:
             log.exception("the data cannot be had: an empty sample is taken instead")
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
+        if public is not None and held > public:
+            # Said at home only: how many there are is as private as they are.
+            log.warning(
+                "%d examples here, but privacy.examples = %d says how many all clients have: "
+                "delta is not below 1/examples", held, public,
+            )  # fmt: skip
         return examples
 
     def _sum(self, examples: Examples, coins: Keystream) -> torch.Tensor:
