@@ -13,13 +13,12 @@ import numpy as np
 import torch
 
 from zerosum.client.examples import Examples, as_examples, draw
-from zerosum.client.mechanisms import BinnedGaussian
+from zerosum.client.inside import local_lot, noise_inside
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task
 from zerosum.client.torch_seed import seeded
 from zerosum.client.training import LocalTrainer, per_example_losses
-from zerosum.secagg.encoding import Encoding
 from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ log = logging.getLogger("zerosum.client")
 
 BATCH = 256
 """Examples whose gradients are computed at once."""
-
-LARGEST_SUM = float(1 << 16)
-"""Coordinates of a local sum are clamped to this many clips: a lot would have to be larger."""
 
 _WITHIN = 1 - 1e-9
 """Gradients are cut to this part of the clip: what float64 rounding of a sum can add."""
@@ -122,7 +118,7 @@ class ExampleTrainer(LocalTrainer):
         origin = self._load(start)
         examples = self._examples(load)
         code, mechanism = noise_inside(self._privacy, self.layout.length)
-        lot = (self._privacy.lot or 1) / clients
+        lot = local_lot(self._privacy, clients)
         for step in range(self.spec.steps or 0):
             encoded = code.encode(self._sum(examples, coins).numpy(), coins)
             noised = code.decode(mechanism.apply(encoded, coins)) / lot
@@ -178,20 +174,3 @@ class ExampleTrainer(LocalTrainer):
 
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
         return self._clipped.clipped_sum(*examples.take(part), self._clip)
-
-
-def noise_inside(privacy: PrivacySpec, dimension: int) -> tuple[Encoding, BinnedGaussian]:
-    """Return how a step's sum becomes integers at a client, and the noise that it is given.
-
-    Raises
-    ------
-    ValueError
-        If clip or noise multiplier are missing.
-    """
-    clip, z = privacy.clip, privacy.noise_multiplier
-    if clip is None or z is None:
-        raise ValueError("DP-SGD needs a clip and a noise multiplier")
-    code = Encoding.from_bits(
-        2, dimension=dimension, clip=clip, limit=LARGEST_SUM * clip, rule="records"
-    )
-    return code, BinnedGaussian(z * code.l2_sensitivity, code.l2_sensitivity)

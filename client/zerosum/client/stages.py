@@ -14,6 +14,7 @@ from flwr.app import Context, RecordDict
 from zerosum.client import wire
 from zerosum.client.contribution import Protection, guarantee_holds
 from zerosum.client.entropy import Entropy
+from zerosum.client.inside import train_on_noise
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
@@ -258,10 +259,21 @@ def _protected(
             node_config=dict(context.node_config),
         )
         update = environment.update(request, task, client)
+        if protection.noise_inside:
+            protection.check_usable(update)
     except Exception:
         log.exception("client %d: its answer to round %d failed", key[2], question.round)
         if not question.privacy.private:
             raise
-        return protection.zero(noise)
+        if not protection.noise_inside:
+            return protection.zero(noise)
+        # Zero alone would tell the server what a dropout does: the noise of all steps goes out.
+        update = train_on_noise(
+            request.model,
+            question.training,
+            question.privacy,
+            environment.entropy.keystream("noise", *key),
+            question.population,
+        )
     rounding = environment.entropy.keystream("rounding", *key)
     return protection.protect(update, rounding=rounding, noise=noise)
