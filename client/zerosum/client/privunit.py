@@ -13,6 +13,8 @@ from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+    from zerosum.client.mechanisms import Drawn
 else:
     DpEvent = Any
 
@@ -65,6 +67,7 @@ class PrivUnit:
     epsilon: float
     l2_sensitivity: float
     dimension: int
+    drawn: ClassVar["Drawn"] = "float"
     caveat: ClassVar[str] = (
         "PrivUnit is sampled in floating point: unproved; the figure is that of real arithmetic"
     )
