@@ -240,3 +240,21 @@ def test_delta_and_epsilon_are_inverse(event) -> None:
 def test_unknown_names_are_refused(arguments) -> None:
     with pytest.raises(ValueError, match="not"):
         Ledger(*arguments)
+
+
+def abandoned(q: float, z: float) -> MaybeAbandonedDpEvent:
+    return MaybeAbandonedDpEvent(PoissonSampledDpEvent(q, GaussianDpEvent(z)), 1e-3)
+
+
+@pytest.mark.parametrize(("q", "z", "times"), [(0.25, 2.0, 40), (0.1, 1.0, 100), (0.5, 4.0, 400)])
+@pytest.mark.parametrize("first", [True, False])
+def test_one_event_more_never_costs_less(q: float, z: float, times: int, first: bool) -> None:
+    """A weak event brings a finer grid, on which the strong ones alone come out a little lower."""
+    many, weak = abandoned(q, z), abandoned(q, 100.0)
+    before = Ledger("zero_out").compose(many, times)
+    after = Ledger("zero_out")
+    for event, count in [(weak, 1), (many, times)] if first else [(many, times), (weak, 1)]:
+        after.compose(event, count)
+    assert after.epsilon(1e-5) >= before.epsilon(1e-5)
+    assert after.delta(2.0) >= before.delta(2.0)
+    assert after.epsilon(1e-5) <= before.epsilon(1e-5) * (1 + 1e-3)

@@ -8,7 +8,6 @@ sensitivities themselves.
 """
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -160,13 +159,13 @@ def has_distribution(event: DpEvent, adjacency: Adjacency) -> bool:
     return bool(dp_accounting.pld.PLDAccountant(RELATIONS[adjacency]).supports(event))
 
 
-def interval_for(composed: Iterable[DpEvent]) -> float:
-    """Return the grid on which privacy losses of these events are composed.
+def is_wide(event: DpEvent) -> bool:
+    """Return whether the coarse grid of privacy losses is enough for an event.
 
-    Ten times the accountant's own step where losses spread over many times that: ten times faster,
-    for a relative error of epsilon below 10^-4, from above.
+    Where losses spread over many times its step: ten times faster, for a relative error of epsilon
+    below 10^-4, from above.
     """
-    return WIDE if all(_spread(event) >= 30 * WIDE for event in composed) else FINE
+    return _spread(event) >= 30 * WIDE
 
 
 def _spread(event: DpEvent) -> float:
