@@ -258,3 +258,34 @@ def test_one_event_more_never_costs_less(q: float, z: float, times: int, first: 
     assert after.epsilon(1e-5) >= before.epsilon(1e-5)
     assert after.delta(2.0) >= before.delta(2.0)
     assert after.epsilon(1e-5) <= before.epsilon(1e-5) * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("event", [DiscreteLaplaceDpEvent(1 / 100, 20_000), LaplaceDpEvent(1e-6)])
+def test_noise_that_hardly_is_any_is_accounted_by_pure_epsilons(event) -> None:
+    ledger = Ledger("replace").compose(event, 3)
+    assert ledger.accountant == "pure"
+    once = Ledger("replace").compose(event).epsilon(1e-5)
+    assert ledger.epsilon(1e-5) == pytest.approx(3 * once)
+    assert once >= 400
+    assert ledger.delta(1.0) == 1
+    assert ledger.delta(4 * once) == 0
+
+
+def test_many_bounded_losses_take_a_coarser_grid_and_no_less_epsilon() -> None:
+    event = DiscreteLaplaceDpEvent(0.1, 10)
+    counts = [10, 100, 1000, 10_000, 100_000]
+    spent = [Ledger("zero_out").compose(event, count).epsilon(1e-5) for count in counts]
+    assert spent == sorted(spent)
+    # Against the normal limit of the sum of losses, whose mean and variance are known.
+    mean, second = _moments_of_loss(0.1, 10)
+    limit = 100_000 * mean + 4.26 * math.sqrt(100_000 * (second - mean**2))
+    assert limit * 0.999 < spent[-1] < limit * 1.1
+
+
+def _moments_of_loss(rate: float, shift: int) -> tuple[float, float]:
+    norm = math.tanh(rate / 2)
+    pairs = [
+        (norm * math.exp(-rate * abs(k)), rate * (abs(k - shift) - abs(k)))
+        for k in range(-1000, 1000)
+    ]
+    return sum(p * loss for p, loss in pairs), sum(p * loss**2 for p, loss in pairs)

@@ -43,7 +43,12 @@ class ExampleTrainer(LocalTrainer):
     An example that cannot be read, or whose gradient raises or is not finite, contributes nothing,
     logged at home, and leaves all others as they are: one example moves a sum by the clip at most,
     whatever is in it. Which of a model's units are dropped is told by coins that nobody else
-    knows, because an example more shifts the coins of those behind it.
+    knows: an example more shifts those of the examples behind it, which moves the sum by many
+    clips if they are known. Unknown, they are independent of the data and of one another, as many
+    as there are examples: the sum without an example has the law of the sum with it in which all
+    others keep their coins, and for whatever these are it moves by the clip at most. A mixture over
+    coins is no easier to tell apart than its worst part. (In floats: the coins are those of torch's
+    generator from a secret seed of 64 bits, taken to be independent.)
 
     Where a task's ``data`` raises, there are no examples, and the sum is zero: whether the disk or
     the network fails is no example's doing. A task that raises there *because of* one example (a

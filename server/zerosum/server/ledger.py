@@ -34,7 +34,8 @@ class Ledger:
     accountant : {"pld", "rdp"}
         "pld" composes privacy-loss distributions while every event has one (in closed form if all
         are Gaussian), and Renyi divergences from the first event that has none. Either is cut
-        down to the sum of pure epsilons where that is less.
+        down to the sum of pure epsilons where that is less; where one of these is above 100 that
+        sum is all, "pure".
 
     Examples
     --------
@@ -59,7 +60,10 @@ class Ledger:
         """The accountant in use for what has been composed so far."""
         if not self._pld_possible:
             return "rdp"
-        return "exact gaussian" if self._all_gaussian() else "pld"
+        if self._all_gaussian():
+            return "exact gaussian"
+        large = any(costs.is_large(event, self.adjacency) for event in self._counts)
+        return "pure" if large and math.isfinite(self._pure) else "pld"
 
     def compose(self, event: DpEvent, count: float = 1) -> Self:
         """Add an event ``count`` times.
@@ -122,6 +126,8 @@ class Ledger:
             return 1.0
         if self.accountant == "exact gaussian":
             return gaussian_delta(epsilon, 1 / self._gaussian_sigma())
+        if self.accountant == "pure":
+            return 1.0
         if self.accountant == "pld":
             return max(float(pld.get_delta_for_epsilon(epsilon)) for pld in self._plds)
         orders, divergences = self._rdp
@@ -132,6 +138,8 @@ class Ledger:
             if delta == 0:
                 return math.inf
             return float(dp_accounting.get_epsilon_gaussian(self._gaussian_sigma(), delta))
+        if self.accountant == "pure":
+            return self._pure
         if self.accountant == "pld":
             return max(float(pld.get_epsilon_for_delta(delta)) for pld in self._plds)
         orders, divergences = self._rdp
@@ -178,7 +186,8 @@ class Ledger:
         if len(wide) == len(self._counts):
             return [self._composed(wide, costs.WIDE)]
         alone = [self._composed(wide, costs.WIDE)] if wide else []
-        return [self._composed(list(self._counts), costs.FINE), *alone]
+        fine = costs.fine_interval(self._counts, self.adjacency)
+        return [self._composed(list(self._counts), fine), *alone]
 
     def _composed(self, composed: list[DpEvent], interval: float) -> Any:
         total: Any = None
