@@ -41,7 +41,7 @@ def experiment(**model: object) -> Experiment:
             "model": {"name": "mlp", "hidden": [5], "components": 3, "inputs": 64} | model,
             "privacy": {
                 "unit": "example",
-                "examples": 1437,
+                "examples": 1438,
                 "lot": 100,
                 "clip": 1.0,
                 "delta": 1e-4,

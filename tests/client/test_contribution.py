@@ -107,6 +107,30 @@ def test_without_privacy_an_unusable_update_is_an_error() -> None:
         build(NONE).zero(stream("noise"))
 
 
+@pytest.mark.parametrize("privacy", [DISTRIBUTED, LOCAL])
+def test_whatever_an_update_is_it_becomes_zero_plus_noise(privacy: PrivacySpec) -> None:
+    protection = build(privacy)
+    huge = np.array([10**400] * 300, dtype=object)
+    for update in (huge, None, ["a"] * 300, np.ones(300) * 1j, {}, []):
+        sent = protection.protect(update, rounding=stream("r"), noise=stream("noise", 0))
+        assert (sent == protection.zero(stream("noise", 0))).all()
+    with pytest.raises(UnusableUpdateError):
+        protect(build(NONE), huge)
+
+
+def test_zero_without_noise_is_never_made_where_the_noise_is_inside() -> None:
+    inside = PrivacySpec(
+        model="local", unit="example", examples=100, lot=10, clip=1.0, noise_multiplier=1.0
+    )
+    protection = build(inside, range=10.0)
+    with pytest.raises(ValueError, match="drawn in training"):
+        protection.zero(stream("noise"))
+    protection.check_usable(np.zeros(300))
+    for bad in (np.zeros(5), np.full(300, math.nan), None):
+        with pytest.raises(UnusableUpdateError):
+            protection.check_usable(bad)
+
+
 def test_an_update_of_the_wrong_length_does_not_betray_itself() -> None:
     assert (protect(build(), np.zeros(5)) == build().zero(stream("noise", 0))).all()
 

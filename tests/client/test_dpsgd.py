@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from zerosum.client.dpsgd import ExampleTrainer, noise_inside
+from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.examples import draw
+from zerosum.client.inside import noise_inside, train_on_noise
+from zerosum.client.mechanisms import BinnedGaussian
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.training import initial_vector
 from zerosum.secagg.randomness import Keystream, insecure_keystream
@@ -269,3 +271,37 @@ def test_local_steps_are_sgd_where_noise_is_negligible() -> None:
         optimizer.step()
     expected = nn.utils.parameters_to_vector(model.parameters()).detach().numpy() - start
     assert np.allclose(found, expected, rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize(("count", "said"), [(40, False), (41, True)])
+def test_a_client_with_more_examples_than_all_should_have_logs_it_at_home(caplog, count, said):
+    descent(EVERY, records(count))
+    assert ("privacy.examples = 40 says how many all" in caplog.text) is said
+
+
+def test_noise_alone_takes_the_steps_of_a_client_without_examples(monkeypatch) -> None:
+    """Same arithmetic, coordinate by coordinate, where both are given the same noise."""
+    start = initial_vector(Toy(), 0)
+
+    def fixed(self, vector, rng):
+        return vector + np.rint(self.sigma * np.cos(np.arange(vector.size))).astype(np.int64)
+
+    monkeypatch.setattr(BinnedGaussian, "apply", fixed)
+    spec = TrainSpec(steps=4, lr=0.3, momentum=0.8, weight_decay=0.2, proximal=0.4)
+    trained = trainer(LOCAL, spec).train_privately(start, lambda: records(0), coins(), 4)
+    alone = train_on_noise(start, spec, LOCAL, coins(), 4)
+    assert np.allclose(alone, trained, rtol=1e-12, atol=1e-12)
+    other = train_on_noise(start, spec.model_copy(update={"momentum": 0.7}), LOCAL, coins(), 4)
+    assert not np.allclose(other, trained)
+
+
+def test_noise_alone_has_the_spread_that_is_claimed() -> None:
+    start, spec = initial_vector(Toy(), 0), TrainSpec(steps=1, lr=1.0)
+    moves = [train_on_noise(start, spec, LOCAL, coins(i), 4) for i in range(400)]
+    assert np.std(moves) == pytest.approx(0.3 / 5, rel=0.03)
+
+
+def test_noise_alone_may_diverge_without_a_word() -> None:
+    start = initial_vector(Toy(), 0)
+    spec = TrainSpec(steps=60, lr=1e6, weight_decay=1e6)
+    assert not np.isfinite(train_on_noise(start, spec, LOCAL, coins(), 4)).all()

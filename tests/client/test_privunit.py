@@ -2,9 +2,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import betainc
+from scipy.special import betainc, betaincinv
 
 from zerosum.client.privunit import PrivUnit
+from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.randomness import insecure_keystream
 
 RADIUS = 10_000.0
@@ -25,6 +26,35 @@ def test_two_densities_differ_by_no_more_than_e_to_the_epsilon(dimension, epsilo
     inside, beyond = cap.chance / tail, (1 - cap.chance) / (1 - tail)
     assert math.log(inside / beyond) == pytest.approx(epsilon, rel=1e-9)
     assert 0 < cap.mean < 1
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 100, 10_000])
+@pytest.mark.parametrize("epsilon", [36.0, 60.0, 200.0])
+def test_neither_the_cap_nor_the_coin_is_lost_at_a_large_epsilon(dimension, epsilon):
+    cap = PrivUnit(epsilon, RADIUS, dimension)._cap
+    a = (dimension - 1) / 2
+    edge = betaincinv(a, a, cap.inside)
+    assert 0 < betainc(a, a, edge) == pytest.approx(cap.inside, rel=1e-9)
+    assert cap.miss >= 2.0**-100
+    # As drawn: the ratio of the density in the cap to that beyond it.
+    ratio = math.log1p(-cap.miss) - math.log(cap.inside)
+    ratio -= math.log(cap.miss) - math.log1p(-cap.inside)
+    assert ratio == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_at_a_large_epsilon_an_output_is_not_the_direction_itself():
+    mechanism = PrivUnit(60.0, RADIUS, 10_000)
+    vector = np.zeros(10_000, dtype=np.int64)
+    vector[7] = RADIUS
+    cosines = outputs(mechanism, vector, 20)[:, 7] / mechanism._length
+    assert (cosines < 0.5).all()
+    assert (cosines >= mechanism._cap.height - 1e-3).all()
+
+
+def test_a_cap_that_floats_cannot_hold_is_refused():
+    with pytest.raises(NoiseOutOfRangeError, match="2 dimensions"):
+        PrivUnit(600.0, RADIUS, 2)
+    assert PrivUnit(600.0, RADIUS, 1000)._cap.mean > 0.5
 
 
 def test_the_split_is_the_best_there_is():

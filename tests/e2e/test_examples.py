@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from zerosum.client.per_example import ClippedGradients
@@ -23,7 +24,7 @@ STEPS = {
     "model": {"name": "linear"},
     "privacy": {
         "unit": "example",
-        "examples": 1437,
+        "examples": 1438,
         "lot": 200,
         "clip": 0.5,
         "noise_multiplier": 1.0,
@@ -38,7 +39,7 @@ INSIDE = STEPS | {
     "privacy": {
         "unit": "example",
         "model": "local",
-        "examples": 1437,
+        "examples": 1438,
         "lot": 200,
         "clip": 0.5,
         "noise_multiplier": 2.0,
@@ -55,6 +56,50 @@ def run(config, folder, *overrides):
 
 def model_bytes(folder: Path) -> bytes:
     return (folder / MODEL).read_bytes()
+
+
+@pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
+def test_more_records_than_the_public_figure_are_refused(config) -> None:
+    changed = load_experiment(config, ["privacy.examples=1400"])
+    with pytest.raises(ConfigError, match=r"examples = 1400: .* hold 1438 training records"):
+        api.plan(changed)
+    api.plan(load_experiment(config))
+
+
+class OwnTask:
+    """Says nothing of how many examples there are."""
+
+    def __init__(self, broken=()):
+        self.broken = broken
+
+    def model(self):
+        return nn.Linear(3, 2)
+
+    def data(self, client):
+        if client.index in self.broken:
+            raise OSError("no disk")
+        return torch.zeros(7, 3), torch.zeros(7, dtype=torch.int64)
+
+    def test_data(self):
+        return None
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.parametrize(("broken", "most"), [((), 70), ((3, 4), 56)])
+def test_records_of_a_task_of_one_s_own_are_counted(monkeypatch, broken, most) -> None:
+    monkeypatch.setattr(api, "resolve_task", lambda *specs: OwnTask(broken))
+    enough = [f"privacy.examples={most}", "privacy.lot=20"]
+    api.plan(load_experiment(STEPS, enough))
+    with pytest.raises(ConfigError, match=f"hold {most} training records"):
+        api.plan(load_experiment(STEPS, [f"privacy.examples={most - 1}", "privacy.lot=20"]))
+
+
+def test_a_crowd_is_not_counted_and_that_is_said(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(api, "resolve_task", lambda *specs: OwnTask())
+    api.plan(load_experiment(STEPS, ["data.clients=1001", "privacy.examples=700"]))
+    assert "taken on trust" in caplog.text
 
 
 @pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
@@ -81,7 +126,7 @@ def test_without_noise_a_round_is_a_step_on_all_examples(tmp_path):
         **STEPS,
         "rounds": 1,
         "privacy": {"model": "none", "clip": "none", "unit": "example"}
-        | {"examples": 1437, "lot": 1437},
+        | {"examples": 1438, "lot": 1438},
         "encoding": {"range": 4000.0, "bits": 32},
         "server": {"lr": 0.5},
     }
@@ -89,7 +134,7 @@ def test_without_noise_a_round_is_a_step_on_all_examples(tmp_path):
     planned = api.plan(load_experiment(plain))
     inputs, targets = planned.task._train  # type: ignore[attr-defined]
     model = planned.task.model().double()
-    loss = nn.functional.cross_entropy(model(inputs.double()), targets, reduction="sum") / 1437
+    loss = nn.functional.cross_entropy(model(inputs.double()), targets, reduction="sum") / 1438
     loss.backward()
     for (name, found), parameter in zip(result.model.items(), model.parameters(), strict=True):
         expected = (parameter - 0.5 * parameter.grad).detach().numpy()
@@ -100,7 +145,7 @@ def test_figures_are_of_examples_and_amplified_by_their_own_coins(tmp_path):
     epsilon = run(STEPS, tmp_path / "run", "secagg.protocol=ideal").summary["epsilon"]
     assert {figure["unit"] for figure in epsilon.values()} == {"example"}
     assert 0 < epsilon["release"]["value"] < epsilon["sum"]["value"] < epsilon["local"]["value"]
-    whole = run(STEPS, tmp_path / "all", "secagg.protocol=ideal", "privacy.lot=1437")
+    whole = run(STEPS, tmp_path / "all", "secagg.protocol=ideal", "privacy.lot=1438")
     assert whole.summary["epsilon"]["sum"]["value"] > 3 * epsilon["sum"]["value"]
 
 
@@ -137,7 +182,7 @@ def test_a_client_whose_gradients_fail_answers_like_any_other(tmp_path, monkeypa
     [
         ("encoding={}", "encoding.range is required"),
         ("sampling.kind=fixed", 'sampling.kind = "everyone" is required'),
-        ("privacy.lot=2000", "a lot of 2000 exceeds the 1437 examples"),
+        ("privacy.lot=2000", "a lot of 2000 exceeds the 1438 examples"),
         ("privacy.delta=1e-3", "is not below 1/population"),
         ("privacy.unit=client", 'examples and lot are for unit = "example"'),
         ("privacy.clipping=adaptive", 'is for unit = "client"'),

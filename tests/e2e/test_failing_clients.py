@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from zerosum.client import TaskError
+from zerosum.client.contribution import Protection
 from zerosum.server.runs import CLIENT_LOG
 from zerosum.simulations import api, load_experiment
+from zerosum.simulations.environment import SimulatedEnvironment
 
 CLIENTS = 8
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -114,3 +116,38 @@ def test_a_task_whose_loss_always_fails_is_refused_before_the_run(tmp_path, monk
     with pytest.raises(TaskError, match=r"task = 'broken'.*no such loss"):
         api.run({"task": "broken", "privacy": {"delta": 0.01}}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("answer", [None, np.full(15, np.nan), np.zeros(3)])
+def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monkeypatch, answer):
+    sent = {}
+    update, protect = SimulatedEnvironment.update, Protection.protect
+
+    def failing(self, request, task, client):
+        if client.index != 3:
+            return update(self, request, task, client)
+        if answer is None:
+            raise MemoryError("no room for the model")
+        return answer
+
+    def watched(self, vector, **keystreams):
+        found = protect(self, vector, **keystreams)
+        sent.setdefault(len(sent), found)
+        return found
+
+    monkeypatch.setattr(SimulatedEnvironment, "update", failing)
+    monkeypatch.setattr(Protection, "protect", watched)
+    result = simulate(
+        "rounds=1",
+        "privacy.model=local",
+        "privacy.unit=example",
+        "privacy.examples=60",
+        "privacy.lot=10",
+        "encoding.range=100.0",
+        "training.steps=2",
+        "privacy.honest_fraction=0.5",
+    )
+    assert result.rounds[0]["survivors"] == CLIENTS == len(sent)
+    # Of all clients' vectors none is zero, nor nearly.
+    spreads = [np.std(vector) for vector in sent.values()]
+    assert min(spreads) > 0.3 * max(spreads) > 0

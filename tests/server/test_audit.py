@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from zerosum.server.audit import Guesses, epsilon_lower_bound, p_value, plan_guesses
+from zerosum.server.audit import Guesses, TwoTests, epsilon_lower_bound, p_value, plan_guesses
 
 
 def test_without_delta_guesses_are_biased_coins() -> None:
@@ -68,6 +68,33 @@ def test_counts_are_planned_from_the_settings_alone() -> None:
     assert 60 <= one.total <= 400
     # Where nothing is hidden everything is guessed.
     assert plan_guesses(1000, 0.01, delta=1e-9).total > 900
+
+
+def test_a_second_count_could_contradict_the_upper_bound() -> None:
+    test = TwoTests.of(1000, 1.0, 4.753, delta=1e-5)
+    # As planned for honest noise, all guesses right show less than is allowed.
+    few = epsilon_lower_bound(1000, test.guesses.total, test.guesses.total, delta=1e-5)
+    assert few < 4.753 < test.disproof.largest == test.largest
+    assert test.disproof.guesses.total > test.guesses.total
+    assert 0.2 < test.disproof.detects < 0.4
+
+
+def test_too_few_slots_cannot_contradict_it() -> None:
+    test = TwoTests.of(100, 1.0, 4.753, delta=1e-5)
+    assert test.largest < 4.753
+    assert test.disproof.detects is None
+
+
+def test_two_bounds_at_half_the_risk_each_hold_together() -> None:
+    test = TwoTests.of(400, 2.0, 2.0, delta=1e-5, confidence=0.9)
+    scores = np.arange(400.0)
+    coins = scores >= 200
+    bound, correct = test.bound(scores, coins)
+    assert correct == (test.guesses.total, test.disproof.guesses.total)
+    each = [
+        epsilon_lower_bound(400, count, count, delta=1e-5, confidence=0.95) for count in correct
+    ]
+    assert bound == max(each) == test.largest
 
 
 @pytest.mark.statistical

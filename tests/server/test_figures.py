@@ -21,6 +21,7 @@ from scipy.stats import skellam
 
 from zerosum.client.contribution import Protection
 from zerosum.client.events import MaybeAbandonedDpEvent, SkellamDpEvent
+from zerosum.client.samplers import TAU
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.accounting import RunLedger
 from zerosum.server.costs import doubled, for_replacement
@@ -239,7 +240,32 @@ def test_dp_sgd_inside_local_training_is_accounted_by_its_distribution() -> None
         assert figure["value"] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
         assert figure["accountant"] == "pld"
         assert figure["unit"] == "example"
-    assert figures["sum"]["slack"] == 0  # no integer noise
+    # 20 steps of 100 coordinates in each of the tally's vectors.
+    integers = ONE.draws[0] * 20 * terms(unit, model="local")["train"].length
+    told = figures["sum"]
+    assert told["slack"] == pytest.approx((1 + math.exp(told["value"])) * integers * TAU, rel=0.01)
+    assert "integer noise from a table; delta - slack is accounted" in told["assumptions"]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ({"model": "distributed"}, "integer noise from a table"),
+        ({"model": "local"}, "integer noise from a table"),
+        ({"model": "local", "mechanism": "privunit"}, "noise in floating point"),
+        ({"model": "local", "mechanism": "discrete-laplace"}, "integer noise from a table"),
+        (
+            {"model": "local", "mechanism": "discrete-laplace", "exact": True},
+            "integer noise from OpenDP's exact sampler",
+        ),
+    ],
+)
+def test_every_figure_says_how_its_noise_is_drawn(monkeypatch, privacy: dict, words: str) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: "as if OpenDP were installed")
+    figures = all_figures(terms(**privacy), ONE, POISSON, 1e-5, masked=True)
+    for told in figures.values():
+        assert any(note.startswith(words) for note in told["assumptions"])
+        assert (told["slack"] > 0) is (words == "integer noise from a table")
 
 
 def test_a_sum_that_draws_no_examples_may_change_by_a_whole_vector() -> None:

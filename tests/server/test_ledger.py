@@ -240,3 +240,52 @@ def test_delta_and_epsilon_are_inverse(event) -> None:
 def test_unknown_names_are_refused(arguments) -> None:
     with pytest.raises(ValueError, match="not"):
         Ledger(*arguments)
+
+
+def abandoned(q: float, z: float) -> MaybeAbandonedDpEvent:
+    return MaybeAbandonedDpEvent(PoissonSampledDpEvent(q, GaussianDpEvent(z)), 1e-3)
+
+
+@pytest.mark.parametrize(("q", "z", "times"), [(0.25, 2.0, 40), (0.1, 1.0, 100), (0.5, 4.0, 400)])
+@pytest.mark.parametrize("first", [True, False])
+def test_one_event_more_never_costs_less(q: float, z: float, times: int, first: bool) -> None:
+    """A weak event brings a finer grid, on which the strong ones alone come out a little lower."""
+    many, weak = abandoned(q, z), abandoned(q, 100.0)
+    before = Ledger("zero_out").compose(many, times)
+    after = Ledger("zero_out")
+    for event, count in [(weak, 1), (many, times)] if first else [(many, times), (weak, 1)]:
+        after.compose(event, count)
+    assert after.epsilon(1e-5) >= before.epsilon(1e-5)
+    assert after.delta(2.0) >= before.delta(2.0)
+    assert after.epsilon(1e-5) <= before.epsilon(1e-5) * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("event", [DiscreteLaplaceDpEvent(1 / 100, 20_000), LaplaceDpEvent(1e-6)])
+def test_noise_that_hardly_is_any_is_accounted_by_pure_epsilons(event) -> None:
+    ledger = Ledger("replace").compose(event, 3)
+    assert ledger.accountant == "pure"
+    once = Ledger("replace").compose(event).epsilon(1e-5)
+    assert ledger.epsilon(1e-5) == pytest.approx(3 * once)
+    assert once >= 400
+    assert ledger.delta(1.0) == 1
+    assert ledger.delta(4 * once) == 0
+
+
+def test_many_bounded_losses_take_a_coarser_grid_and_no_less_epsilon() -> None:
+    event = DiscreteLaplaceDpEvent(0.1, 10)
+    counts = [10, 100, 1000, 10_000, 100_000]
+    spent = [Ledger("zero_out").compose(event, count).epsilon(1e-5) for count in counts]
+    assert spent == sorted(spent)
+    # Against the normal limit of the sum of losses, whose mean and variance are known.
+    mean, second = _moments_of_loss(0.1, 10)
+    limit = 100_000 * mean + 4.26 * math.sqrt(100_000 * (second - mean**2))
+    assert limit * 0.999 < spent[-1] < limit * 1.1
+
+
+def _moments_of_loss(rate: float, shift: int) -> tuple[float, float]:
+    norm = math.tanh(rate / 2)
+    pairs = [
+        (norm * math.exp(-rate * abs(k)), rate * (abs(k - shift) - abs(k)))
+        for k in range(-1000, 1000)
+    ]
+    return sum(p * loss for p, loss in pairs), sum(p * loss**2 for p, loss in pairs)

@@ -1,11 +1,13 @@
 """Canaries through the whole pipeline: nothing is told that the ledger does not allow."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from zerosum.client.mechanisms import DistributedSkellam
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import RunFolder
 from zerosum.simulations import audit
@@ -34,7 +36,49 @@ def test_an_audit_says_what_it_did() -> None:
     # z = 1 at delta 1e-5: 4.377 exactly, a little more by Renyi divergences.
     assert 4.377 < found["upper"] < 4.8
     assert found["score_deviation"] == pytest.approx(1.0, abs=1e-3)
+    # At most 3.4 of 4.4 with 120 canaries.
+    assert verdict(found).startswith("Could not fail")
+
+
+def without_noise(part: float):
+    drawn = DistributedSkellam.noise
+
+    def noise(self, shares, count, rng):
+        if not part:
+            return np.zeros(count, dtype=np.int64)
+        return drawn(self, shares * part**2, count, rng)
+
+    return noise
+
+
+@pytest.mark.parametrize("part", [0.0, 0.2])
+def test_noise_that_is_missing_fails_the_audit(monkeypatch, part) -> None:
+    monkeypatch.setattr(DistributedSkellam, "noise", without_noise(part))
+    sizes = ["--canaries", "1000", "--repetitions", "2"]
+    result = CliRunner().invoke(app, ["audit", "digits", "--set", *IDEAL, *sizes])
+    assert result.exit_code == 1, result.output
+    assert "FAILED: in 2 of 2" in result.output
+    assert "they fail noise below" in result.output
+
+
+def test_noise_as_claimed_passes_an_audit_that_could_fail() -> None:
+    said: list[str] = []
+    found = run_audit(load_experiment("mnist5k", IDEAL), AuditPlan(1000, 2), on_power=said.append)
+    assert found["violations"] == []
+    assert found["largest"] > found["upper"]
+    assert 0.2 < found["detects"] < 0.5
     assert verdict(found).startswith("Passed")
+    assert min(found["lower"]) > 0.8
+    assert len(said) == 1
+
+
+def test_an_audit_that_cannot_fail_says_so_before_it_runs() -> None:
+    said: list[str] = []
+    sizes = AuditPlan(canaries=100, repetitions=1)
+    found = run_audit(load_experiment("mnist5k", IDEAL), sizes, on_power=said.append)
+    assert found["largest"] < found["upper"]
+    assert "cannot fail; raise --canaries" in said[0]
+    assert verdict(found).startswith("Could not fail")
 
 
 def test_masks_change_nothing_that_is_observed() -> None:
@@ -82,11 +126,31 @@ def test_a_pipeline_that_forgets_its_noise_fails_the_audit(monkeypatch) -> None:
         ([], {"delta": 1e-3}, "says nothing"),
         ([], {"canaries": 2}, "at least"),
         ([], {"dropout": 0.7}, "dropout"),
+        ([], {"canaries": 50, "dropout": 0.3}, "--canaries 50 --dropout 0.3: with room for chance"),
+        *[
+            ([], {"noise_multiplier": z}, "needs noise")
+            for z in (0.0, -1.0, math.nan, math.inf, 1e9)
+        ],
+        (["encoding.ring_bits=8"], {}, "ring_bits = 8"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(overrides, plan, words) -> None:
     with pytest.raises(ConfigError, match=words):
         audited(*overrides, **plan)
+
+
+def test_exact_noise_without_its_sampler_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="needs OpenDP"):
+        audited("privacy.mechanism=discrete-gaussian", "privacy.exact=true")
+
+
+def test_an_unwritable_file_is_refused_before_the_work(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(audit, "run_audit", lambda *arguments: pytest.fail("it ran"))
+    for path in (tmp_path / "absent" / "a.json", tmp_path):
+        result = CliRunner().invoke(app, ["audit", "digits", "--json", str(path)])
+        assert result.exit_code == 2
+        assert "--json" in result.output
 
 
 def test_a_run_s_audit_goes_into_its_report(tmp_path, caplog) -> None:
@@ -95,7 +159,10 @@ def test_a_run_s_audit_goes_into_its_report(tmp_path, caplog) -> None:
     folder.write_json(AUDIT, audited())
     page = write_report(folder).read_text(encoding="utf-8")
     assert "What an audit could tell" in page
-    assert "No observer of the sum could tell more" in page
+    assert "This audit could not have failed" in page
+    folder.write_json(AUDIT, audited() | {"largest": 9.0})
+    able = write_report(folder).read_text(encoding="utf-8")
+    assert "No observer of the sum could tell more" in able
     folder.write(AUDIT, b'{"lower": []}')
     assert "What an audit could tell" not in write_report(folder).read_text(encoding="utf-8")
     assert AUDIT in caplog.text
@@ -107,7 +174,7 @@ def test_the_command_fails_where_the_ledger_is_contradicted(tmp_path, monkeypatc
     monkeypatch.setattr(audit, "run_audit", lambda *arguments: found)
     result = CliRunner().invoke(app, ["audit", "digits", "--json", str(tmp_path / "a.json")])
     assert result.exit_code == (1 if violated else 0)
-    assert ("FAILED" if violated else "Passed") in result.output
+    assert ("FAILED" if violated else "Could not fail") in result.output
     assert json.loads((tmp_path / "a.json").read_text())["lower"] == found["lower"]
 
 
@@ -131,3 +198,4 @@ def test_the_specified_audit_tells_much_and_never_too_much() -> None:
     assert max(found["lower"]) <= found["upper"]
     assert max(found["null"]) < 0.2
     assert 1.2 < found["lower_median"] < 2.0
+    assert found["largest"] > found["upper"]

@@ -161,3 +161,10 @@ def test_exact_norms_are_cheaper_than_per_example_gradients_by_hooks():
     for model, to_plain, to_opacus in (("mlp", 2.5, 10), ("cnn", 1.6, 5)):
         assert ms[model, "per-example"] <= to_plain * ms[model, "plain"]
         assert ms[model, "opacus"] >= to_opacus * ms[model, "per-example"]
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_a_time_that_is_none_is_refused(seconds: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "dpsgd", "--seconds", seconds])
+    assert result.exit_code == 2
+    assert "seconds" in result.output

@@ -150,3 +150,20 @@ def test_no_task_is_resolved_where_both_sizes_are_given() -> None:
     found = planned("task=nowhere:nothing", dimension=100)
     assert found.values["dimension"] == 100
     assert plan_table(found).row_count > 8
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sizes", "words"),
+    [
+        ([], {"dimension": 10**14}, "10,000,000,000 parameters"),
+        ([], {"population": 10**14}, "10,000,000,000 clients"),
+        (["rounds=9223372036854775807"], {}, "less than or equal to 1000000"),
+    ],
+)
+def test_sizes_beyond_any_run_are_refused_at_once(overrides, sizes, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        planned(*overrides, **sizes)
+
+
+def test_a_model_larger_than_memory_is_planned() -> None:
+    assert planned(dimension=10**10).values["bytes_up_per_client"] > 10**10

@@ -19,7 +19,7 @@ from zerosum.client.choice import (
     guaranteed_shares,
     rounding_rule,
 )
-from zerosum.client.clipping import NotFiniteError, clip_to_norm, norm_is_within
+from zerosum.client.clipping import clip_to_norm, norm_is_within
 from zerosum.client.laplace import DiscreteLaplace
 from zerosum.client.mechanisms import (
     BinnedGaussian,
@@ -260,7 +260,9 @@ class Protection:
 
         Under privacy an update with NaN or infinite entries, or of another length, becomes zero
         plus noise: whether a client takes part must not depend on its data. The reason goes to the
-        client's own log only.
+        client's own log only. With the noise inside there is none to add, and zero is sent: right
+        for what noised steps came to, a diverged model, of which it tells no more than they do.
+        What failed before its noise was drawn is not for here, but for :func:`train_on_noise`.
 
         Parameters
         ----------
@@ -283,12 +285,19 @@ class Protection:
         """
         try:
             encoded = self._encoded(update, rounding)
-        except (NotFiniteError, ValueError, TypeError) as error:
+        except Exception as error:  # whatever a task may return, down to integers beyond any float
             if not self.private:
                 raise UnusableUpdateError(str(error)) from error
             logger.warning("the update is unusable, zero plus noise is sent instead: %s", error)
             encoded = np.zeros(self.length, dtype=np.int64)
         return self._noised(encoded, noise)
+
+    def check_usable(self, update: ArrayLike) -> None:
+        """Raise UnusableUpdateError unless this is a finite real vector of the right length."""
+        vector = np.asarray(update)
+        shape = (self.encoding.dimension,)
+        if vector.shape != shape or vector.dtype.kind not in "fiu" or not np.isfinite(vector).all():
+            raise UnusableUpdateError(f"an answer is {shape[0]} finite numbers")
 
     def zero(self, noise: Keystream | None) -> NDArray[np.int64]:
         """Return what a client sends that has no update: zero plus its noise.
@@ -297,7 +306,11 @@ class Protection:
         ------
         UnusableUpdateError
             Without privacy, where such a client drops out.
+        ValueError
+            With the noise inside updates, where zero would have none.
         """
+        if self.noise_inside:
+            raise ValueError("zero has no noise here: it is drawn in training, by train_on_noise")
         if not self.private:
             raise UnusableUpdateError("without privacy a client with no update drops out")
         return self._noised(np.zeros(self.length, dtype=np.int64), noise)

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 
 from zerosum.client.examples import Examples, as_examples, draw
-from zerosum.client.mechanisms import BinnedGaussian
+from zerosum.client.inside import local_lot, noise_inside
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task
 from zerosum.client.torch_seed import seeded
 from zerosum.client.training import LocalTrainer, per_example_losses
-from zerosum.secagg.encoding import Encoding
 from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
@@ -34,9 +33,6 @@ log = logging.getLogger("zerosum.client")
 BATCH = 256
 """Examples whose gradients are computed at once."""
 
-LARGEST_SUM = float(1 << 16)
-"""Coordinates of a local sum are clamped to this many clips: a lot would have to be larger."""
-
 _WITHIN = 1 - 1e-9
 """Gradients are cut to this part of the clip: what float64 rounding of a sum can add."""
 
@@ -47,7 +43,12 @@ class ExampleTrainer(LocalTrainer):
     An example that cannot be read, or whose gradient raises or is not finite, contributes nothing,
     logged at home, and leaves all others as they are: one example moves a sum by the clip at most,
     whatever is in it. Which of a model's units are dropped is told by coins that nobody else
-    knows, because an example more shifts the coins of those behind it.
+    knows: an example more shifts those of the examples behind it, which moves the sum by many
+    clips if they are known. Unknown, they are independent of the data and of one another, as many
+    as there are examples: the sum without an example has the law of the sum with it in which all
+    others keep their coins, and for whatever these are it moves by the clip at most. A mixture over
+    coins is no easier to tell apart than its worst part. (In floats: the coins are those of torch's
+    generator from a secret seed of 64 bits, taken to be independent.)
 
     Where a task's ``data`` raises, there are no examples, and the sum is zero: whether the disk or
     the network fails is no example's doing. A task that raises there *because of* one example (a
@@ -122,7 +123,7 @@ class ExampleTrainer(LocalTrainer):
         origin = self._load(start)
         examples = self._examples(load)
         code, mechanism = noise_inside(self._privacy, self.layout.length)
-        lot = (self._privacy.lot or 1) / clients
+        lot = local_lot(self._privacy, clients)
         for step in range(self.spec.steps or 0):
             encoded = code.encode(self._sum(examples, coins).numpy(), coins)
             noised = code.decode(mechanism.apply(encoded, coins)) / lot
@@ -136,11 +137,17 @@ class ExampleTrainer(LocalTrainer):
         self._failed.clear()
         try:
             examples = as_examples(load(), self.dtype, self.device, alike=True)
-            len(examples)
+            held, public = len(examples), self._privacy.examples
         except Exception:
             log.exception("the data cannot be had: an empty sample is taken instead")
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
+        if public is not None and held > public:
+            # Said at home only: how many there are is as private as they are.
+            log.warning(
+                "%d examples here, but privacy.examples = %d says how many all clients have: "
+                "delta is not below 1/examples", held, public,
+            )  # fmt: skip
         return examples
 
     def _sum(self, examples: Examples, coins: Keystream) -> torch.Tensor:
@@ -172,20 +179,3 @@ class ExampleTrainer(LocalTrainer):
 
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
         return self._clipped.clipped_sum(*examples.take(part), self._clip)
-
-
-def noise_inside(privacy: PrivacySpec, dimension: int) -> tuple[Encoding, BinnedGaussian]:
-    """Return how a step's sum becomes integers at a client, and the noise that it is given.
-
-    Raises
-    ------
-    ValueError
-        If clip or noise multiplier are missing.
-    """
-    clip, z = privacy.clip, privacy.noise_multiplier
-    if clip is None or z is None:
-        raise ValueError("DP-SGD needs a clip and a noise multiplier")
-    code = Encoding.from_bits(
-        2, dimension=dimension, clip=clip, limit=LARGEST_SUM * clip, rule="records"
-    )
-    return code, BinnedGaussian(z * code.l2_sensitivity, code.l2_sensitivity)

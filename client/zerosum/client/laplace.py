@@ -13,6 +13,8 @@ from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+    from zerosum.client.mechanisms import Drawn
 else:
     DpEvent = Any
 
@@ -47,6 +49,11 @@ class DiscreteLaplace:
     def __post_init__(self) -> None:
         check_positive(scale=self.scale, l1_sensitivity=self.l1_sensitivity)
         check_noise("discrete Laplace noise's scale", self.scale, SMALLEST_SCALE)
+
+    @property
+    def drawn(self) -> "Drawn":
+        """OpenDP's sampler or a table."""
+        return "exact" if self.exact else "table"
 
     @property
     def tau(self) -> float:

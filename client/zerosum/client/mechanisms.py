@@ -7,7 +7,7 @@ and PrivUnit have modules of their own.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,17 @@ SMALLEST_ROUNDED = 0.03
 """Below it, in integer units, a Gaussian rounds to 0 with probability 1 - 2^-200."""
 
 
+Drawn = Literal["table", "exact", "float"]
+"""How noise is drawn: from a table at a known distance, by OpenDP without any, or in floats."""
+
+
 class Mechanism(Protocol):
     """What the client applies, the ledger charges and the report prints."""
+
+    @property
+    def drawn(self) -> Drawn:
+        """How the noise is drawn."""
+        ...
 
     @property
     def tau(self) -> float:
@@ -80,6 +89,7 @@ class DistributedSkellam:
     l2_sensitivity: float
     l1_sensitivity: float
     share_variance: float
+    drawn: ClassVar[Drawn] = "table"
     caveat: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
@@ -166,6 +176,11 @@ class DistributedDiscreteGaussian:
         check_noise("a discrete Gaussian share's sigma", self.sigma)
 
     @property
+    def drawn(self) -> Drawn:
+        """OpenDP's sampler or a table."""
+        return "exact" if self.exact else "table"
+
+    @property
     def tau(self) -> float:
         """Total-variation distance of one share's integer from the discrete Gaussian."""
         return 0.0 if self.exact else TAU
@@ -230,6 +245,7 @@ class SkellamWithBit:
 
     update: DistributedSkellam
     bit: DistributedSkellam
+    drawn: ClassVar[Drawn] = "table"
     caveat: ClassVar[str] = ""
 
     @property
@@ -263,6 +279,7 @@ class _RoundedGaussian:
 
     sigma: float
     l2_sensitivity: float
+    drawn: ClassVar[Drawn] = "table"
 
     def __post_init__(self) -> None:
         check_positive(sigma=self.sigma, l2_sensitivity=self.l2_sensitivity)

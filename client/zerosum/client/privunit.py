@@ -13,6 +13,8 @@ from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+    from zerosum.client.mechanisms import Drawn
 else:
     DpEvent = Any
 
@@ -22,18 +24,39 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 700.0
 """Outside, the cap's mean or e^epsilon leaves float64."""
 
 
+SMALLEST_MISS = 2.0**-100
+"""A coin of two uniform floats falls within this probability to a relative 10^-2."""
+
+SMALLEST_CAP = 1e-280
+"""Below it, parts of a cap leave float64."""
+
+
 @dataclass(frozen=True)
 class _Cap:
     """A cap {v : <u, v> >= height} of the sphere, and how it is used.
 
-    ``outside`` is the part q of the sphere beyond the cap, ``chance`` the probability p with which
-    the output is drawn from the cap, ``mean`` E<u, output>.
+    ``inside`` is the part 1 - q of the sphere within the cap, ``miss`` the probability 1 - p with
+    which the output is drawn beyond it, ``mean`` E<u, output>: the small sides of both, which
+    their complements would lose.
     """
 
     height: float
-    outside: float
-    chance: float
+    inside: float
+    miss: float
     mean: float
+
+    @property
+    def outside(self) -> float:
+        """The part of the sphere beyond the cap."""
+        return 1 - self.inside
+
+    @property
+    def chance(self) -> float:
+        """The probability with which the output is drawn from the cap."""
+        return 1 - self.miss
+
+
+_NO_CAP = _Cap(0.0, 0.5, 0.5, 0.0)
 
 
 @dataclass(frozen=True)
@@ -65,6 +88,7 @@ class PrivUnit:
     epsilon: float
     l2_sensitivity: float
     dimension: int
+    drawn: ClassVar["Drawn"] = "float"
     caveat: ClassVar[str] = (
         "PrivUnit is sampled in floating point: unproved; the figure is that of real arithmetic"
     )
@@ -81,6 +105,11 @@ class PrivUnit:
             )
         if self.dimension < 2:
             raise ValueError("PrivUnit needs a sphere: at least 2 coordinates")
+        if self._cap.mean == 0:
+            raise NoiseOutOfRangeError(
+                f"PrivUnit's epsilon would be {self.epsilon:.3g}, at which no cap of a sphere in "
+                f"{self.dimension} dimensions is one of float64: it is 2/privacy.noise_multiplier"
+            )
 
     @property
     def tau(self) -> float:
@@ -134,29 +163,33 @@ class PrivUnit:
         from scipy.special import betainc, betaincinv, betaln, expit
 
         a = (self.dimension - 1) / 2
-        # (1 + <u, v>)/2 of a uniform v is Beta(a, a); its upper tail is its lower, mirrored.
-        height = 1 - 2 * float(betaincinv(a, a, expit(-part)))
-        tail = float(betainc(a, a, (1 - height) / 2))
-        if not 0 < tail < 1 or not 0 <= height < 1:
-            return _Cap(0.0, 0.5, 0.5, 0.0)
-        chance = float(expit(self.epsilon - math.log1p(-tail) + math.log(tail)))
-        # Integral of <u, v> over the cap: (1 - h^2)^a / ((d - 1) B(1/2, a)).
-        moment = math.exp(a * math.log1p(-height * height) - float(betaln(0.5, a))) / (2 * a)
-        mean = moment * (chance / tail - (1 - chance) / (1 - tail))
-        return _Cap(height, 1 - tail, chance, mean)
+        # (1 - <u, v>)/2 of a uniform v is Beta(a, a); the cap is its lower tail.
+        edge = float(betaincinv(a, a, expit(-part)))
+        inside = float(betainc(a, a, edge))
+        if not SMALLEST_CAP <= inside < 1 or not 0 < edge <= 0.5:
+            return _NO_CAP
+        logit = self.epsilon + math.log(inside) - math.log1p(-inside)
+        miss, chance = float(expit(-logit)), float(expit(logit))
+        if miss < SMALLEST_MISS:
+            return _NO_CAP
+        # Integral of <u, v> over the cap: (1 - h^2)^a / ((d - 1) B(1/2, a)), h = 1 - 2 edge.
+        squared = math.log(4 * edge) + math.log1p(-edge)
+        moment = math.exp(a * squared - float(betaln(0.5, a)) - math.log(2 * a))
+        mean = moment * (chance / inside - miss / (1 - inside))
+        return _Cap(1 - 2 * edge, inside, miss, mean)
 
     def _near(self, direction: NDArray[np.float64], rng: Keystream) -> NDArray[np.float64]:
         from scipy.special import betaincinv
 
         cap, a = self._cap, (self.dimension - 1) / 2
-        coin, place = rng.uniform(2)
-        if coin < cap.chance:
-            cosine = 1 - 2 * float(betaincinv(a, a, place * (1 - cap.outside)))
-        else:
-            cosine = 2 * float(betaincinv(a, a, place * cap.outside)) - 1
+        coarse, fine, place = rng.uniform(3)
+        missed = coarse + 2.0**-53 * fine < cap.miss
+        part = (place + 2.0**-54) * (cap.outside if missed else cap.inside)
+        away = float(betaincinv(a, a, part))
+        cosine = 2 * away - 1 if missed else 1 - 2 * away
         across = _normal(self.dimension, rng)
         across -= direction * float(across @ direction)
-        across *= math.sqrt(max(0.0, 1 - cosine * cosine)) / float(np.linalg.norm(across))
+        across *= 2 * math.sqrt(away * (1 - away)) / float(np.linalg.norm(across))
         result: NDArray[np.float64] = self._length * (cosine * direction + across)
         return result
 

@@ -54,9 +54,9 @@ class Spec(BaseModel):
 class TrainSpec(Spec):
     """Local training at one client: plain SGD, for some epochs or some steps."""
 
-    epochs: PositiveInt | None = 5
+    epochs: Annotated[int, Field(gt=0, le=1_000_000)] | None = 5
     """Passes over the client's data. Exclusive with `steps`."""
-    steps: PositiveInt | None = None
+    steps: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
     """Optimizer steps, cycling through the data. Exclusive with `epochs`."""
     batch_size: PositiveInt | None = 10
     """Examples in a step; the last batch of an epoch may be smaller. `"all"`: one full batch."""

@@ -15,6 +15,7 @@ from flwr.app import Context, RecordDict
 from zerosum.client import wire
 from zerosum.client.contribution import Protection, guarantee_holds
 from zerosum.client.entropy import Entropy
+from zerosum.client.inside import train_on_noise
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
@@ -306,10 +307,21 @@ def protected(
         noise = entropy.keystream("noise", *key)
     try:
         update = answer()
+        if protection.noise_inside:
+            protection.check_usable(update)
     except Exception:
         log.exception("client %d: its answer to round %d failed", index, question.round)
         if not question.privacy.private:
             raise
-        return protection.zero(noise)
+        if not protection.noise_inside:
+            return protection.zero(noise)
+        # Zero alone would tell the server what a dropout does: the noise of all steps goes out.
+        update = train_on_noise(
+            request.model,
+            question.training,
+            question.privacy,
+            entropy.keystream("noise", *key),
+            question.population,
+        )
     rounding = entropy.keystream("rounding", *key)
     return protection.protect(update, rounding=rounding, noise=noise)

@@ -83,9 +83,11 @@ class ClientInfo:
 class Task(Protocol):
     """All that a user must write.
 
-    Two more methods are used where a task has them: ``num_clients() -> int``, the size of a
-    natural partition, and ``metrics(outputs, targets) -> dict[str, Tensor]``, values per
-    example of shape (n,). Without ``metrics``, integer targets are scored by accuracy.
+    Three more methods are used where a task has them: ``num_clients() -> int``, the size of a
+    natural partition; ``num_examples(clients) -> int``, the training records of so many clients
+    together, which are counted one client after another where it is missing; and
+    ``metrics(outputs, targets) -> dict[str, Tensor]``, values per example of shape (n,). Without
+    ``metrics``, integer targets are scored by accuracy.
     """
 
     def model(self) -> "nn.Module":

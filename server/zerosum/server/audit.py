@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom, norm
+from scipy.special import ndtr
+from scipy.stats import binom
 
 
 def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -139,11 +140,152 @@ def plan_guesses(
     return Guesses(chosen, chosen)
 
 
-def _accuracy(tail: float, deviation: float) -> float:
+@dataclass(frozen=True)
+class Disproof:
+    """Guesses that could contradict an upper bound, fixed before anything is seen.
+
+    Attributes
+    ----------
+    guesses : Guesses
+        Enough of them that all right would exceed the upper bound, where any number is.
+    largest : float
+        The lower bound if all of them are right: no audit shows more.
+    detects : float or None
+        Part of the claimed noise below which 19 of 20 audits fail; None where none would.
+    """
+
+    guesses: Guesses
+    largest: float
+    detects: float | None
+
+
+def plan_disproof(
+    slots: int,
+    deviation: float,
+    upper: float,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    dropped: float = 0.0,
+) -> Disproof:
+    """Return the guess counts that tell of the least loss of noise.
+
+    :func:`plan_guesses` chooses for noise as claimed: mostly so few guesses that even all of them
+    right prove less than the upper bound. This one chooses for noise that is less than claimed.
+
+    Parameters
+    ----------
+    slots, deviation, delta, confidence, dropped
+        As for :func:`plan_guesses`.
+    upper : float
+        The bound that is to be contradicted.
+    """
+    # Slots that are missing look like those that are out: then only who is in is guessed.
+    sides = 1 if dropped else 2
+    sizes = {max(1, round(slots / 2 * 1.04**-step)) for step in range(100)}
+
+    def shows(size: int, part: float) -> bool:
+        right = _accuracy(size / slots, part * deviation, dropped)
+        correct = int(binom.ppf(0.05, sides * size, right))
+        return p_value(slots, sides * size, correct, upper, delta) < 1 - confidence
+
+    def bound(size: int) -> float:
+        count = sides * size
+        return epsilon_lower_bound(slots, count, count, delta=delta, confidence=confidence)
+
+    low, high = _LEAST, 1.0
+    able = [size for size in sizes if shows(size, low)]
+    detects = low if able else None
+    for _ in range(8 if able else 0):
+        middle = (low + high) / 2
+        if found := [size for size in able if shows(size, middle)]:
+            low, detects, able = middle, middle, found
+        else:
+            high = middle
+    chosen = min(able) if able else max(sizes, key=bound)
+    return Disproof(Guesses(chosen, chosen if sides == 2 else 0), bound(chosen), detects)
+
+
+@dataclass(frozen=True)
+class TwoTests:
+    """Two sets of guesses, fixed beforehand, which share what may go wrong with the bounds.
+
+    The first tells most where the noise is as claimed, the second most where it is not. Each bound
+    holds but for half of the remaining probability, so the larger one does but for all of it.
+
+    Attributes
+    ----------
+    slots : int
+        Records with a coin each.
+    delta, confidence : float
+        Of the bounds; of the larger of both.
+    guesses : Guesses
+        For noise as claimed.
+    disproof : Disproof
+        For less.
+    """
+
+    slots: int
+    delta: float
+    confidence: float
+    guesses: Guesses
+    disproof: Disproof
+
+    @classmethod
+    def of(
+        cls,
+        slots: int,
+        deviation: float,
+        upper: float,
+        *,
+        delta: float,
+        confidence: float = 0.95,
+        dropped: float = 0.0,
+    ) -> "TwoTests":
+        """Plan both: parameters as for :func:`plan_disproof`."""
+        each = (1 + confidence) / 2
+        guesses = plan_guesses(slots, deviation, delta=delta, confidence=each, dropped=dropped)
+        disproof = plan_disproof(
+            slots, deviation, upper, delta=delta, confidence=each, dropped=dropped
+        )
+        return cls(slots, delta, confidence, guesses, disproof)
+
+    @property
+    def largest(self) -> float:
+        """The lower bound if all guesses are right: no audit shows more."""
+        return max(self._bound(self.guesses, self.guesses.total), self.disproof.largest)
+
+    def bound(self, scores: ArrayLike, included: ArrayLike) -> tuple[float, tuple[int, int]]:
+        """Return the lower bound on epsilon, and how many guesses of each set were right.
+
+        Parameters
+        ----------
+        scores, included
+            As for :meth:`Guesses.correct`.
+        """
+        both = (self.guesses, self.disproof.guesses)
+        first, second = (guesses.correct(scores, included) for guesses in both)
+        return max(self._bound(both[0], first), self._bound(both[1], second)), (first, second)
+
+    def _bound(self, guesses: Guesses, correct: int) -> float:
+        each = (1 + self.confidence) / 2
+        return epsilon_lower_bound(
+            self.slots, guesses.total, correct, delta=self.delta, confidence=each
+        )
+
+
+_LEAST = 1e-3
+"""Part of the claimed noise that counts as none."""
+
+
+def _accuracy(tail: float, deviation: float, dropped: float = 0.0) -> float:
     """Return P(in | score among the highest ``tail`` of all): of N(0, s) and N(1, s), mixed."""
+    present = (1 - dropped) / 2
     low, high = -20 * deviation, 1 + 20 * deviation
     for _ in range(80):
         middle = (low + high) / 2
-        above = (norm.sf(middle / deviation) + norm.sf((middle - 1) / deviation)) / 2
+        ones, zeros = ndtr((1 - middle) / deviation), ndtr(-middle / deviation)
+        above = present * ones + (1 - present) * zeros
         low, high = (middle, high) if above > tail else (low, middle)
-    return min(1.0, float(norm.sf((low - 1) / deviation) / 2 / tail))
+    missing = dropped / 2 * ndtr(-low / deviation)
+    return min(1.0, float((present * ndtr((1 - low) / deviation) + missing) / tail))

@@ -3,8 +3,8 @@
 import math
 
 from zerosum.client.contribution import CohortTooSmallError
-from zerosum.client.dpsgd import noise_inside
 from zerosum.client.exact import ExactUnavailableError, check_available
+from zerosum.client.inside import noise_inside
 from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.failures import share_of
 from zerosum.server.accounting import check_delta

@@ -8,7 +8,7 @@ sensitivities themselves.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -47,6 +47,12 @@ FINEST_SHIFT = 1 << 15
 
 FINE, WIDE = 1e-4, 1e-3
 """Steps of the grid of privacy losses."""
+
+MOST_POINTS = 1 << 22
+"""Points of that grid on which bounded losses are composed: a second's work."""
+
+LARGEST_PURE = 100.0
+"""Pure epsilon of one event above which nothing else is asked about it."""
 
 Orders = tuple[float, ...]
 
@@ -160,13 +166,31 @@ def has_distribution(event: DpEvent, adjacency: Adjacency) -> bool:
     return bool(dp_accounting.pld.PLDAccountant(RELATIONS[adjacency]).supports(event))
 
 
-def interval_for(composed: Iterable[DpEvent]) -> float:
-    """Return the grid on which privacy losses of these events are composed.
+def is_large(event: DpEvent, adjacency: Adjacency) -> bool:
+    """Return whether an event's pure epsilon is all that is worth knowing of it.
 
-    Ten times the accountant's own step where losses spread over many times that: ten times faster,
-    for a relative error of epsilon below 10^-4, from above.
+    Its losses would take millions of points, to say a little less.
     """
-    return WIDE if all(_spread(event) >= 30 * WIDE for event in composed) else FINE
+    return LARGEST_PURE < pure_epsilon(event, adjacency) < math.inf
+
+
+def fine_interval(counts: Mapping[DpEvent, float], adjacency: Adjacency) -> float:
+    """Return the fine grid, doubled until all bounded losses fit into :data:`MOST_POINTS`.
+
+    Coarser grids hold points of finer ones only, so that more events never cost less on them.
+    """
+    pures = ((count, pure_epsilon(event, adjacency)) for event, count in counts.items())
+    whole = math.fsum(2 * count * pure for count, pure in pures if math.isfinite(pure))
+    return FINE * 2.0 ** max(0, math.ceil(math.log2(max(1.0, whole / FINE / MOST_POINTS))))
+
+
+def is_wide(event: DpEvent) -> bool:
+    """Return whether the coarse grid of privacy losses is enough for an event.
+
+    Where losses spread over many times its step: ten times faster, for a relative error of epsilon
+    below 10^-4, from above.
+    """
+    return _spread(event) >= 30 * WIDE
 
 
 def _spread(event: DpEvent) -> float:

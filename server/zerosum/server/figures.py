@@ -14,6 +14,7 @@ from typing import Any
 from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 
 from zerosum.client.events import MaybeAbandonedDpEvent
+from zerosum.client.mechanisms import Drawn
 from zerosum.server.costs import doubled, for_replacement
 from zerosum.server.ledger import Adjacency, Ledger
 from zerosum.server.terms import Sampling, Tally, Terms
@@ -26,6 +27,13 @@ TRUSTED = (
     'privacy.model = "central": the server is trusted with what clients send, noise is added once '
     "to what it releases"
 )
+
+
+_DRAWN: Mapping[Drawn, str] = {
+    "table": "integer noise from a table",
+    "exact": "integer noise from OpenDP's exact sampler",
+    "float": "noise in floating point, whose distance from its law is not known",
+}
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ def _sampled_release(
 
 
 def figure(
-    bound: Bound, delta: float, draws: float, tau: float, unit: str = "client"
+    bound: Bound, delta: float, draws: float, tau: float, drawn: str, unit: str = "client"
 ) -> dict[str, Any]:
     """Evaluate a bound at delta less the samplers' slack.
 
@@ -154,11 +162,12 @@ def figure(
         Noise integers drawn.
     tau : float
         Total-variation distance of each; also bounds its log-ratio at every point.
+    drawn : str
+        How the noise is drawn, in words.
     unit : str
         What the figure protects: "client" or "example".
     """
-    distance = draws * tau
-    value, slack, how = _with_slack(bound.at, delta, distance)
+    value, slack, how = _with_slack(bound.at, delta, draws * tau)
     return {
         "value": value if math.isfinite(value) else None,
         "delta": delta,
@@ -167,7 +176,7 @@ def figure(
         "unit": unit,
         "accountant": bound.accountant,
         "participations": bound.participations,
-        "assumptions": [*bound.assumptions, how],
+        "assumptions": [*bound.assumptions, drawn + how],
         "reason": None if math.isfinite(value) else "no finite epsilon holds at this delta",
     }
 
@@ -203,20 +212,21 @@ def all_figures(
     if len({t.model for t in rows}) != 1:
         raise ValueError("a run's private sums share one privacy model")
     unit = "example" if _by_example(rows) else "client"
-    draws = float(sum(n * t.length for n, t in zip(tally.draws, rows, strict=True)))
+    draws = float(sum(n * t.integers for n, t in zip(tally.draws, rows, strict=True)))
     tau = max(t.tau for t in rows)
+    drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in rows}))
     local = local_bound(rows, tally)
     if rows[0].model == "central":
         result = {name: refused(delta, TRUSTED, unit=unit) for name in ("sum", "local")}
     else:
         seen = sum_bound(rows, tally, local, masked=masked)
         result = {
-            "sum": figure(seen, delta, draws, tau, unit),
-            "local": figure(local, delta, draws, tau, unit),
+            "sum": figure(seen, delta, draws, tau, drawn, unit),
+            "local": figure(local, delta, draws, tau, drawn, unit),
         }
     if all(t.topped_up or t.model != "distributed" for t in rows):
         released = release_bound(rows, tally, local, sampling)
-        result["release"] = figure(released, delta, draws, tau, unit)
+        result["release"] = figure(released, delta, draws, tau, drawn, unit)
     else:
         lengths = ", ".join(str(t.length) for t in rows)
         result["release"] = refused(
@@ -313,24 +323,24 @@ def _composed(
 def _with_slack(
     at: Callable[[float], float], delta: float, distance: float
 ) -> tuple[float, float, str]:
-    """Return epsilon, slack and what was assumed of the sampler.
+    """Return epsilon, slack and, in words, how the sampler's distance was accounted.
 
     Total variation costs (1 + e^epsilon) distance of delta. Where that is no longer small beside
     delta (epsilon above about 40), the bound on every probability's log-ratio is used: it costs
     2 distance of epsilon and a factor e^distance of delta.
     """
     if distance == 0:
-        return at(delta), 0.0, "no integer noise was drawn"
+        return at(delta), 0.0, ""
     first = at(delta)
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance
         if slack < delta / 1000:
             value = at(delta - slack)
             if (1 + math.exp(min(600.0, value))) * distance <= slack:
-                return value, slack, "integer noise from a table; delta - slack is accounted"
+                return value, slack, "; delta - slack is accounted"
     slack = -delta * math.expm1(-distance)
     value = at(delta - slack) + 2 * distance
-    return value, slack, "integer noise from a table, by its pointwise log-ratio"
+    return value, slack, ", by its pointwise log-ratio"
 
 
 def _with_notes(bound: Bound, *notes: str) -> Bound:

@@ -34,7 +34,8 @@ class Ledger:
     accountant : {"pld", "rdp"}
         "pld" composes privacy-loss distributions while every event has one (in closed form if all
         are Gaussian), and Renyi divergences from the first event that has none. Either is cut
-        down to the sum of pure epsilons where that is less.
+        down to the sum of pure epsilons where that is less; where one of these is above 100 that
+        sum is all, "pure".
 
     Examples
     --------
@@ -59,7 +60,10 @@ class Ledger:
         """The accountant in use for what has been composed so far."""
         if not self._pld_possible:
             return "rdp"
-        return "exact gaussian" if self._all_gaussian() else "pld"
+        if self._all_gaussian():
+            return "exact gaussian"
+        large = any(costs.is_large(event, self.adjacency) for event in self._counts)
+        return "pure" if large and math.isfinite(self._pure) else "pld"
 
     def compose(self, event: DpEvent, count: float = 1) -> Self:
         """Add an event ``count`` times.
@@ -122,8 +126,10 @@ class Ledger:
             return 1.0
         if self.accountant == "exact gaussian":
             return gaussian_delta(epsilon, 1 / self._gaussian_sigma())
+        if self.accountant == "pure":
+            return 1.0
         if self.accountant == "pld":
-            return float(self._pld.get_delta_for_epsilon(epsilon))
+            return max(float(pld.get_delta_for_epsilon(epsilon)) for pld in self._plds)
         orders, divergences = self._rdp
         return float(compute_delta(orders, divergences, epsilon)[0])
 
@@ -132,13 +138,15 @@ class Ledger:
             if delta == 0:
                 return math.inf
             return float(dp_accounting.get_epsilon_gaussian(self._gaussian_sigma(), delta))
+        if self.accountant == "pure":
+            return self._pure
         if self.accountant == "pld":
-            return float(self._pld.get_epsilon_for_delta(delta))
+            return max(float(pld.get_epsilon_for_delta(delta)) for pld in self._plds)
         orders, divergences = self._rdp
         return float(compute_epsilon(orders, divergences, delta)[0])
 
     def _forget(self) -> None:
-        for name in ("_pld", "_rdp", "_pure"):
+        for name in ("_plds", "_rdp", "_pure"):
             self.__dict__.pop(name, None)
 
     def _has_pld(self, leaf: DpEvent, count: float) -> bool:
@@ -168,10 +176,23 @@ class Ledger:
         )
 
     @cached_property
-    def _pld(self) -> Any:
+    def _plds(self) -> list[Any]:
+        """Distributions whose largest bound counts: one more event lowers it on no grid.
+
+        A narrow event needs the fine grid for all, on which the wide ones alone may cost a little
+        less than they did on theirs.
+        """
+        wide = [event for event in self._counts if costs.is_wide(event)]
+        if len(wide) == len(self._counts):
+            return [self._composed(wide, costs.WIDE)]
+        alone = [self._composed(wide, costs.WIDE)] if wide else []
+        fine = costs.fine_interval(self._counts, self.adjacency)
+        return [self._composed(list(self._counts), fine), *alone]
+
+    def _composed(self, composed: list[DpEvent], interval: float) -> Any:
         total: Any = None
-        interval = costs.interval_for(self._counts)
-        for event, count in self._counts.items():
+        for event in composed:
+            count = self._counts[event]
             if isinstance(event, GaussianDpEvent):
                 event, count = GaussianDpEvent(event.noise_multiplier / math.sqrt(count)), 1
             part = costs.distribution(event, self.adjacency, interval)

@@ -119,7 +119,8 @@ def bytes_up(
         return None
     digest, signed = session.digest, SIGNATURE_BYTES if session.signed else 0
     places = bytes(-(-session.size // 8))
-    vector = np.zeros(protection.length, dtype=session.ring.dtype)
+    # Of any length, in the memory of one element.
+    vector = np.broadcast_to(np.zeros(1, dtype=session.ring.dtype), protection.length)
     contribution = Contribution(digest, 0, bytes(DIGEST_BYTES), vector, session.ring_bits)
     if experiment.secagg.protocol != "pairwise":
         return contribution.wire_bytes

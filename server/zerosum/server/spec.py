@@ -17,6 +17,9 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 
+MOST_STEPS = 1_000_000
+"""Rounds of a run, and steps of DP-SGD at one client: what can be planned in seconds."""
+
 
 class SamplingSpec(Spec):
     """Which clients take part in a round."""
@@ -109,8 +112,8 @@ class Experiment(Spec):
     """Built-in task, or `module:object` of your own."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of everything reproducible."""
-    rounds: PositiveInt = 40
-    """Rounds to run."""
+    rounds: Annotated[int, Field(gt=0, le=MOST_STEPS)] = 40
+    """Rounds to run: at most a million."""
     engine: Literal["auto", "serial", "processes", "ray"] = "auto"
     """Where simulated clients are computed. `processes`: in worker processes. `serial`: in this \
 one. `auto`: in processes, where there are cores for two and the system can fork. `ray`: on the \
@@ -158,6 +161,11 @@ or in Ray's cluster."""
             raise ValueError(
                 'training.steps is required where privacy.unit = "example" and privacy.model = '
                 '"local": the steps of DP-SGD that a contribution takes'
+            )
+        if privacy.noise_inside and self.rounds * (self.training.steps or 1) > MOST_STEPS:
+            raise ValueError(
+                f"training.steps = {self.training.steps} in each of rounds = {self.rounds}: at "
+                f"most {MOST_STEPS:,} steps of DP-SGD are accounted"
             )
         if privacy.sums_gradients and self.sampling.kind != "everyone":
             raise ValueError(

@@ -17,7 +17,8 @@ from dp_accounting import (
 )
 
 from zerosum.client.contribution import Protection
-from zerosum.client.mechanisms import Mechanism
+from zerosum.client.mechanisms import Drawn, Mechanism
+from zerosum.client.samplers import TAU
 
 Model = Literal["distributed", "local", "central"]
 
@@ -119,9 +120,19 @@ class Terms:
         )
 
     @property
+    def drawn(self) -> Drawn:
+        """How noise is drawn; inside local training it is the rounded Gaussian of a table."""
+        return "table" if self.mechanism is None else self.mechanism.drawn
+
+    @property
     def tau(self) -> float:
         """Total-variation distance of one drawn noise integer from the claimed law."""
-        return 0.0 if self.mechanism is None else self.mechanism.tau
+        return TAU if self.mechanism is None else self.mechanism.tau
+
+    @property
+    def integers(self) -> int:
+        """Noise integers drawn for one contribution: one a coordinate, in each step of DP-SGD."""
+        return self.length * (1 if self.example is None else self.example.steps)
 
     @property
     def caveat(self) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from zerosum.client.clipping import layer_clips
 from zerosum.client.entropy import SeededEntropy
+from zerosum.client.examples import as_examples
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.checks import prepare
@@ -30,6 +31,11 @@ from zerosum.simulations.report import write_report
 from zerosum.simulations.sight import write_sight
 
 RUNS = Path("runs")
+
+MOST_COUNTED = 1000
+"""Clients whose records are counted one by one, where a task does not say how many there are."""
+
+log = logging.getLogger("zerosum.simulations")
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ def plan(experiment: Experiment) -> Plan:
     dimension = trainer.layout.length
     _check_layers(trainer, experiment)
     _try_out(trainer, task, count, experiment)
+    _check_examples(task, count, experiment)
     experiment = prepare(experiment, population=count, dimension=dimension)
     workers_of(experiment)
     return Plan(experiment, task, count, dimension)
@@ -99,6 +106,42 @@ def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experime
                 f"task = {experiment.task!r}: its model cannot be evaluated on {name}(): "
                 f"{type(error).__name__}: {said}"
             ) from error
+
+
+def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
+    """Refuse more training records than the public figure, below whose inverse delta has to be."""
+    privacy = experiment.privacy
+    if not privacy.private or not privacy.by_example or privacy.examples is None:
+        return
+    held = _held(task, count, experiment.seed)
+    if held is None:
+        log.warning(
+            "privacy.examples = %d is taken on trust: the records of %d clients are not counted; "
+            "give the task num_examples()", privacy.examples, count,
+        )  # fmt: skip
+    elif held > privacy.examples:
+        raise ConfigError(
+            f"privacy.examples = {privacy.examples}: the clients of task = {experiment.task!r} "
+            f"hold {held} training records together; write {held} or more, and a delta below its "
+            "inverse"
+        )
+
+
+def _held(task: Task, count: int, seed: int) -> int | None:
+    """Return how many training records all clients hold; None where counting would take long."""
+    known = getattr(task, "num_examples", None)
+    if known is not None:
+        return int(known(count))
+    if count > MOST_COUNTED:
+        return None
+    held = 0
+    for index in range(count):
+        try:
+            data = task.data(ClientInfo(index=index, count=count, seed=seed))
+            held += len(as_examples(data, torch.float32, torch.device("cpu")))
+        except Exception as error:  # such a client contributes no examples
+            log.warning("the records of client %d cannot be counted: %s", index, error)
+    return held
 
 
 def run(

@@ -14,23 +14,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.contribution import Protection
+from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.entropy import SeededEntropy
+from zerosum.client.exact import check_available
 from zerosum.client.request import Request
 from zerosum.client.spec import PrivacySpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.secagg.randomness import derive_seed, insecure_keystream
 from zerosum.server.accounting import RunLedger
 from zerosum.server.aggregate import Aggregate
-from zerosum.server.audit import Guesses, epsilon_lower_bound, plan_guesses
+from zerosum.server.audit import TwoTests
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.planning import question_of
 from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
+from zerosum.server.thresholds import Thresholds
 from zerosum.simulations.environment import SimulatedEnvironment
 
 LARGEST_DELTA = 1e-5
 """Above this the bound from guesses says nothing."""
+
+LARGEST_NOISE = 1e6
+"""As for ``privacy.noise_multiplier``."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ class AuditPlan:
                 f"--canaries {self.canaries} --repetitions {self.repetitions}: an audit needs at "
                 "least 10 canaries and 1 repetition"
             )
+        if not 0 < self.noise_multiplier <= LARGEST_NOISE:
+            raise ConfigError(
+                f"--noise-multiplier {self.noise_multiplier:g}: an audit needs noise, above 0 and "
+                f"at most {LARGEST_NOISE:g}"
+            )
         if not 0 < self.delta <= LARGEST_DELTA:
             raise ConfigError(
                 f"--delta {self.delta:g}: above {LARGEST_DELTA:g} a bound from guesses says nothing"
@@ -87,6 +97,7 @@ def run_audit(
     experiment: Experiment,
     plan: AuditPlan,
     on_repetition: Callable[[int], None] = lambda number: None,
+    on_power: Callable[[str], None] = lambda words: None,
     scores: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda seen: seen,
 ) -> dict[str, Any]:
     """Audit an experiment's protection: clip, encoding, mechanism, ring and protocol.
@@ -99,6 +110,8 @@ def run_audit(
         Sizes and levels.
     on_repetition : callable, optional
         Called with the number of each repetition as it ends.
+    on_power : callable, optional
+        Called before the first with a sentence: how much this audit could show.
     scores : callable, optional
         From what the observer sees, in clips and by canary, to the scores: for tests.
 
@@ -116,24 +129,29 @@ def run_audit(
     audited = _audited(experiment, plan)
     protection = _protection(audited, plan)
     deviation = _deviation(protection, plan)
-    guesses = plan_guesses(
+    upper = _upper(audited, protection, plan)
+    test = TwoTests.of(
         plan.canaries,
         deviation,
+        upper["value"],
         delta=plan.delta,
         confidence=plan.confidence,
         dropped=plan.dropout,
     )
+    on_power(power(_summary(test, plan, upper["value"])))
     pipeline = _Pipeline(audited, plan)
-    upper = _upper(audited, protection, plan)
     rows = []
     for number in range(1, plan.repetitions + 1):
         coins, null_coins = (_coins(audited.seed, what, number, plan) for what in ("coins", "null"))
         seen = pipeline.observe(coins, number)
-        row = _judged(scores(seen.total / canary_norm(audited)), coins, null_coins, guesses,
-                      plan)  # fmt: skip
+        row = _judged(test, scores(seen.total / canary_norm(audited)), coins, null_coins)
         rows.append(row | {"survivors": len(seen.survivors)})
         on_repetition(number)
-    return _result(audited, plan, upper, guesses, deviation, rows)
+    return _result(audited, plan, _summary(test, plan, upper["value"]), rows) | {
+        "score_deviation": deviation,
+        "adjacency": upper["adjacency"],
+        "accountant": upper["accountant"],
+    }
 
 
 def canary_norm(experiment: Experiment) -> float:
@@ -144,6 +162,24 @@ def canary_norm(experiment: Experiment) -> float:
     return clip
 
 
+def cannot_fail(result: Mapping[str, Any]) -> bool:
+    """Return whether even guesses that are all right would not contradict the ledger."""
+    return bool(result["largest"] <= result["upper"])
+
+
+def power(result: Mapping[str, Any]) -> str:
+    """Return in a sentence what an audit could show, which is known before it runs."""
+    most = (
+        f"The ledger allows epsilon {result['upper']:.3f}; {result['canaries']} canaries could "
+        f"show at most {result['largest']:.3f}"
+    )
+    if cannot_fail(result):
+        return f"{most}: this audit cannot fail; raise --canaries or --noise-multiplier"
+    if result["detects"] is None:
+        return f"{most}, and that only by luck; raise --canaries or --noise-multiplier"
+    return f"{most}: they fail noise below {result['detects']:.0%} of what is claimed"
+
+
 def verdict(result: Mapping[str, Any]) -> str:
     """Return an audit's outcome in one sentence."""
     lower, upper = max(result["lower"]), result["upper"]
@@ -152,10 +188,13 @@ def verdict(result: Mapping[str, Any]) -> str:
             f"FAILED: in {len(result['violations'])} of {result['repetitions']} repetitions an "
             f"observer tells more (epsilon above {lower:.3f}) than the ledger allows ({upper:.3f})"
         )
-    return (
-        f"Passed: no observer told more than the ledger allows; epsilon_sum lies between "
-        f"{result['lower_median']:.3f} (median of {result['repetitions']}) and {upper:.3f}"
-    )
+    found = f"{result['lower_median']:.3f} (median of {result['repetitions']}) and {upper:.3f}"
+    if cannot_fail(result):
+        return (
+            f"Could not fail: all guesses right would have shown {result['largest']:.3f}; "
+            f"epsilon_sum lies between {found}"
+        )
+    return f"Passed: no observer told more than the ledger allows; epsilon_sum lies between {found}"
 
 
 class _CanaryEnvironment(SimulatedEnvironment):
@@ -230,13 +269,35 @@ def _audited(experiment: Experiment, plan: AuditPlan) -> Experiment:
 
 
 def _protection(experiment: Experiment, plan: AuditPlan) -> Protection:
-    return Protection.build(
-        experiment.privacy,
-        experiment.encoding,
-        cohort=plan.canaries,
-        dimension=plan.canaries,
-        rotation_seed=bytes(32),
-    )
+    """Return the protection of an audited round; refuse, before any, what cannot be run."""
+    asked = f"--canaries {plan.canaries} --noise-multiplier {plan.noise_multiplier:g}"
+    try:
+        if experiment.privacy.exact:
+            check_available(plan.canaries)
+        protection = Protection.build(
+            experiment.privacy,
+            experiment.encoding,
+            cohort=plan.canaries,
+            dimension=plan.canaries,
+            rotation_seed=bytes(32),
+        )
+        Thresholds.of(
+            plan.canaries,
+            roster=plan.canaries,
+            secagg=experiment.secagg,
+            privacy=experiment.privacy,
+        )
+    except CohortTooSmallError as error:
+        if not plan.dropout:
+            raise ConfigError(f"{asked}: {error}") from None
+        raise ConfigError(
+            f"--canaries {plan.canaries} --dropout {plan.dropout:g}: with room for chance "
+            f"{1 - plan.honest_fraction:.0%} of the clients may vanish, which no session stands; "
+            "raise --canaries or lower --dropout"
+        ) from None
+    except (ValueError, OverflowError, RuntimeError) as error:
+        raise ConfigError(f"{asked}: {error}") from None
+    return protection
 
 
 def _deviation(protection: Protection, plan: AuditPlan) -> float:
@@ -261,6 +322,8 @@ def _upper(experiment: Experiment, protection: Protection, plan: AuditPlan) -> d
     ledger.charge_contributions(key, range(plan.canaries), cohort=plan.canaries)
     ledger.charge_sum(key)
     figure: dict[str, Any] = ledger.figures()["sum"]
+    if figure["value"] is None:
+        raise ConfigError(f"epsilon_sum is infinite: {figure['reason']}; no audit contradicts that")
     return figure
 
 
@@ -271,32 +334,34 @@ def _coins(seed: int, purpose: str, number: int, plan: AuditPlan) -> NDArray[np.
 
 
 def _judged(
+    test: TwoTests,
     scores: NDArray[np.float64],
     coins: NDArray[np.bool_],
     null_coins: NDArray[np.bool_],
-    guesses: Guesses,
-    plan: AuditPlan,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, truth in (("lower", coins), ("null", null_coins)):
-        correct = guesses.correct(scores[: plan.canaries], truth)
-        row[name] = epsilon_lower_bound(
-            plan.canaries,
-            guesses.total,
-            correct,
-            delta=plan.delta,
-            confidence=plan.confidence,
-        )
-        row[f"correct_{name}"] = correct
+        row[name], correct = test.bound(scores[: test.slots], truth)
+        row[f"correct_{name}"], row[f"disproof_{name}"] = correct
     return row
+
+
+def _summary(test: TwoTests, plan: AuditPlan, upper: float) -> dict[str, Any]:
+    """Return what is known before anything is observed."""
+    return {
+        "canaries": plan.canaries,
+        "guesses": test.guesses.total,
+        "guesses_disproof": test.disproof.guesses.total,
+        "upper": upper,
+        "largest": test.largest,
+        "detects": test.disproof.detects,
+    }
 
 
 def _result(
     experiment: Experiment,
     plan: AuditPlan,
-    upper: Mapping[str, Any],
-    guesses: Guesses,
-    deviation: float,
+    summary: dict[str, Any],
     rows: list[dict[str, Any]],
 ) -> dict[str, Any]:
     lower = [row["lower"] for row in rows]
@@ -304,7 +369,6 @@ def _result(
         "name": experiment.name,
         "protocol": experiment.secagg.protocol,
         "observer": "sum",
-        "canaries": plan.canaries,
         "repetitions": plan.repetitions,
         "noise_multiplier": plan.noise_multiplier,
         "honest_fraction": plan.honest_fraction,
@@ -312,17 +376,14 @@ def _result(
         "clip": experiment.privacy.clip,
         "delta": plan.delta,
         "confidence": plan.confidence,
-        "guesses": guesses.total,
-        "score_deviation": deviation,
-        "upper": upper["value"],
-        "adjacency": upper["adjacency"],
-        "accountant": upper["accountant"],
+        **summary,
         "lower": lower,
         "lower_median": float(np.median(lower)),
         "null": [row["null"] for row in rows],
         "correct": [row["correct_lower"] for row in rows],
         "correct_null": [row["correct_null"] for row in rows],
+        "correct_disproof": [row["disproof_lower"] for row in rows],
         "survivors": [row["survivors"] for row in rows],
-        "violations": [i + 1 for i, value in enumerate(lower) if value > upper["value"]],
+        "violations": [i + 1 for i, value in enumerate(lower) if value > summary["upper"]],
         "seed": experiment.seed,
     }

@@ -11,7 +11,7 @@ from rich.console import Console
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.commands import bench_app
-from zerosum.simulations.mistakes import user_errors, write_json
+from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 
 if TYPE_CHECKING:
@@ -130,7 +130,11 @@ def audit(
         kept = None if folder is None else RunFolder.open(folder)
         source: Any = kept.experiment if kept is not None else experiment or DEFAULT_EXPERIMENT
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
-        result = run_audit(load_experiment(source, overrides or []), asked, _told(repetitions))
+        if json_file is not None:
+            check_writable(json_file)
+        result = run_audit(
+            load_experiment(source, overrides or []), asked, _told(repetitions), _say
+        )
         if json_file is not None:
             write_json(json_file, result)
         if kept is not None:
@@ -174,6 +178,10 @@ def list_() -> None:
 def _told(repetitions: int) -> Callable[[int], None]:
     console = Console(stderr=True)
     return lambda number: console.print(f"repetition {number}/{repetitions}", highlight=False)
+
+
+def _say(words: str) -> None:
+    Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:

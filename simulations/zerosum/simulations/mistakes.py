@@ -1,6 +1,7 @@
 """What a user's mistake costs at the command line: one line, and exit code 2."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,20 @@ def user_errors(*kinds: type[Exception]) -> Iterator[None]:
             f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
         )
         raise typer.Exit(USER_ERROR) from None
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a ``--json`` that cannot be written, before the work that it is for.
+
+    Raises
+    ------
+    ConfigError
+        If nothing can be written there.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError(f"--json {path}: there is no folder {path.parent}; create it first")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"--json {path}: no file can be written there; name another")
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:

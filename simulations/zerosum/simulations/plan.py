@@ -15,6 +15,12 @@ from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.summary import OBSERVERS
 
+LARGEST_POPULATION = 10**10
+"""Everybody."""
+
+LARGEST_DIMENSION = 10**10
+"""Parameters of a planned model: beyond it a session's vector, padded, has no size on the wire."""
+
 
 def plan_experiment(
     source: str | None = None,
@@ -52,6 +58,11 @@ def plan_experiment(
         population, dimension = _of_task(experiment, population, dimension)
     if population < 1 or dimension < 1:
         raise ConfigError(f"--population {population} --dimension {dimension}: at least 1 of each")
+    if dimension > LARGEST_DIMENSION or population > LARGEST_POPULATION:
+        raise ConfigError(
+            f"--population {population} --dimension {dimension}: plans are for at most "
+            f"{LARGEST_POPULATION:,} clients and {LARGEST_DIMENSION:,} parameters"
+        )
     # A delta that is too large is shown and warned of, not refused: that is what a plan is for.
     lenient = experiment.privacy.model_copy(update={"allow_large_delta": True})
     experiment = experiment.model_copy(update={"privacy": lenient})

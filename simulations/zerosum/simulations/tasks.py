@@ -80,6 +80,10 @@ class BuiltinTask:
             return int(natural_owners(self._collection.train).max()) + 1
         return min(self.default_clients, len(self._collection.train))
 
+    def num_examples(self, clients: int) -> int:
+        """Return how many training records so many clients hold together."""
+        return len(self._partition(clients).order)
+
     def model(self) -> nn.Module:
         """Return the model, initialised from the experiment's seed."""
         outputs = self._collection.classes or 1

@@ -83,10 +83,18 @@ def secagg(
     _write(json_file, found)
 
 
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no number of seconds: write 0 or more")
+    return seconds
+
+
 @bench_app.command()
 def dpsgd(
     batch: Annotated[int, typer.Option(help="Examples in a step.", min=1)] = 100,
-    seconds: Annotated[float, typer.Option(help="Time for each row, at least.")] = 3.0,
+    seconds: Annotated[
+        float, typer.Option(help="Time for each row, at least.", min=0, callback=_finite)
+    ] = 3.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""

@@ -33,6 +33,8 @@ class Audited:
         Noise of the audited round.
     protocol : str
         How sums were formed.
+    largest : float
+        The lower bound that guesses which are all right would have given.
     """
 
     lower: tuple[float, ...]
@@ -44,6 +46,12 @@ class Audited:
     guesses: int
     noise_multiplier: float
     protocol: str
+    largest: float = math.inf
+
+    @property
+    def able(self) -> bool:
+        """Whether it could have contradicted the upper bound at all."""
+        return self.largest > self.upper
 
     @property
     def passed(self) -> bool:
@@ -74,6 +82,7 @@ def _audited(values: Mapping[str, Any]) -> Audited:
         guesses=int(values["guesses"]),
         noise_multiplier=float(values["noise_multiplier"]),
         protocol=str(values["protocol"]),
+        largest=float(values.get("largest", math.inf)),
     )
     if not found.lower or not found.null or not math.isfinite(found.upper):
         raise ValueError("it holds no bounds")

@@ -12,11 +12,17 @@ def audit_section(found: Audited | None) -> Html:
     if found is None:
         return Html()
     count = len(found.lower)
-    verdict = (
-        "No observer of the sum could tell more than the ledger allows."
-        if found.passed
-        else "An observer of the sum could tell more than the ledger allows: something is wrong."
-    )
+    if not found.passed:
+        verdict = (
+            "An observer of the sum could tell more than the ledger allows: something is wrong."
+        )
+    elif found.able:
+        verdict = "No observer of the sum could tell more than the ledger allows."
+    else:
+        verdict = (
+            f"This audit could not have failed: all guesses right would have shown "
+            f"{found.largest:.2f} at most."
+        )
     rows = [
         ["Canaries", *_spread(found.lower), words.epsilon(found.upper),
          "yes" if found.passed else "NO"],
