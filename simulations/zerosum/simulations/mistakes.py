@@ -26,7 +26,7 @@ def user_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise typer.Exit(USER_ERROR) from None
 
 
-def write_json(path: Path, values: dict[str, Any]) -> None:
+def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Write what ``--json`` asked for.
 
     Raises
