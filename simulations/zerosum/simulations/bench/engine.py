@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.turns import Entrant, MissingError
@@ -16,9 +17,11 @@ ALWAYS = ("floor", "bare", *OURS)
 PEERS = {
     "pfl": "pip install --no-deps pfl prv-accountant multiprocess dill",
     "flower": "pip install 'flwr[simulation]'",
-    "fedjax": "pip install fedjax",
+    "fedjax": "pip install fedjax 'jax<0.6'",
 }
 """Peers that are measured, and how each is installed."""
+
+T = TypeVar("T")
 
 WARM_UP, MEMORY = 1, 1
 """Rounds that are not timed: the first, and one in which memory is watched."""
@@ -85,53 +88,56 @@ def _rows(
     tell: Callable[[str], None],
     missing: dict[str, str],
 ) -> list[Values]:
+    """Let the engines do their rounds in turns."""
     with ExitStack() as stack:
-        entrants = [
-            entrant
-            for count in workers
-            for name in (*ALWAYS, *versus)
-            if (entrant := _started(name, workload, count, extra, tell, missing, stack))
-        ]
-        seconds: dict[Entrant, list[float]] = {entrant: [] for entrant in entrants}
-        for number in range(workload.rounds - MEMORY):
-            for entrant in entrants:
-                tell(f"{workload.model}, {entrant.engine}, round {number} on {entrant.workers}")
-                spent = entrant.round()
-                if number >= WARM_UP:
-                    seconds[entrant].append(spent)
-        memory = {entrant: entrant.peak_memory_mb() for entrant in entrants}
-        for entrant in entrants:
-            tell(f"ending {entrant.engine}")
-            entrant.end()
-    return [_row(workload.model, entrant, seconds, memory[entrant]) for entrant in entrants]
+        tell("starting engines")
+        entrants = []
+        for count in workers:
+            for name in (*ALWAYS, *versus):
+                entrants.append(Entrant(name, workload, count, extra=extra))
+                stack.callback(entrants[-1].kill)
+        field = _Field(entrants, tell, missing)
+        field.take_turns("starting", Entrant.ready)
+        rounds = [
+            field.take_turns(f"{workload.model}, round {number}:", Entrant.round)
+            for number in range(workload.rounds - MEMORY)
+        ][WARM_UP:]
+        memory = field.take_turns("memory of", Entrant.peak_memory_mb)
+        field.take_turns("ending", Entrant.end)
+    seconds = {entrant: [spent[entrant] for spent in rounds] for entrant in memory}
+    return [_row(workload.model, entrant, seconds, memory[entrant]) for entrant in memory]
 
 
-def _started(
-    name: str,
-    workload: Workload,
-    workers: int,
-    extra: Path | None,
-    tell: Callable[[str], None],
-    missing: dict[str, str],
-    stack: ExitStack,
-) -> Entrant | None:
-    """Start an engine and let it warm up; None for a peer that cannot be had."""
-    tell(f"starting {name} on {workers}")
-    entrant = Entrant(name, workload, workers, extra=extra)
-    stack.callback(entrant.kill)
-    try:
-        entrant.ready()
-    except MissingError as error:
-        if name not in PEERS:
-            raise
-        missing[name] = f"not installed: {PEERS[name]} ({error})"
-    except BenchError as error:
-        if name not in PEERS:
-            raise
-        missing[name] = f"does not start: {error}"
-    else:
-        return entrant
-    return None
+class _Field:
+    """The engines that are still running; a peer that fails is left out, with its reason."""
+
+    def __init__(
+        self, entrants: list[Entrant], tell: Callable[[str], None], missing: dict[str, str]
+    ) -> None:
+        self._entrants, self._tell, self._missing = entrants, tell, missing
+
+    def take_turns(self, what: str, act: Callable[[Entrant], T]) -> dict[Entrant, T]:
+        """Let each engine act, and return what came of it.
+
+        Raises
+        ------
+        BenchError
+            If an engine other than a peer fails.
+        """
+        found: dict[Entrant, T] = {}
+        for entrant in self._entrants:
+            self._tell(f"{what} {entrant.engine} on {entrant.workers}")
+            try:
+                found[entrant] = act(entrant)
+            except BenchError as error:
+                if entrant.engine not in PEERS:
+                    raise
+                absent = isinstance(error, MissingError)
+                reason = f"not installed: {PEERS[entrant.engine]}" if absent else "it fails"
+                self._missing[entrant.engine] = f"{reason} ({error})"
+                entrant.kill()
+        self._entrants = list(found)
+        return found
 
 
 def _row(
@@ -143,16 +149,15 @@ def _row(
     """Return what was found of an engine, beside the bare loop and the floor of equal width."""
     beside = {other.engine: other for other in seconds if other.workers == entrant.workers}
     least = beside["floor"].facts["floor_seconds"]
-    own = [least] if entrant.engine == "floor" else seconds[entrant]
     bare = seconds[beside["bare"]]
-    pairs = zip(own * len(bare) if len(own) == 1 else own, bare, strict=True)
+    own = [least] * len(bare) if entrant.engine == "floor" else seconds[entrant]
     return {
         "engine": entrant.engine,
         "model": model,
         "workers": entrant.workers,
         "seconds_per_round": median(own),
         # Of the same turn: what slows one down slows the other.
-        "ratio_to_bare": median(mine / theirs for mine, theirs in pairs),
+        "ratio_to_bare": median(mine / theirs for mine, theirs in zip(own, bare, strict=True)),
         "ratio_to_floor": median(own) / least,
         "peak_memory_mb": memory,
         **{key: entrant.facts[key] for key in ("trainer", "gflop_per_s") if key in entrant.facts},

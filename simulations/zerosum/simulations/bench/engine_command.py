@@ -101,25 +101,21 @@ def _count(text: str) -> int:
 
 
 def _print(console: Console, found: Values) -> None:
-    table = Table(
-        title="Seconds a round, in turns", title_justify="left", box=None, padding=(0, 2)
-    )
-    for place, column in enumerate(
-        ("engine", "model", "workers", "s a round", "of bare", "of floor", "memory, MB", "")
-    ):
-        table.add_column(column, justify="right" if 1 < place < 7 else "left")
+    table = Table(title="Seconds a round, in turns", title_justify="left", box=None, padding=(0, 1))
+    columns = ("model", "workers", "engine", "seconds", "of bare", "of floor", "memory, MB")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place > 2 else "left")
     for row in found["rows"]:
-        rate = row.get("gflop_per_s")
-        memory = row["peak_memory_mb"]
+        rate, memory = row.get("gflop_per_s"), row["peak_memory_mb"]
+        detail = f"{rate:,.0f} GFLOP/s" if rate else row.get("trainer")
         table.add_row(
-            row["engine"],
             row["model"],
             f"{row['workers']}",
+            row["engine"] + (f" ({detail})" if detail else ""),
             f"{row['seconds_per_round']:.3f}",
             f"{row['ratio_to_bare']:.2f}",
             f"{row['ratio_to_floor']:.2f}",
             "" if memory is None else f"{memory:,.0f}",
-            f"{rate:,.0f} GFLOP/s" if rate else row.get("trainer", ""),
         )
     console.print(table)
     for name, reason in found["missing"].items():

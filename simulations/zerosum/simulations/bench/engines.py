@@ -3,8 +3,10 @@
 import contextlib
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -99,23 +101,33 @@ def bare(workload: Workload, workers: int, turn: Turn) -> None:
     torch.set_num_threads(workers)
     clients, rng = workload.tensors(), workload.cohorts()
     model = workload.network()
-    parameters = list(model.parameters())
-    start = [p.detach().clone() for p in parameters]
-    total = [torch.zeros_like(p) for p in start]
+    start = [p.detach().clone() for p in model.parameters()]
     while turn():
-        torch._foreach_zero_(total)
-        for index in rng.choice(len(clients), workload.cohort, replace=False):
-            inputs, targets = clients[index]
+        cohort = rng.choice(len(clients), workload.cohort, replace=False)
+        start = averaged(model, start, [clients[index] for index in cohort], rng)
+
+
+def averaged(
+    model: nn.Module,
+    start: list[torch.Tensor],
+    cohort: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    rng: np.random.Generator,
+) -> list[torch.Tensor]:
+    """Return the average of the models that clients train from the same start."""
+    parameters: list[torch.Tensor] = list(model.parameters())
+    total = [torch.zeros_like(p) for p in start]
+    for inputs, targets in cohort:
+        with torch.no_grad():
+            torch._foreach_copy_(parameters, start)
+        for rows in torch.split(torch.from_numpy(rng.permutation(len(targets))), BATCH):
+            loss = nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
+            gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
-                torch._foreach_copy_(parameters, start)
-            for rows in torch.from_numpy(rng.permutation(len(targets))).split(BATCH):
-                loss = nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
-                gradients = torch.autograd.grad(loss, parameters)
-                with torch.no_grad():
-                    torch._foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
-            with torch.no_grad():
-                torch._foreach_add_(total, parameters)
-        start = [part / workload.cohort for part in total]
+                torch._foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
+        with torch.no_grad():
+            torch._foreach_add_(total, parameters)
+    torch._foreach_div_(total, len(cohort))
+    return total
 
 
 def floor(workload: Workload, workers: int, turn: Turn) -> None:

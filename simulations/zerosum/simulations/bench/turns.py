@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.workload import Workload
@@ -100,7 +101,7 @@ class Entrant:
         self.engine, self.workers = engine, workers
         self.facts: Values = {}
         self._limit = time_limit
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # until kill()
         folders = [*filter(None, sys.path), *([str(extra)] if extra else [])]
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, engine],
@@ -109,8 +110,10 @@ class Entrant:
             stderr=self._errors,
             bufsize=0,
             start_new_session=True,  # so that all that it started can be ended
-            env={**os.environ, **_threads(workers), "PYTHONPATH": os.pathsep.join(folders)},
+            env={**os.environ, **_settings(workers), "PYTHONPATH": os.pathsep.join(folders)},
         )
+        self._orders = cast(IO[bytes], self._process.stdin)
+        self._answers = cast(IO[bytes], self._process.stdout)
         self._send(json.dumps({"workload": asdict(workload), "workers": workers}))
 
     def ready(self) -> None:
@@ -161,15 +164,13 @@ class Entrant:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None:
-                stream.close()
+        for stream in (self._orders, self._answers, self._errors):
+            stream.close()
 
     def _send(self, line: str) -> None:
-        if self._process.stdin is not None:
-            # A process that ended is told of when its answer is awaited.
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(line.encode() + b"\n")
+        # Of a process that ended is told when its answer is awaited.
+        with contextlib.suppress(BrokenPipeError):
+            self._orders.write(line.encode() + b"\n")
 
     def _hear(self, watch: Callable[[], None] | None = None) -> None:
         """Wait for an answer, and keep what it tells."""
@@ -180,10 +181,10 @@ class Entrant:
             if left <= 0:
                 raise BenchError(f"{self.engine} did not end a turn within {self._limit:.0f} s")
             ready, _, _ = select.select(
-                [self._process.stdout], [], [], min(left, _SAMPLE) if watch else left
+                [self._answers], [], [], min(left, _SAMPLE) if watch else left
             )
             if ready:
-                piece = os.read(ready[0].fileno(), 1 << 16)
+                piece = os.read(self._answers.fileno(), 1 << 16)
                 if not piece:
                     raise BenchError(f"{self.engine} ended: {self._last_words()}")
                 answer += piece
@@ -197,12 +198,14 @@ class Entrant:
     def _last_words(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit code {self._process.wait()}"
+        raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Missing)\b", line)]
+        return (raised or lines or [f"exit code {self._process.wait()}"])[-1]
 
 
-def _threads(workers: int) -> dict[str, str]:
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return dict.fromkeys(names, str(workers))
+def _settings(workers: int) -> dict[str, str]:
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    reports = ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED")
+    return dict.fromkeys(threads, str(workers)) | dict.fromkeys(reports, "0")
 
 
 def memory_mb(root: int) -> float | None:
@@ -251,7 +254,7 @@ def main(engine: str) -> None:
             importlib.import_module(f"zerosum.simulations.bench.{module}"), function
         )
         play(Workload(**settings["workload"]), settings["workers"], turn)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         turn.say({"missing": f"{error}"})
 
 

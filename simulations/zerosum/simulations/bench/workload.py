@@ -58,7 +58,7 @@ class Workload:
         """Make the records of all clients, a few clients at a time."""
         rng = numpy_generator(self.seed, "bench records")
         path = Path(self.folder)
-        inputs = np.lib.format.open_memmap(  # type: ignore[no-untyped-call]
+        inputs = np.lib.format.open_memmap(
             path / _INPUTS, "w+", np.float32, (self.clients, self.records, *SHAPE)
         )
         for start in range(0, self.clients, _BLOCK):
