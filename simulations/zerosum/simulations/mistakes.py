@@ -41,7 +41,7 @@ def check_writable(path: Path) -> None:
         raise ConfigError(f"--json {path}: no file can be written there; name another")
 
 
-def write_json(path: Path, values: dict[str, Any]) -> None:
+def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Write what ``--json`` asked for.
 
     Raises

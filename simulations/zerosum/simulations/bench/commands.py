@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from zerosum.server.config import ConfigError
+from zerosum.simulations.bench.engine_command import engine
 from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.mistakes import user_errors, write_json
 
@@ -27,6 +28,9 @@ class Rival(StrEnum):
 @bench_app.callback()
 def _root() -> None:
     """Measure what secure aggregation and privacy cost."""
+
+
+bench_app.command()(engine)
 
 
 @bench_app.command()

@@ -1,0 +1,147 @@
+"""What peers are compared with: our engine, a bare PyTorch loop, and the floating-point floor."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from zerosum.client.answer import Answerer
+from zerosum.server.planning import noise_draw, question_of
+from zerosum.server.runs import RunFolder
+from zerosum.server.spec import Experiment
+from zerosum.server.training import Record
+from zerosum.simulations import api
+from zerosum.simulations.bench.process import Values
+from zerosum.simulations.bench.turns import Turn
+from zerosum.simulations.bench.workload import BATCH, LEARNING_RATE, Workload
+
+_SIZES = (512, 1024, 2048)
+_SPELL = 0.1
+
+_OPEN: Values = {"model": "none", "clip": "none"}
+_PROTECTED: Values = {
+    "model": "distributed",
+    "mechanism": "skellam",
+    "clip": 1.0,
+    "noise_multiplier": 1.0,
+    "noise_draw": "summed",
+    "delta": 1e-5,
+}
+
+
+class _Over(Exception):
+    """No more rounds are wanted."""
+
+
+def unprotected(workload: Workload, workers: int, turn: Turn) -> None:
+    """Run a simulation of ours without privacy, under a trusted sum."""
+    _simulate(workload, workers, turn, _OPEN)
+
+
+def protected(workload: Workload, workers: int, turn: Turn) -> None:
+    """Run the same with clipping, rounding and distributed Skellam noise, drawn once a sum."""
+    _simulate(workload, workers, turn, _PROTECTED)
+
+
+def experiment_of(workload: Workload, workers: int, privacy: Values) -> Experiment:
+    """Return the experiment that our rows run."""
+    return Experiment.model_validate(
+        {
+            "name": "bench engine",
+            "task": "zerosum.simulations.bench.workload:WorkloadTask",
+            "seed": workload.seed,
+            "rounds": workload.rounds,
+            "engine": "serial" if workers == 1 else "processes",
+            "workers": workers,
+            "data": {"path": workload.folder, "clients": workload.clients},
+            "model": {"name": workload.model},
+            "training": {"epochs": 1, "batch_size": BATCH, "lr": LEARNING_RATE},
+            "privacy": privacy,
+            "encoding": {} if privacy["model"] == "distributed" else {"range": 1.0},
+            "secagg": {"protocol": "ideal"},
+            "sampling": {"kind": "fixed", "cohort": workload.cohort},
+        }
+    )
+
+
+def _simulate(workload: Workload, workers: int, turn: Turn, privacy: Values) -> None:
+    """Do what ``zerosum run`` does: coordinator, ledger, server step, run folder, checkpoint."""
+    planned = api.plan(experiment_of(workload, workers, privacy))
+    turn.facts["trainer"] = _trainer_name(planned)
+
+    def on_round(record: Record) -> None:
+        if not turn():
+            raise _Over
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder.create(Path(folder) / "run", planned.experiment)
+        if turn():
+            with contextlib.suppress(_Over):
+                api.simulate(planned, run, on_round, report=False)
+
+
+def _trainer_name(planned: api.Plan) -> str:
+    experiment = planned.experiment
+    draw = noise_draw(experiment)
+    question = question_of(experiment, 1, planned.population, noise_draw=draw)
+    return Answerer(planned.task).trainer_name(question)
+
+
+def bare(workload: Workload, workers: int, turn: Turn) -> None:
+    """Average models in a plain loop, written with care.
+
+    One Module into which each client's start is copied in place, gradients without ``.grad``, and
+    the step of all parameters in one call: the least that PyTorch asks for without leaving it.
+    """
+    torch.set_num_threads(workers)
+    clients, rng = workload.tensors(), workload.cohorts()
+    model = workload.network()
+    start = [p.detach().clone() for p in model.parameters()]
+    while turn():
+        cohort = rng.choice(len(clients), workload.cohort, replace=False)
+        start = averaged(model, start, [clients[index] for index in cohort], rng)
+
+
+def averaged(
+    model: nn.Module,
+    start: list[torch.Tensor],
+    cohort: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    rng: np.random.Generator,
+) -> list[torch.Tensor]:
+    """Return the average of the models that clients train from the same start."""
+    parameters: list[torch.Tensor] = list(model.parameters())
+    total = [torch.zeros_like(p) for p in start]
+    for inputs, targets in cohort:
+        with torch.no_grad():
+            torch._foreach_copy_(parameters, start)
+        for rows in torch.split(torch.from_numpy(rng.permutation(len(targets))), BATCH):
+            loss = nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                torch._foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
+        with torch.no_grad():
+            torch._foreach_add_(total, parameters)
+    torch._foreach_div_(total, len(cohort))
+    return total
+
+
+def floor(workload: Workload, workers: int, turn: Turn) -> None:
+    """Measure the best rate of a matrix product in float32 that this machine gives."""
+    torch.set_num_threads(workers)
+    flops = workload.flops()
+    matrices = [torch.rand(2, size, size) for size in _SIZES]
+    best = float("inf")
+    while turn():
+        for left, right in matrices:
+            out = torch.empty_like(left)
+            operations = 2 * len(left) ** 3
+            until = time.perf_counter() + _SPELL
+            while (started := time.perf_counter()) < until:
+                torch.mm(left, right, out=out)
+                best = min(best, (time.perf_counter() - started) / operations)
+        turn.facts |= {"gflop_per_s": 1e-9 / best, "floor_seconds": best * flops}

@@ -1,0 +1,142 @@
+"""The workload that engines are compared on: many small clients, synthetic, the same for all.
+
+Records stand in files that every engine maps into its memory: they are made once, and held once
+however many processes read them.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.client.spec import DataSpec, ModelSpec
+from zerosum.client.task import ClientInfo
+from zerosum.secagg.randomness import numpy_generator
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+SHAPE = (1, 28, 28)
+CLASSES = 62
+BATCH = 20
+LEARNING_RATE = 0.1
+
+_INPUTS, _TARGETS = "inputs.npy", "targets.npy"
+_BLOCK = 50
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Federated averaging: one epoch of SGD at each client of a cohort.
+
+    Parameters
+    ----------
+    model : str
+        ``"mlp"`` or ``"cnn"``.
+    folder : str
+        Where :meth:`write` put the records.
+    clients, records, cohort : int
+        Clients, records of each, clients in a round.
+    rounds : int
+        Rounds that will be asked for.
+    seed : int
+        Of records, model and cohorts.
+    """
+
+    model: str
+    folder: str
+    clients: int = 1000
+    records: int = 100
+    cohort: int = 100
+    rounds: int = 7
+    seed: int = 0
+
+    def write(self) -> None:
+        """Make the records of all clients, a few clients at a time."""
+        rng = numpy_generator(self.seed, "bench records")
+        path = Path(self.folder)
+        inputs = np.lib.format.open_memmap(
+            path / _INPUTS, "w+", np.float32, (self.clients, self.records, *SHAPE)
+        )
+        for start in range(0, self.clients, _BLOCK):
+            block = inputs[start : start + _BLOCK]
+            rng.random(out=block, dtype=np.float32)
+        inputs.flush()
+        np.save(path / _TARGETS, rng.integers(0, CLASSES, (self.clients, self.records)))
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return inputs, shape (clients, records, 1, 28, 28), and targets, (clients, records)."""
+        # Copy on write, because torch wants what it could write to; nobody does.
+        inputs = np.load(Path(self.folder) / _INPUTS, mmap_mode="c")
+        return inputs, np.load(Path(self.folder) / _TARGETS)
+
+    def tensors(self) -> "list[tuple[torch.Tensor, torch.Tensor]]":
+        """Return the records of each client: views of the mapped files."""
+        import torch
+
+        inputs, targets = map(torch.from_numpy, self.arrays())
+        return list(zip(inputs, targets, strict=True))
+
+    def network(self) -> "nn.Module":
+        """Return the model, initialised from the seed."""
+        from zerosum.client.torch_seed import seeded
+        from zerosum.simulations.bench.dpsgd import MODELS
+
+        with seeded(self.seed):
+            return MODELS[self.model]()
+
+    def cohorts(self) -> np.random.Generator:
+        """Return the generator that draws cohorts and batches, for engines that draw none."""
+        return numpy_generator(self.seed, "bench cohorts")
+
+    def flops(self) -> float:
+        """Return the floating-point operations of one round.
+
+        Those of the products and convolutions of forward and backward pass, a multiplication and
+        an addition counted as two; nothing for the gradient of the inputs, which nobody asks for.
+        """
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter:
+            self.network()(torch.zeros(1, *SHAPE)).sum().backward()
+        return float(counter.get_total_flops()) * self.cohort * self.records
+
+
+class WorkloadTask:
+    """The workload as a task: ``data.path``, ``data.clients`` and ``model.name`` say which."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._data = workload.tensors()
+
+    @classmethod
+    def from_specs(cls, data: DataSpec, model: ModelSpec, seed: int) -> Self:
+        """Map the records of a folder that :meth:`Workload.write` filled."""
+        if data.path is None:
+            raise ValueError("data.path is the folder of the records")
+        return cls(Workload(model.name, data.path, seed=seed))
+
+    def num_clients(self) -> int:
+        """Return how many clients there are."""
+        return len(self._data)
+
+    def model(self) -> "nn.Module":
+        """Return the network of the workload."""
+        return self._workload.network()
+
+    def data(self, client: ClientInfo) -> "tuple[torch.Tensor, torch.Tensor]":
+        """Return the records of a client."""
+        return self._data[client.index]
+
+    def test_data(self) -> None:
+        """Return nothing: only training is measured."""
+
+    def loss(self, outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
+        """Return cross-entropy, shape (n,)."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(outputs, targets, reduction="none")
