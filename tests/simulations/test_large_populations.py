@@ -155,7 +155,7 @@ def test_nothing_grows_from_round_to_round(tmp_path: Path, settings: list[str]) 
     simulated(tmp_path / "run", look, *base, *settings)
     assert len(memory) >= 3
     assert memory[-1] - memory[0] < 8, memory
-    assert max(files) == files[0]
+    assert max(files) <= files[0] + 2, files  # the run's two logs are opened at their first line
     assert max(children) == children[0] == (2 if "workers=2" in settings else 0)
     assert not multiprocessing.active_children()
 
