@@ -329,7 +329,8 @@ class DataSpec(Spec):
     """Which records there are, and which client holds which."""
 
     path: str | None = None
-    """File of the task's records: an npz for `mnist`; CSV, Parquet or NPZ for `table`."""
+    """File of the task's records: an npz for `mnist`; CSV, Parquet or NPZ for `table`; a text \
+for `shakespeare`. The folder of the four files for `heart`."""
     name: str | None = None
     """Data set on the Hugging Face hub, for task `hf` (needs the extra `hf`)."""
     label: str = "label"
@@ -368,10 +369,11 @@ them."""
 class ModelSpec(Spec):
     """Which built-in model is trained; a task of one's own brings its own."""
 
-    name: Literal["linear", "mlp", "cnn"] = "mlp"
-    """Built-in architecture."""
+    name: Literal["linear", "mlp", "cnn", "lstm", "transformer"] = "mlp"
+    """Built-in architecture. `lstm` and `transformer` read text, the others take numbers."""
     hidden: list[Annotated[int, Field(gt=0, le=1_000_000)]] = [64]
-    """Widths of the hidden layers of `mlp`."""
+    """Widths of the hidden layers of `mlp`, of the layers of `lstm`, or of the blocks of \
+`transformer`, which are all as wide."""
     components: PositiveInt | None = None
     """Project inputs on so many principal components first. They are read from one private sum \
 before the first round, which is charged like the others; for unit = "example" under \
@@ -395,8 +397,14 @@ budget is spent on forgetting it."""
                 raise ValueError(
                     f"{self.components} components exceed the {self.inputs} inputs there are"
                 )
-            if self.name == "cnn":
+            if self.name not in ("linear", "mlp"):
                 raise ValueError('components leave no image: choose name = "linear" or "mlp"')
+        return self
+
+    @model_validator(mode="after")
+    def _sequences_have_layers(self) -> Self:
+        if self.name in ("lstm", "transformer") and not self.hidden:
+            raise ValueError(f'name = "{self.name}" needs one width or more in hidden')
         return self
 
     @property

@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import json
 import os
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -58,10 +57,15 @@ class DecisionStore(Protocol):
 
 
 class MemoryStore:
-    """Decisions in memory: for simulations, where a client lives as long as its process."""
+    """Decisions in memory: for simulations, where a client lives as long as its process.
+
+    There may be one for each of very many clients.
+    """
+
+    __slots__ = ("_contributions", "_high_water", "_lines", "_roster")
 
     def __init__(self) -> None:
-        self._lines: dict[bytes, list[bytes]] = defaultdict(list)
+        self._lines: tuple[bytes, tuple[bytes, ...]] | None = None
         self._high_water: dict[bytes, tuple[int, int]] = {}
         self._roster: tuple[int, str] | None = None
         self._contributions = 0
@@ -72,13 +76,15 @@ class MemoryStore:
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
         """Return the lines of a session."""
-        return tuple(self._lines.get(session, ()))
+        return self._lines[1] if self._lines is not None and self._lines[0] == session else ()
 
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Keep lines of the newest session only: an older one is refused by its number."""
-        if session not in self._lines:
-            self._lines.clear()
-        self._lines[session].extend(lines)
+        self._lines = session, self.lines(session) + lines
+
+    def end_session(self) -> None:
+        """Forget the lines: the session is over, and is never opened again."""
+        self._lines = None
 
     def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
         """Admit a session newer than all before."""

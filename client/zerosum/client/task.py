@@ -30,6 +30,7 @@ BUILTIN_TASKS: Mapping[str, str] = {
     "digits": "zerosum.simulations.tasks:DigitsTask",
     "mnist": "zerosum.simulations.tasks:MnistTask",
     "heart": "zerosum.simulations.tasks:HeartTask",
+    "shakespeare": "zerosum.simulations.tasks:ShakespeareTask",
     "table": "zerosum.simulations.tasks:TableTask",
     "hf": "zerosum.simulations.tasks:HuggingFaceTask",
 }

@@ -110,11 +110,14 @@ class RunLedger:
         if privacy.private and len(self.terms) != len(protections):
             raise ValueError("under privacy every kind of private sum has a noise mechanism")
         self.sampling = sampling_terms(privacy, secagg, sampling, population)
-        self._contributions: dict[Key, tuple[int, set[int]]] = {}
+        # Clients ascending, four bytes each: over many rounds they are asked a million times.
+        self._contributions: dict[Key, tuple[int, NDArray[np.uint32]]] = {}
         self._sums: set[Key] = set()
+        self._asked = 0
         shape = (len(self.kinds), population)
         self._counts: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
         self._sizes: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self._exceeded_by_none: NDArray[np.int64] = np.zeros((0, 2 * len(self.kinds)), np.int64)
         self._cache: tuple[object, dict[str, Any]] | None = None
         self._open(sampling)
 
@@ -136,7 +139,7 @@ class RunLedger:
         known = self._contributions.get(key)
         if known is not None and known[0] != cohort:
             raise ValueError(f"{key} was charged with a cohort of {known[0]}, not {cohort}")
-        new = sorted(set(clients) - (known[1] if known else set()))
+        new = sorted(set(clients) - (set(known[1].tolist()) if known else set()))
         if new and not 0 <= new[0] <= new[-1] < self._population:
             raise ValueError(f"clients lie in 0..{self._population - 1}")
         if known is not None and not new:
@@ -182,7 +185,7 @@ class RunLedger:
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
             return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
-        state = (delta, len(self._sums), sum(len(c) for _, c in self._contributions.values()))
+        state = (delta, len(self._sums), self._asked)
         if self._cache is None or self._cache[0] != state:
             masked = self._secagg.protocol != "none"
             result = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
@@ -225,16 +228,25 @@ class RunLedger:
 
     def _worst(self) -> tuple[Worst, ...]:
         """Return the clients whom no other exceeds in every count (one, mostly)."""
-        columns = np.concatenate([self._counts, self._sizes]).T
-        rows = np.unique(columns[columns.any(axis=1)], axis=0)[::-1]
+        kinds = len(self.kinds)
+        return tuple(
+            tuple((int(row[i]), int(row[kinds + i])) for i in range(kinds))
+            for row in self._exceeded_by_none
+        )
+
+    def _follow_worst(self, clients: list[int]) -> None:
+        """Note whom no other exceeds, now that these clients' counts have grown.
+
+        Whoever was exceeded before and was not asked still is; rows from before, of clients who
+        were asked, are exceeded by their own. So a round costs what its cohort does.
+        """
+        grown = np.concatenate([self._counts[:, clients], self._sizes[:, clients]]).T
+        rows = np.unique(np.concatenate([self._exceeded_by_none, grown]), axis=0)[::-1]
         kept: list[NDArray[np.int64]] = []
         for row in rows:
             if not any((other >= row).all() for other in kept):
                 kept.append(row)
-        kinds = len(self.kinds)
-        return tuple(
-            tuple((int(row[i]), int(row[kinds + i])) for i in range(kinds)) for row in kept
-        )
+        self._exceeded_by_none = np.array(kept, dtype=np.int64).reshape(-1, 2 * len(self.kinds))
 
     def _note(self, figures: dict[str, dict[str, Any]]) -> None:
         if self._secagg.corruption > 0:
@@ -259,8 +271,11 @@ class RunLedger:
         row = self.kinds.index(key[2])
         self._counts[row, clients] += 1
         self._sizes[row, clients] += cohort
-        _, known = self._contributions.setdefault(key, (cohort, set()))
-        known.update(clients)
+        self._asked += len(clients)
+        added = np.array(clients, dtype=np.uint32)
+        cohort, known = self._contributions.get(key, (cohort, added[:0]))
+        self._contributions[key] = cohort, np.union1d(known, added)
+        self._follow_worst(clients)
 
     def _header(self, sampling: SamplingSpec) -> dict[str, Any]:
         return {

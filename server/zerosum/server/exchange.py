@@ -49,7 +49,6 @@ class Exchange:
     ) -> None:
         self._grid = grid
         self._nodes = nodes
-        self._index_of = {node: index for index, node in nodes.items()}
         self._timeouts = timeouts
 
     def ask(
@@ -71,10 +70,11 @@ class Exchange:
             )
             for index, content in contents.items()
         ]
+        index_of = {self._nodes[index]: index for index in contents}
         answered = set()
         for reply in self._replies(stage, messages):
-            sender = self._index_of.get(reply.metadata.src_node_id)
-            if sender is None or sender not in contents or sender in answered:
+            sender = index_of.get(reply.metadata.src_node_id)
+            if sender is None or sender in answered:
                 log.warning("a reply from node %d was not asked for", reply.metadata.src_node_id)
                 continue
             answered.add(sender)

@@ -35,6 +35,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # How far appended files were read, and the hash up to there.
+        self._hashed: dict[str, tuple[int, hashlib._Hash]] = {}
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> "RunFolder":
@@ -80,6 +82,7 @@ class RunFolder:
         """Write a file whole or not at all."""
         target = self.path / name
         target.parent.mkdir(exist_ok=True)
+        self._hashed.pop(name, None)
         replace_file(target, data)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
@@ -103,12 +106,23 @@ class RunFolder:
         return [json.loads(line) for line in whole.splitlines()]
 
     def fingerprint(self, name: str) -> tuple[int, str]:
-        """Return the size of a file and the SHA-256 of what it holds; an absent one is empty."""
+        """Return the size of a file and the SHA-256 of what it holds; an absent one is empty.
+
+        A file that this process only appends to is read once, piece by piece: the last round of a
+        long run costs what the first did.
+        """
+        size, hashed = self._hashed.get(name, (0, hashlib.sha256()))
         try:
-            data = (self.path / name).read_bytes()
+            with (self.path / name).open("rb") as file:
+                if size > file.seek(0, os.SEEK_END):  # cut off by somebody else
+                    size, hashed = 0, hashlib.sha256()
+                file.seek(size)
+                data = file.read()
         except FileNotFoundError:
-            data = b""
-        return len(data), hashlib.sha256(data).hexdigest()
+            size, hashed, data = 0, hashlib.sha256(), b""
+        hashed.update(data)
+        self._hashed[name] = size + len(data), hashed
+        return size + len(data), hashed.hexdigest()
 
     def check_beginning(self, name: str, size: int, digest: str) -> None:
         """Raise ConfigError unless a file begins with what :meth:`fingerprint` saw."""

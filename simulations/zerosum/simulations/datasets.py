@@ -39,9 +39,10 @@ class Records:
     Parameters
     ----------
     inputs : numpy.ndarray
-        float32, shape (n, ...); images are (n, channels, height, width).
+        float32, shape (n, ...); images are (n, channels, height, width). Text: int64 codes, shape
+        (n, length).
     targets : numpy.ndarray
-        Shape (n,): int64 class indices or float32 values.
+        Shape (n,): int64 class indices or float32 values. Text: int64 codes, shape (n, length).
     owners : numpy.ndarray or None
         int64, shape (n,): which client of the natural partition holds each record.
     """

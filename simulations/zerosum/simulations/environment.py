@@ -1,7 +1,8 @@
 """What simulated clients stand in: one process, one cache, parties kept as live objects."""
 
-from collections.abc import Sequence
-from typing import Self, get_args
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Self, get_args, overload
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -25,12 +26,17 @@ from zerosum.secagg import (
     Session,
     SharedCache,
 )
+from zerosum.secagg.identity import PUBLIC_KEY_BYTES
+from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.spec import Experiment
 from zerosum.simulations.engine.cohort import CohortApp, Place, SimulatedCohort
 from zerosum.simulations.engine.work import Engine, Vector, Work
 from zerosum.simulations.faults import FaultPlan
 from zerosum.simulations.grid import App, InProcessGrid, nodes
+
+KEYS_MADE = 4096
+"""Signing keys kept ready: as many as take part at once, in most experiments."""
 
 OPEN_POLICY = ClientPolicy(
     models=list(get_args(PrivacyModel)),
@@ -43,8 +49,47 @@ OPEN_POLICY = ClientPolicy(
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""
 
 
+class DrawnIdentities(Sequence[IdentityKey]):
+    """Signing keys of a whole population, drawn once, made of their bytes as they are used.
+
+    Parameters
+    ----------
+    count : int
+        Clients.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._private = SystemRandomness().take(PUBLIC_KEY_BYTES * count)
+        self._count = count
+        self._made = lru_cache(maxsize=KEYS_MADE)(self._make)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> IdentityKey: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[IdentityKey]: ...
+    def __getitem__(self, index: int | slice) -> IdentityKey | Sequence[IdentityKey]:
+        """Return one client's key, or some clients'."""
+        if isinstance(index, slice):
+            return [self._made(i) for i in range(self._count)[index]]
+        return self._made(range(self._count)[index])
+
+    def __iter__(self) -> Iterator[IdentityKey]:
+        """Make one key after another, and keep none."""
+        return map(self._make, range(self._count))
+
+    def _make(self, index: int) -> IdentityKey:
+        start = index * PUBLIC_KEY_BYTES
+        return IdentityKey(self._private[start : start + PUBLIC_KEY_BYTES])
+
+
 def roster_of(identities: Sequence[IdentityKey]) -> Roster | None:
-    """Return the roster of clients 0, 1, ... with these keys; None without any."""
+    """Return the roster of clients 0, 1, ... with these keys; None without any.
+
+    Every public key is needed before the first session, which is bound to the roster's digest.
+    """
     if not identities:
         return None
     return Roster(1, {index: identity.public for index, identity in enumerate(identities)})
@@ -84,7 +129,7 @@ class SimulatedEnvironment:
         self._answerer = Answerer(task)
         self._identities = identities
         self._parties: dict[int, Client] = {}
-        self._stores: dict[int, DecisionStore] = {}
+        self._stores: dict[int, MemoryStore] = {}
         self._sum: tuple[bytes, int, int] | None = None
         self._last_request: tuple[object, Request] | None = None
         self._held: tuple[int, Vector | None] | None = None
@@ -93,7 +138,7 @@ class SimulatedEnvironment:
     def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
         """Return the environment of a whole population: with keys of its own where clients sign."""
         signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
-        identities = [IdentityKey.generate() for _ in range(population if signed else 0)]
+        identities = DrawnIdentities(population if signed else 0)
         # The sessions of one private sum, and the one that a client may still be ending.
         cache = SharedCache(secagg.groups + 1)
         return cls(task, entropy, identities=identities, cache=cache)
@@ -169,7 +214,8 @@ class SimulatedEnvironment:
         opened = (session.run_id, session.round, session.attempt)
         if opened != self._sum:
             self._sum = opened
-            self._parties.clear()
+            for left in list(self._parties):
+                self._end(left)
         index = self.index(context)
         if protocol != "pairwise":
             return IdealClientParty(session, index)
@@ -186,9 +232,15 @@ class SimulatedEnvironment:
     def keep(self, context: Context, party: Client | None) -> None:
         """Keep the live party, or forget it."""
         if party is None:
-            self._parties.pop(self.index(context), None)
+            self._end(self.index(context))
         else:
             self._parties[self.index(context)] = party
+
+    def _end(self, index: int) -> None:
+        """Forget a client's party and what it wrote for it; its counters stay."""
+        self._parties.pop(index, None)
+        if index in self._stores:
+            self._stores[index].end_session()
 
     def request(self, content: RecordDict) -> Request:
         """Read the request once for the whole cohort: all messages carry the same model record."""

@@ -1,7 +1,7 @@
 """An in-process Flower Grid: the same apps and messages, without a network in between."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.user_config import UserConfig
@@ -32,9 +32,29 @@ def answered(app: App, message: Message, context: Context) -> Message:
         return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
 
 
-def nodes(population: int) -> dict[int, int]:
+class NumberedNodes(Mapping[int, int]):
+    """The node id of every client index, from the number of clients alone."""
+
+    def __init__(self, population: int) -> None:
+        self._indices = range(population)
+
+    def __getitem__(self, index: int) -> int:
+        """Return a client's node id."""
+        if index not in self._indices:
+            raise KeyError(index)
+        return FIRST_NODE + index
+
+    def __iter__(self) -> Iterator[int]:
+        """Go through the client indices."""
+        return iter(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+
+def nodes(population: int) -> Mapping[int, int]:
     """Return the node id of every client index."""
-    return {index: FIRST_NODE + index for index in range(population)}
+    return NumberedNodes(population)
 
 
 class InProcessGrid(Grid):

@@ -1,4 +1,4 @@
-"""Built-in models: linear, MLP, small CNN."""
+"""Built-in models: linear, MLP and small CNN; LSTM and transformer for text."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,13 +11,20 @@ from zerosum.client.spec import ModelSpec
 from zerosum.client.task import TaskError, error_line
 from zerosum.client.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
+from zerosum.simulations.sequences import Lstm, Transformer
 
 MAX_PARAMETERS = 1 << 28
 """The longest vector that a client sends by default. Counted before anything is allocated: an \
 absurd width would otherwise take the machine's memory with it."""
 
 
-def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
+TEXT = ("lstm", "transformer")
+"""Models whose inputs are symbols."""
+
+
+def make_model(
+    spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int, *, text: bool = False
+) -> nn.Module:
     """Return the model that a spec names, initialised from the experiment's seed.
 
     Parameters
@@ -27,17 +34,25 @@ def make_model(spec: ModelSpec, shape: Sequence[int], outputs: int, seed: int) -
     shape : sequence of int
         Shape of one input: (features,) or (channels, height, width).
     outputs : int
-        Width of the output layer.
+        Width of the output layer; of text, the symbols there are.
     seed : int
         The experiment's seed.
+    text : bool
+        Whether inputs are symbols of a sequence.
 
     Raises
     ------
     TaskError
         If the model does not fit the inputs, or is larger than :data:`MAX_PARAMETERS`.
     """
+    _check_kind(spec, text)
     hidden = spec.hidden if spec.name == "mlp" else []
     try:
+        if text:
+            _check_count(spec, _text_size(spec, outputs), f"{outputs} symbols")
+            with seeded(derive_seed(seed, "model initialisation")):
+                model = text_model(spec, outputs)
+            return _zeroed(model) if spec.zero_output else model
         inputs = prod(shape)
         if spec.name == "cnn" and len(shape) == 3:  # what its linear layer gets
             inputs = 32 * (shape[1] // 4) * (shape[2] // 4)
@@ -77,17 +92,56 @@ def _zeroed(model: nn.Module) -> nn.Module:
     return model
 
 
+def _check_kind(spec: ModelSpec, text: bool) -> None:
+    if text != (spec.name in TEXT):
+        found, allowed = ("text", TEXT) if text else ("numbers", ("linear", "mlp", "cnn"))
+        raise TaskError(
+            f'model.name = "{spec.name}": the inputs are {found}; allowed here: '
+            + ", ".join(f'"{name}"' for name in allowed)
+        )
+
+
+def text_model(spec: ModelSpec, symbols: int) -> nn.Module:
+    """Return the model of text that a spec names.
+
+    Raises
+    ------
+    TaskError
+        If the blocks of a transformer differ in width.
+    """
+    if spec.name == "lstm":
+        return Lstm(symbols, spec.hidden)
+    if len(set(spec.hidden)) != 1:
+        raise TaskError(f'{_named(spec)}: the blocks of "transformer" are all as wide; write so')
+    return Transformer(symbols, spec.hidden[0], len(spec.hidden))
+
+
+def _text_size(spec: ModelSpec, symbols: int) -> int:
+    """Return roughly how many parameters a model of text has, and no fewer."""
+    first, last = spec.hidden[0], spec.hidden[-1]
+    fed = [first, *spec.hidden[:-1]]
+    layers = sum(
+        8 * width * max(width, below) + 9 * width
+        for below, width in zip(fed, spec.hidden, strict=True)
+    )
+    return symbols * (first + last + 1) + layers
+
+
 def _check_size(spec: ModelSpec, widths: list[int]) -> None:
     count = sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
+    _check_count(spec, count, f"{widths[0]} inputs and {widths[-1]} outputs")
+
+
+def _check_count(spec: ModelSpec, count: int, ends: str) -> None:
     if count > MAX_PARAMETERS:
         raise TaskError(
-            f"{_named(spec)}, {widths[0]} inputs and {widths[-1]} outputs make {count} parameters; "
-            f"allowed: {MAX_PARAMETERS}; choose smaller widths, or pool or drop inputs"
+            f"{_named(spec)}, {ends} make {count} parameters; allowed: {MAX_PARAMETERS}; choose "
+            "smaller widths, or pool or drop inputs"
         )
 
 
 def _named(spec: ModelSpec) -> str:
-    if spec.name != "mlp":
+    if spec.name not in ("mlp", *TEXT):
         return f'model.name = "{spec.name}"'
     shown = str(spec.hidden)
     return f"model.hidden = {shown if len(shown) <= 80 else shown[:80] + '...'}"

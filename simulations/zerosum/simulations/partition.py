@@ -51,6 +51,11 @@ def partition(spec: DataSpec, records: Records, clients: int, seed: int) -> Part
         )
     if spec.partition == "iid":
         return iid(len(records), clients, seed)
+    if records.targets.ndim > 1:
+        raise DataError(
+            f'data.partition = "{spec.partition}" needs one label an example, and a sequence has '
+            'many; allowed: "natural", "iid"'
+        )
     if spec.partition == "dirichlet":
         if records.targets.dtype.kind == "f":
             raise DataError(

@@ -15,6 +15,7 @@ from zerosum.simulations.heart import HOSPITALS, heart
 from zerosum.simulations.huggingface import huggingface
 from zerosum.simulations.models import make_model
 from zerosum.simulations.partition import Partition, natural_owners, partition
+from zerosum.simulations.plays import plays
 from zerosum.simulations.tables import table
 from zerosum.simulations.transforms import transformed
 
@@ -87,8 +88,9 @@ class BuiltinTask:
     def model(self) -> nn.Module:
         """Return the model, initialised from the experiment's seed."""
         outputs = self._collection.classes or 1
-        shape = self._collection.train.inputs.shape[1:]
-        return make_model(self._model, shape, outputs, self._seed)
+        inputs = self._collection.train.inputs
+        text = inputs.dtype.kind == "i"
+        return make_model(self._model, inputs.shape[1:], outputs, self._seed, text=text)
 
     def data(self, client: ClientInfo) -> "Dataset":
         """Return the client's records as (inputs float32, targets int64 or float32).
@@ -143,6 +145,27 @@ class HeartTask(BuiltinTask):
 
     default_clients = len(HOSPITALS)
     collect = staticmethod(heart)
+
+
+class ShakespeareTask(BuiltinTask):
+    """Next characters in a text of plays; by default 100 clients, or each speaker one.
+
+    An example is a sequence: its loss is the mean over its characters, and its accuracy the part of
+    them that is predicted.
+    """
+
+    collect = staticmethod(plays)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross-entropy of each sequence's characters, shape (n,)."""
+        losses = nn.functional.cross_entropy(
+            outputs.flatten(0, 1), targets.flatten(), reduction="none"
+        )
+        return losses.view(targets.shape).mean(1)
+
+    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the part of each sequence's characters that is predicted, shape (n,)."""
+        return {"accuracy": (outputs.argmax(2) == targets).float().mean(1)}
 
 
 class TableTask(BuiltinTask):
