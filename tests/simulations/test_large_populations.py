@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch import nn
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import IdentityKey
+from zerosum.server.runs import MODEL
 from zerosum.simulations import api
 from zerosum.simulations.environment import DrawnIdentities, SimulatedEnvironment, roster_of
 from zerosum.simulations.grid import FIRST_NODE, nodes
@@ -105,6 +107,28 @@ def test_only_who_is_asked_has_data_and_state(tmp_path: Path) -> None:
     assert 2 < len(task.asked) < 60
     assert 2 < len(environment._stores) < 60
     assert len(environment._parties) < 30
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_records_may_stay_in_a_mapped_file(tmp_path: Path) -> None:
+    count = 400
+    records = np.random.default_rng(0).normal(size=(count, 4, 10)).astype(np.float32)
+    np.save(tmp_path / "records.npy", records)
+    mapped = np.load(tmp_path / "records.npy", mmap_mode="r")
+    targets = np.tile(np.array([0, 1], dtype=np.int64), (count, 2))
+    settings = [f"data.clients={count}", "sampling.cohort=12", "rounds=2", "engine=serial"]
+    settings += ["privacy.honest_fraction=0.5", "secagg.dropout=0.3", "secagg.protocol=ideal"]
+    settings += ["privacy.delta=1e-3"]
+    models = []
+    for place in (records, mapped):
+        with pytest.MonkeyPatch().context() as patch:
+            own = lambda self, client, place=place: (place[client.index], targets[client.index])  # noqa: E731
+            patch.setattr(Lazy, "data", own)
+            out = tmp_path / type(place).__name__
+            simulated(out, lambda record: None, *settings)
+        models.append((out / MODEL).read_bytes())
+    assert isinstance(mapped, np.memmap)
+    assert models[0] == models[1]
 
 
 @pytest.mark.usefixtures("one_thread")
