@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,11 +14,13 @@ from torch import nn
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import IdentityKey
+from zerosum.server.runs import MODEL
 from zerosum.simulations import api
 from zerosum.simulations.environment import DrawnIdentities, SimulatedEnvironment, roster_of
 from zerosum.simulations.grid import FIRST_NODE, nodes
 
 HERE = Path("/proc/self")
+SIGNED = ["secagg.protocol=pairwise", "secagg.server=malicious"]
 
 
 class Lazy:
@@ -108,6 +111,28 @@ def test_only_who_is_asked_has_data_and_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
+def test_records_may_stay_in_a_mapped_file(tmp_path: Path) -> None:
+    count = 400
+    records = np.random.default_rng(0).normal(size=(count, 4, 10)).astype(np.float32)
+    np.save(tmp_path / "records.npy", records)
+    mapped = np.load(tmp_path / "records.npy", mmap_mode="r")
+    targets = np.tile(np.array([0, 1], dtype=np.int64), (count, 2))
+    settings = [f"data.clients={count}", "sampling.cohort=12", "rounds=2", "engine=serial"]
+    settings += ["privacy.honest_fraction=0.5", "secagg.dropout=0.3", "secagg.protocol=ideal"]
+    settings += ["privacy.delta=1e-3"]
+    models = []
+    for place in (records, mapped):
+        with pytest.MonkeyPatch().context() as patch:
+            own = lambda self, client, place=place: (place[client.index], targets[client.index])  # noqa: E731
+            patch.setattr(Lazy, "data", own)
+            out = tmp_path / type(place).__name__
+            simulated(out, lambda record: None, *settings)
+        models.append((out / MODEL).read_bytes())
+    assert isinstance(mapped, np.memmap)
+    assert models[0] == models[1]
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_what_parties_wrote_is_forgotten_with_their_session(tmp_path: Path) -> None:
     settings = ["data.clients=12", "sampling.kind=everyone", "rounds=3", "engine=serial"]
     settings += ["privacy.honest_fraction=0.5", "secagg.dropout=0.3", "privacy.delta=1e-2"]
@@ -135,7 +160,8 @@ def test_signing_clients_have_a_roster_of_all_before_the_first_session() -> None
     [
         ["engine=serial", "secagg.protocol=ideal"],
         ["engine=processes", "workers=2", "secagg.protocol=ideal"],
-        ["engine=serial", "secagg.protocol=pairwise", "secagg.server=malicious", "rounds=200"],
+        # Cohorts of one size: each size has tables of its noise, the latest 256 of which are kept.
+        ["engine=serial", "rounds=200", "sampling.kind=fixed", *SIGNED],
     ],
     ids=["serial", "processes", "pairwise"],
 )

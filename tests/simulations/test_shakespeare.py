@@ -184,7 +184,7 @@ def test_the_shipped_experiment_learns_to_write(tmp_path: Path, model: str) -> N
     if not TEXT.exists():
         pytest.skip("needs ../shared/data/tinyshakespeare.txt")
     settings = [f"data.path={TEXT}", f"model.name={model}", "engine=serial", "rounds=10"]
-    settings += ["training.lr=0.3"] if model == "transformer" else []
+    settings += ["training.lr=0.5"] if model == "transformer" else []
     result = api.run("shakespeare", overrides=settings, out=tmp_path / "run", report=False)
     found = plays(DataSpec(path=str(TEXT)))
     frequent = np.bincount(found.test.targets.ravel()).max() / found.test.targets.size

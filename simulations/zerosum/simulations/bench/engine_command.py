@@ -102,7 +102,7 @@ def _count(text: str) -> int:
 
 def _print(console: Console, found: Values) -> None:
     table = Table(title="Seconds a round, in turns", title_justify="left", box=None, padding=(0, 1))
-    columns = ("model", "workers", "engine", "seconds", "of bare", "of floor", "memory, MB")
+    columns = ("model", "workers", "engine", "seconds", "of bare", "of floor", "MB")
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place > 2 else "left")
     for row in found["rows"]:
