@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from zerosum.client import TaskError
+from zerosum.client.answer import Answerer
 from zerosum.client.contribution import Protection
 from zerosum.server.runs import CLIENT_LOG
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.environment import SimulatedEnvironment
 
 CLIENTS = 8
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -121,11 +121,11 @@ def test_a_task_whose_loss_always_fails_is_refused_before_the_run(tmp_path, monk
 @pytest.mark.parametrize("answer", [None, np.full(15, np.nan), np.zeros(3)])
 def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monkeypatch, answer):
     sent = {}
-    update, protect = SimulatedEnvironment.update, Protection.protect
+    update, protect = Answerer.update, Protection.protect
 
-    def failing(self, request, task, client):
+    def failing(self, request, client, entropy):
         if client.index != 3:
-            return update(self, request, task, client)
+            return update(self, request, client, entropy)
         if answer is None:
             raise MemoryError("no room for the model")
         return answer
@@ -135,10 +135,11 @@ def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monke
         sent.setdefault(len(sent), found)
         return found
 
-    monkeypatch.setattr(SimulatedEnvironment, "update", failing)
+    monkeypatch.setattr(Answerer, "update", failing)
     monkeypatch.setattr(Protection, "protect", watched)
     result = simulate(
         "rounds=1",
+        "engine=serial",
         "privacy.model=local",
         "privacy.unit=example",
         "privacy.examples=60",
