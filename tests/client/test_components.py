@@ -158,3 +158,25 @@ def test_directions_come_before_the_trained_parameters() -> None:
     assert delta.any()
     with pytest.raises(ValueError, match="shape"):
         trainer.train(vector[1:], (inputs, torch.arange(4)), 7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "privacy"),
+    [
+        ("components", {"model": "local"}),
+        ("components", {"clip": 1e-4}),
+        ("components", {"unit": "client", "examples": None, "lot": None}),
+        ("evaluate", {}),
+    ],
+)
+def test_a_client_reads_no_question_whose_noise_is_another_kind_s(
+    kind: str, privacy: dict[str, object]
+) -> None:
+    asked = question_of(experiment(), 0, 4, "components", noise_draw="per_client")
+    model = np.zeros(64 * 3 + 75, dtype=np.float32)
+    honest = Request(asked, model)
+    assert Request.from_bytes(honest.header, honest.model_bytes).question == asked
+    changed = asked.privacy.model_copy(update=privacy)
+    forged = asked.model_copy(update={"kind": kind, "privacy": changed})
+    with pytest.raises(ValueError, match="unreadable request"):
+        Request.from_bytes(forged.canonical(), honest.model_bytes)

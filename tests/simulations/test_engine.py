@@ -189,6 +189,20 @@ def test_a_worker_that_dies_once_costs_nobody(tmp_path):
     )
 
 
+def test_workers_that_died_while_idle_cost_nobody():
+    work, clients = works()
+    engine = pool(Toy(), workers=3)
+    try:
+        engine.total(work, clients)
+        for child in multiprocessing.active_children():
+            os.kill(child.pid, signal.SIGKILL)
+            child.join()
+        assert engine.total(work, clients[:2])[0] == list(clients[:2])
+        assert engine.total(work, clients)[0] == list(clients)
+    finally:
+        engine.close()
+
+
 def test_a_caller_that_stops_early_leaves_a_pool_that_goes_on():
     work, clients = works()
     engine = pool(Toy())

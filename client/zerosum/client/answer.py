@@ -75,11 +75,13 @@ class Answerer:
 
     def _moments(self, request: Request, client: ClientInfo) -> np.ndarray:
         """Return the triangle of the sum of second moments of the client's records."""
-        examples = as_examples(self._task.data(client), torch.float64, torch.device("cpu"))
+        examples = as_examples(
+            self._task.data(client), torch.float64, torch.device("cpu"), alike=True
+        )
         inputs = request.question.model.inputs or 0
         total = np.zeros((inputs, inputs))
         for rows in torch.split(torch.arange(len(examples)), BATCH):
-            total += _moments(examples, rows, inputs)
+            total += _moments_of(examples, rows, inputs)
         return triangle(total)
 
     def _delta(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
@@ -132,7 +134,7 @@ class Answerer:
         return self._by_examples[1]
 
 
-def _moments(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarray:
+def _moments_of(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarray:
     """Return the second moments of some records; one that cannot be had or used adds nothing."""
     try:
         records, _ = examples.take(rows)
@@ -140,7 +142,7 @@ def _moments(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarray:
     except Exception:
         nothing = np.zeros((inputs, inputs))
         if len(rows) > 1:  # what is wrong with one must not show in the others
-            each = (_moments(examples, row, inputs) for row in torch.split(rows, 1))
+            each = (_moments_of(examples, row, inputs) for row in torch.split(rows, 1))
             total: np.ndarray = sum(each, nothing)
             return total
         log.exception("a record has no moments: zero is added instead")

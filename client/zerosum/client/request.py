@@ -6,10 +6,10 @@ something else than its fellows masks with nobody.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from zerosum.client.components import moments_length
 from zerosum.client.spec import (
@@ -45,6 +45,21 @@ class Question(Spec):
     encoding: EncodingSpec
     noise_draw: Literal["per_client", "summed"]
     max_loss: float
+
+    @model_validator(mode="after")
+    def _kind_has_its_protection(self) -> Self:
+        """Refuse what would leave with less noise than its privacy section says.
+
+        Moments are cut to norm 1 and are a sum of records; metrics are one vector of the client's.
+        """
+        privacy = self.privacy
+        if self.kind == "components" and not privacy.sums_gradients:
+            raise ValueError("components are read from sums over examples")
+        if self.kind == "components" and privacy.private and privacy.clip != 1.0:
+            raise ValueError(f"records' moments have norm 1, and clip is {privacy.clip}")
+        if self.kind == "evaluate" and privacy.by_example:
+            raise ValueError('metrics are protected by unit = "client"')
+        return self
 
 
 @dataclass(frozen=True)

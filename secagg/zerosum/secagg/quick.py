@@ -1,7 +1,8 @@
 """Stochastic rounding in cache-sized pieces, for float32 vectors of at most sixteen bits.
 
-The same law as :mod:`zerosum.secagg.encoding`'s, to 2^-15 of an integer unit, some ten times
-faster: fixed-point numbers with fifteen binary places, a random fraction added, the places cut off.
+The same law as :mod:`zerosum.secagg.encoding`'s, to 2^-15 of an integer unit or 2^-24 of the
+value, whichever is more, some ten times faster: fixed-point numbers with fifteen binary places, a
+random fraction added, the places cut off.
 """
 
 import math

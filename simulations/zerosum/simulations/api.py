@@ -198,7 +198,7 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        Only ``rounds`` may grow, and ``data.path`` change.
+        Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change.
     config : optional
         The experiment, to check that it is the one in the folder.
     on_round, report

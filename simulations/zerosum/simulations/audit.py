@@ -18,7 +18,7 @@ from zerosum.client.contribution import CohortTooSmallError, Protection
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.exact import check_available
 from zerosum.client.request import Request
-from zerosum.client.spec import PrivacySpec
+from zerosum.client.spec import ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.secagg.randomness import derive_seed, insecure_keystream
 from zerosum.server.accounting import RunLedger
@@ -253,10 +253,12 @@ def _audited(experiment: Experiment, plan: AuditPlan) -> Experiment:
         "allow_large_delta": True,
         "honest_fraction": plan.honest_fraction,
         "top_up": False,
+        "components_noise": None,
     }
     return experiment.model_copy(
         update={
             "rounds": 1,
+            "model": ModelSpec(),  # canaries stand in for it
             "privacy": PrivacySpec.model_validate(privacy.model_dump() | changed),
             "sampling": SamplingSpec(kind="everyone"),
             "secagg": experiment.secagg.model_copy(

@@ -132,7 +132,7 @@ class SimulatedEnvironment:
         self._stores: dict[int, MemoryStore] = {}
         self._sum: tuple[bytes, int, int] | None = None
         self._last_request: tuple[object, Request] | None = None
-        self._held: tuple[int, Vector | None] | None = None
+        self._held: tuple[tuple[int, bytes], Vector | None] | None = None
 
     @classmethod
     def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
@@ -182,14 +182,14 @@ class SimulatedEnvironment:
         message, context = place
         return self.index(context), Work(self.request(message.content), self.party(context).session)
 
-    def hold(self, index: int, vector: Vector | None) -> None:
+    def hold(self, index: int, session: Session, vector: Vector | None) -> None:
         """Keep what was computed for the client whose message is handled next."""
-        self._held = index, vector
+        self._held = (index, session.digest), vector
 
     def computed(self, session: Session, context: Context) -> np.ndarray | None:
         """Return what was computed ahead for this client; raises Declined if that failed."""
         held, self._held = self._held, None
-        if held is None or held[0] != self.index(context):
+        if held is None or held[0] != (self.index(context), session.digest):
             return None
         if held[1] is None:
             raise Declined("its answer failed, as this log says above")

@@ -14,15 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import ray
 import torch
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError, RayTaskError
 
 from zerosum.client.request import Question, Request
 from zerosum.secagg import Session
-from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up
+from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up, chunked
 
 log = logging.getLogger("zerosum.client")
 
-CHUNKS_A_WORKER = 4
 STARTING_SECONDS = 120.0
 """How long a cohort waits for an actor while none is alive."""
 
@@ -68,6 +67,8 @@ class _Round:
     mode: Mode
     chunks: deque[tuple[Chunk, bool]]
     busy: dict[Any, tuple[Any, Chunk, bool]] = field(default_factory=dict)
+    unproven: set[Any] = field(default_factory=set)
+    """Actors that have not answered yet: they may have been lost before, while they were idle."""
 
 
 class RayEngine:
@@ -118,8 +119,7 @@ class RayEngine:
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
         """Return who contributed, and the sum of their vectors."""
-        size = -(-len(clients) // (CHUNKS_A_WORKER * self._count)) or 1
-        chunks = [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
+        chunks = chunked(clients, self._count)
         total = np.zeros(work.session.vector_length, dtype=np.int64)
         done: list[int] = []
         for contributed, part in self._computed(work, chunks, "sum"):
@@ -146,6 +146,7 @@ class RayEngine:
         request = work.request
         asked = ray.put((request.header, work.session.to_bytes(), np.asarray(request.model)))
         round = _Round(self._number, asked, mode, deque((chunk, False) for chunk in chunks))
+        round.unproven.update(self._idle)
         since = time.monotonic()
         try:
             while round.chunks or round.busy:
@@ -178,9 +179,12 @@ class RayEngine:
             actor, chunk, retried = round.busy.pop(ref)
             try:
                 contributed, part = ray.get(ref)
-            except RayActorError as error:
-                self._lost(round, chunk, retried, error)
+            except RayTaskError:
+                raise  # an error of ours: what a client raises stays with the client
+            except RayError as error:
+                self._lost(round, actor, chunk, retried, error)
                 continue
+            round.unproven.discard(actor)
             self._idle.append(actor)
             if contributed:
                 yield contributed, part
@@ -195,7 +199,16 @@ class RayEngine:
             return
         self._idle.append(actor)
 
-    def _lost(self, round: _Round, chunk: Chunk, retried: bool, error: RayActorError) -> None:
+    def _lost(
+        self, round: _Round, actor: Any, chunk: Chunk, retried: bool, error: RayError
+    ) -> None:
+        """Put clients back, or drop those that lost an actor twice; start another actor."""
+        ray.kill(actor)
+        if actor in round.unproven:  # it was lost while it was idle, for all that is known
+            round.unproven.discard(actor)
+            round.chunks.appendleft((chunk, retried))
+            self._start()
+            return
         said = f"was lost while it computed clients {chunk}: {type(error).__name__}"
         if retried:
             log.error("a Ray actor %s, again: they drop out", said)

@@ -53,7 +53,7 @@ class Clients(Protocol):
         """Return the client of a contribute message, and what is asked of it."""
         ...
 
-    def hold(self, index: int, vector: Vector | None) -> None:
+    def hold(self, index: int, session: Session, vector: Vector | None) -> None:
         """Keep what was computed for the client whose message is handled next."""
         ...
 
@@ -94,6 +94,6 @@ class CohortApp:
                 by_session.setdefault(work.session.digest, (work, {}))[1][index] = number
         for work, numbers in by_session.values():
             for index, vector in self._engine.vectors(work, tuple(numbers)):
-                self._clients.hold(index, vector)
+                self._clients.hold(index, work.session, vector)
                 replies.append(answered(self._app, *waiting.pop(numbers[index])))
         return replies + [answered(self._app, *place) for place in waiting.values()]

@@ -25,14 +25,9 @@ import torch
 
 from zerosum.client.request import Question, Request
 from zerosum.secagg import Session
-from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up
+from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up, chunked
 
 log = logging.getLogger("zerosum.client")
-
-CHUNKS_A_WORKER = 4
-"""Parts of a cohort that each worker is given: several, since clients differ in size."""
-
-LARGEST_CHUNK = 64
 
 Mode = Literal["sum", "vector"]
 
@@ -110,9 +105,7 @@ class WorkerPool:
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
         """Return who contributed, and the sum of their vectors."""
-        size = -(-len(clients) // (CHUNKS_A_WORKER * self.workers)) or 1
-        size = min(size, LARGEST_CHUNK)
-        chunks = [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
+        chunks = chunked(clients, self.workers)
         total = np.zeros(work.session.vector_length, dtype=np.int64)
         done: list[int] = []
         for contributed, slot in self._computed(work, chunks, "sum"):
@@ -143,12 +136,14 @@ class WorkerPool:
                 while queue.chunks and idle:
                     self._give(idle, busy, queue, mode)
                 for ready in wait(list(busy)):
-                    worker = busy.pop(ready)  # type: ignore[call-overload]
+                    worker = busy[ready]  # type: ignore[index]
                     try:
                         contributed: list[int] = worker.connection.recv()
                     except (EOFError, OSError):
+                        del busy[worker.connection]
                         idle.append(self._replace(worker, queue))
                         continue
+                    del busy[worker.connection]
                     if contributed:
                         yield contributed, worker.slot[:length]
                     idle.append(worker)
@@ -172,8 +167,9 @@ class WorkerPool:
                 worker.connection.send(self._sent)
                 worker.knows = self._number
             worker.connection.send((worker.chunk, mode))
-        except OSError:
-            idle.append(self._replace(worker, queue))
+        except OSError:  # it died while it was idle: nobody's fault that is asked now
+            queue.chunks.appendleft((worker.chunk, worker.retried))
+            idle.append(self._renew(worker))
             return
         busy[worker.connection] = worker
 

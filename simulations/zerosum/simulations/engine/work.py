@@ -1,5 +1,6 @@
 """One private sum as workers see it, and what computes a client's vector for it."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,14 @@ from zerosum.client.stages import client_of, protected, protection_for
 from zerosum.client.task import Task
 from zerosum.secagg import Session
 
+log = logging.getLogger("zerosum.client")
+
 Vector = NDArray[np.int64]
+
+CHUNKS_A_WORKER = 4
+"""Parts of a cohort that each worker is given: several, since clients differ in size."""
+
+LARGEST_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,8 @@ class Contributor:
             return protected(
                 work.request, work.protection, work.session, index, self._entropy, answer
             )
-        except Exception:  # logged where it was raised: without privacy, a dropout
+        except Exception as error:  # without privacy, a dropout
+            log.warning("client %d drops out: %s", index, error)
             return None
 
 
@@ -112,6 +121,13 @@ class Serial:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def chunked(clients: Sequence[int], workers: int) -> list[tuple[int, ...]]:
+    """Split a cohort into the parts that workers are given."""
+    size = -(-len(clients) // (CHUNKS_A_WORKER * max(1, workers))) or 1
+    size = min(size, LARGEST_CHUNK)
+    return [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
 
 
 def add_up(
