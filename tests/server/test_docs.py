@@ -21,6 +21,10 @@ def test_the_code_of_the_page_runs_in_order():
     assert names["ledger"].epsilon(1e-5) > 0
 
 
+def test_no_figure_is_left_to_be_filled_in():
+    assert not re.search(r"@\w+@", PAGE.read_text(encoding="utf-8"))
+
+
 def test_the_settings_of_the_page_are_an_experiment(tmp_path):
     (settings,) = blocks("toml")
     path = tmp_path / "page.toml"
