@@ -20,7 +20,7 @@ from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.client.store import sync_folder
 from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
 from zerosum.server.config import ConfigError
-from zerosum.server.figures import OBSERVERS, all_figures, refused
+from zerosum.server.figures import MASKED, OBSERVERS, all_figures, refused
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, Terms, Worst
 from zerosum.server.thresholds import survivors_needed
@@ -256,7 +256,11 @@ class RunLedger:
             note = f"the server sees the sums of {self._secagg.groups} groups, each with all of V"
             figures["sum"]["assumptions"].append(note)
         if self._secagg.protocol == "ideal":
-            figures["sum"]["assumptions"].append("the sum is formed by a trusted party")
+            told = figures["sum"]["assumptions"]
+            told[:] = [
+                *(note for note in told if note != MASKED),
+                "the sum is formed by a trusted party",
+            ]
         if self._seeded:
             for name in OBSERVERS:
                 figures[name]["assumptions"].append(

@@ -23,6 +23,8 @@ OBSERVERS = ("sum", "local", "release")
 
 Charges = Iterable[tuple[DpEvent, float]]
 
+MASKED = "masking is in force: the server sees sums and the roster only"
+
 TRUSTED = (
     'privacy.model = "central": the server is trusted with what clients send, noise is added once '
     "to what it releases"
@@ -96,7 +98,7 @@ def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: b
         return _with_notes(local, "a sum of contributions is post-processing of epsilon_local")
     events = [_of_unit(terms, t, t.guaranteed()) for t in terms]
     notes = (
-        "masking is in force: the server sees sums and the roster only",
+        MASKED,
         "charged is the guaranteed noise V, whoever dropped out",
         "composed over the contributions of the client that made most",
         *_example_notes(terms),

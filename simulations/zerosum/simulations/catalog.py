@@ -43,7 +43,7 @@ def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec], key: str) -> R
     """Read each choice's meaning from the key's description: `name`: meaning."""
     field = spec.model_fields[key]
     text = field.description or ""
-    names = get_args(field.annotation)
+    names = [name for part in get_args(field.annotation) for name in (get_args(part) or [part])]
     starts = [f"`{name}`: " for name in names]
     rows = []
     for name, start in zip(names, starts, strict=True):

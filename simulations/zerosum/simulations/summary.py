@@ -11,6 +11,15 @@ OBSERVERS = {
     "local": "the server, masks broken",
 }
 
+_UNMASKED = {
+    "none": {"sum": "no masks: the server sees each contribution"},
+    "ideal": {
+        "sum": "whoever gets the trusted sum: no masks in this simulation",
+        "local": "whoever sees one contribution",
+    },
+}
+"""Observers of protocols without masks, where they are others."""
+
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Return a run's summary as a table of two columns."""
@@ -18,8 +27,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     for name, value in summary["metrics"].items():
         table.add_row(name.replace("_", " "), f"{value:.4f}")
     for observer, who in OBSERVERS.items():
-        if observer == "sum" and summary["protocol"] == "none":
-            who = "no masks: the server sees each contribution"
+        if observer in _UNMASKED.get(summary["protocol"], {}):
+            who = _UNMASKED[summary["protocol"]][observer]
         table.add_row(f"epsilon_{observer} ({who})", _epsilon(summary["epsilon"][observer]))
     abandoned = summary["rounds_abandoned"]
     table.add_row("rounds", f"{summary['rounds']} ({abandoned} abandoned)")
