@@ -71,6 +71,7 @@ def _absent():
     return [name for name, package in packages.items() if not importlib.util.find_spec(package)]
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_row_for_each_engine_and_says_which_peers_are_not_there(tmp_path):
     file = tmp_path / "rows.json"
     versus = ",".join(["bare", *_absent()])
@@ -122,6 +123,7 @@ def test_a_peer_that_is_installed_is_measured(peer):
     assert found["rows"][-1].keys() >= KEYS
 
 
+@pytest.mark.slow
 def test_an_engine_of_ours_that_fails_is_an_error(workload):
     os.remove(f"{workload.folder}/inputs.npy")
     entrant = Entrant("bare", workload, 1)
