@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from zerosum.client.clipping import layer_clips
 from zerosum.client.entropy import SeededEntropy
@@ -316,11 +317,12 @@ def check_same(before: Experiment, after: Experiment, path: Path) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for torch: what makes a run repeatable on a CPU, and fastest at this size."""
+    """One thread for torch and BLAS: what makes a run repeatable, and fastest at this size."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1):
+            yield
     finally:
         torch.set_num_threads(threads)
 

@@ -15,6 +15,7 @@ import numpy as np
 import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
+from threadpoolctl import threadpool_limits
 
 from zerosum.client.request import Question, Request
 from zerosum.secagg import Session
@@ -38,6 +39,7 @@ class _Actor:
 
     def __init__(self, contributor: Contributor) -> None:
         torch.set_num_threads(1)
+        threadpool_limits(1)
         self._contributor = contributor
         self._known: tuple[int, Work] | None = None
 

@@ -22,6 +22,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from zerosum.client.request import Question, Request
 from zerosum.secagg import Session
@@ -230,6 +231,7 @@ def _serve(
     for other in inherited:
         other.close()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # BLAS forgets its limit in a fork, and its threads wait by spinning
     work: Work | None = None
     while True:
         try:
