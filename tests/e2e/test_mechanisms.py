@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from zerosum.client.entropy import SystemEntropy
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import LEDGER, METRICS, MODEL
 from zerosum.simulations import api
@@ -174,6 +175,19 @@ def test_exact_noise_makes_a_run_that_is_not_continued(tmp_path):
     assert one.summary["noise_from_seed"] is False
     with pytest.raises(ConfigError, match="fresh noise"):
         api.resume(one.folder, overrides=["rounds=2"], report=False)
+
+
+def test_fresh_noise_is_not_drawn_again_for_a_round_that_was_charged(tmp_path, monkeypatch):
+    def end(self, number):
+        raise RuntimeError("killed before the first checkpoint")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "SeededEntropy", lambda seed: SystemEntropy())
+        patched.setattr(api.FederatedTraining, "_save", end)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(["rounds=1"], tmp_path / "run")
+        with pytest.raises(ConfigError, match="fresh noise"):
+            api.resume(tmp_path / "run", report=False)
 
 
 def test_without_opendp_exact_noise_is_refused_before_anything_starts(tmp_path, monkeypatch):

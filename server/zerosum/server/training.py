@@ -138,10 +138,7 @@ class FederatedTraining:
         repeatable = entropy.reproducible and not experiment.privacy.exact
         if checkpoint is not None:
             if not repeatable:
-                raise ConfigError(
-                    f"--resume {folder.path}: a run with fresh noise is not continued by this "
-                    "version: its open round would be a second release; start a new run"
-                )
+                raise _not_repeatable(folder)
             self._check_continues(checkpoint)
             self._done = checkpoint.round
             if checkpoint.components is not None:
@@ -167,6 +164,8 @@ class FederatedTraining:
             examples=example_units(experiment),
             records=experiment.privacy.examples,
         )
+        if not repeatable and self._ledger.participations().any():
+            raise _not_repeatable(folder)  # it ended before its first checkpoint
         self.last_opened: Opened | None = None
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
         if self._wrap_probability > ACCEPTED_WRAP:
@@ -424,6 +423,13 @@ class FederatedTraining:
             "seed": experiment.seed,
             "versions": versions(),
         }
+
+
+def _not_repeatable(folder: RunFolder) -> ConfigError:
+    return ConfigError(
+        f"--resume {folder.path}: a run with fresh noise is not continued by this version: its "
+        "open round would be a second release; start a new run"
+    )
 
 
 def trainer_name(experiment: Experiment, task: Task) -> str:
