@@ -58,10 +58,6 @@ class Answerer:
             return self._by_example(request, client, entropy)
         return self._delta(self._trainer(request.question), request, client)
 
-    def trainer_name(self, question: Question) -> str:
-        """Return which trainer trains for a question, as it calls itself."""
-        return str(getattr(self._trainer(question), "name", "general"))
-
     def _by_example(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Return a sum of clipped gradients, or the change that DP-SGD made."""
         question = request.question

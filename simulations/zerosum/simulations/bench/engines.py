@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.answer import Answerer
-from zerosum.server.planning import noise_draw, question_of
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.server.training import Record
+from zerosum.server.training import Record, trainer_name
 from zerosum.simulations import api
 from zerosum.simulations.bench.process import Values
 from zerosum.simulations.bench.turns import Turn
@@ -72,7 +70,7 @@ def experiment_of(workload: Workload, workers: int, privacy: Values) -> Experime
 def _simulate(workload: Workload, workers: int, turn: Turn, privacy: Values) -> None:
     """Do what ``zerosum run`` does: coordinator, ledger, server step, run folder, checkpoint."""
     planned = api.plan(experiment_of(workload, workers, privacy))
-    turn.facts["trainer"] = _trainer_name(planned)
+    turn.facts["trainer"] = trainer_name(planned.experiment, planned.task)
 
     def on_round(record: Record) -> None:
         if not turn():
@@ -83,13 +81,6 @@ def _simulate(workload: Workload, workers: int, turn: Turn, privacy: Values) -> 
         if turn():
             with contextlib.suppress(_Over):
                 api.simulate(planned, run, on_round, report=False)
-
-
-def _trainer_name(planned: api.Plan) -> str:
-    experiment = planned.experiment
-    draw = noise_draw(experiment)
-    question = question_of(experiment, 1, planned.population, noise_draw=draw)
-    return Answerer(planned.task).trainer_name(question)
 
 
 def bare(workload: Workload, workers: int, turn: Turn) -> None:

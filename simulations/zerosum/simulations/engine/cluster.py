@@ -7,7 +7,8 @@ question and session once a round. Actors return partial sums, which this proces
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +20,15 @@ from threadpoolctl import threadpool_limits
 
 from zerosum.client.request import Question, Request
 from zerosum.secagg import Session
-from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up, chunked
+from zerosum.simulations.engine.work import (
+    Contributor,
+    Vector,
+    Work,
+    add_up,
+    chunked,
+    one_by_one,
+    summed,
+)
 
 log = logging.getLogger("zerosum.client")
 
@@ -111,23 +120,14 @@ class RayEngine:
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
         """Yield clients and vectors as they are done."""
-        left = dict.fromkeys(clients)
-        for contributed, vector in self._computed(work, [(index,) for index in clients], "vector"):
-            for index in contributed:
-                del left[index]
-                yield index, vector
-        for index in left:
-            yield index, None
+        parts = self._computed(work, [(index,) for index in clients], "vector")
+        with closing(parts):
+            yield from one_by_one(clients, parts)
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
         """Return who contributed, and the sum of their vectors."""
         chunks = chunked(clients, self._count)
-        total = np.zeros(work.session.vector_length, dtype=np.int64)
-        done: list[int] = []
-        for contributed, part in self._computed(work, chunks, "sum"):
-            np.add(total, part, out=total)
-            done += contributed
-        return sorted(done), total
+        return summed(work, self._computed(work, chunks, "sum"))
 
     def close(self) -> None:
         """End the actors, and Ray where this engine started it."""
@@ -143,7 +143,7 @@ class RayEngine:
 
     def _computed(
         self, work: Work, chunks: Sequence[Chunk], mode: Mode
-    ) -> Iterator[tuple[list[int], Vector]]:
+    ) -> Generator[tuple[list[int], Vector], None, None]:
         self._number += 1
         request = work.request
         asked = ray.put((request.header, work.session.to_bytes(), np.asarray(request.model)))

@@ -14,7 +14,8 @@ import os
 import signal
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -26,7 +27,15 @@ from threadpoolctl import threadpool_limits
 
 from zerosum.client.request import Question, Request
 from zerosum.secagg import Session
-from zerosum.simulations.engine.work import Contributor, Vector, Work, add_up, chunked
+from zerosum.simulations.engine.work import (
+    Contributor,
+    Vector,
+    Work,
+    add_up,
+    chunked,
+    one_by_one,
+    summed,
+)
 
 log = logging.getLogger("zerosum.client")
 
@@ -94,25 +103,14 @@ class WorkerPool:
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
         """Yield clients and vectors as they are done; each vector is the caller's own."""
-        chunks = [(index,) for index in clients]
-        done: set[int] = set()
-        for contributed, slot in self._computed(work, chunks, "vector"):
-            for index in contributed:
-                done.add(index)
-                yield index, slot.copy()
-        for index in clients:
-            if index not in done:
-                yield index, None
+        parts = self._computed(work, [(index,) for index in clients], "vector")
+        with closing(parts):
+            yield from one_by_one(clients, ((done, slot.copy()) for done, slot in parts))
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
         """Return who contributed, and the sum of their vectors."""
         chunks = chunked(clients, self.workers)
-        total = np.zeros(work.session.vector_length, dtype=np.int64)
-        done: list[int] = []
-        for contributed, slot in self._computed(work, chunks, "sum"):
-            np.add(total, slot, out=total)
-            done += contributed
-        return sorted(done), total
+        return summed(work, self._computed(work, chunks, "sum"))
 
     def close(self) -> None:
         """End the workers."""
@@ -126,7 +124,7 @@ class WorkerPool:
 
     def _computed(
         self, work: Work, chunks: Sequence[tuple[int, ...]], mode: Mode
-    ) -> Iterator[tuple[list[int], Vector]]:
+    ) -> Generator[tuple[list[int], Vector], None, None]:
         """Yield what each chunk came to: who contributed, and a view of the worker's slot."""
         self._announce(work)
         length = work.session.vector_length

@@ -1,7 +1,7 @@
 """One private sum as workers see it, and what computes a client's vector for it."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -128,6 +128,29 @@ def chunked(clients: Sequence[int], workers: int) -> list[tuple[int, ...]]:
     size = -(-len(clients) // (CHUNKS_A_WORKER * max(1, workers))) or 1
     size = min(size, LARGEST_CHUNK)
     return [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
+
+
+def summed(work: Work, parts: Iterable[tuple[list[int], Vector]]) -> tuple[list[int], Vector]:
+    """Return who contributed to partial sums, ascending, and the whole sum."""
+    total = np.zeros(work.session.vector_length, dtype=np.int64)
+    done: list[int] = []
+    for contributed, part in parts:
+        np.add(total, part, out=total)
+        done += contributed
+    return sorted(done), total
+
+
+def one_by_one(
+    clients: Sequence[int], parts: Iterable[tuple[list[int], Vector]]
+) -> Iterator[tuple[int, Vector | None]]:
+    """Yield each client with its vector, as they come; None for those left at the end."""
+    left = dict.fromkeys(clients)
+    for contributed, vector in parts:
+        for index in contributed:
+            del left[index]
+            yield index, vector
+    for index in left:
+        yield index, None
 
 
 def add_up(
