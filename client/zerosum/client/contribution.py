@@ -8,6 +8,7 @@ import json
 import logging
 import math
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -255,7 +256,7 @@ class Protection:
 
     def protect(
         self, update: ArrayLike, *, rounding: Keystream, noise: Keystream | None
-    ) -> NDArray[np.int64]:
+    ) -> NDArray[np.signedinteger[Any]]:
         """Return the integers a client adds to the sum.
 
         Under privacy an update with NaN or infinite entries, or of another length, becomes zero
@@ -275,8 +276,8 @@ class Protection:
 
         Returns
         -------
-        ndarray of int64
-            Shape (length,).
+        ndarray of int64 or int32
+            Shape (length,). int32 for float32 updates of at most sixteen bits, without noise.
 
         Raises
         ------
@@ -299,7 +300,7 @@ class Protection:
         if vector.shape != shape or vector.dtype.kind not in "fiu" or not np.isfinite(vector).all():
             raise UnusableUpdateError(f"an answer is {shape[0]} finite numbers")
 
-    def zero(self, noise: Keystream | None) -> NDArray[np.int64]:
+    def zero(self, noise: Keystream | None) -> NDArray[np.signedinteger[Any]]:
         """Return what a client sends that has no update: zero plus its noise.
 
         Raises
@@ -407,7 +408,7 @@ class Protection:
         """Return the noised sum of 1[norm <= clip] - quantile in a sum; None where not asked."""
         return float(total[-1]) / (2 * BIT_UNITS) if self.adaptive else None
 
-    def _encoded(self, update: ArrayLike, rounding: Keystream) -> NDArray[np.int64]:
+    def _encoded(self, update: ArrayLike, rounding: Keystream) -> NDArray[np.signedinteger[Any]]:
         """Clip and encode; a sum of clipped records is clamped only, by the encoding."""
         code = self.encoding
         if not self.adaptive and isinstance(update, np.ndarray) and update.dtype == np.float32:
@@ -424,10 +425,12 @@ class Protection:
         bit = within if norm_is_within(update, code.clip) else beyond
         return np.append(encoded, np.int64(bit))
 
-    def _noised(self, encoded: NDArray[np.int64], noise: Keystream | None) -> NDArray[np.int64]:
+    def _noised(
+        self, encoded: NDArray[np.signedinteger[Any]], noise: Keystream | None
+    ) -> NDArray[np.signedinteger[Any]]:
         if self.mechanism is None or noise is None or isinstance(self.mechanism, CentralGaussian):
             return encoded
-        return self.mechanism.apply(encoded, noise)
+        return self.mechanism.apply(encoded.astype(np.int64, copy=False), noise)
 
     @property
     def _bound(self) -> int:

@@ -298,7 +298,7 @@ def protected(
     Returns
     -------
     numpy.ndarray
-        int64, shape (protection.length,).
+        int64 or int32, shape (protection.length,).
     """
     question = request.question
     key = (session.round, session.attempt, index)

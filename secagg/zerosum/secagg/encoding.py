@@ -12,7 +12,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zerosum.secagg.quick import can_round, finite_norm, rounded
+from zerosum.secagg.quick import (
+    NORM_MARGIN,
+    SMALLEST_NORM,
+    can_round,
+    finite_norm,
+    rounded,
+    squared_norm,
+)
 from zerosum.secagg.randomness import Keystream
 
 MAX_REJECTIONS = 100
@@ -262,7 +269,7 @@ class Encoding:
 
     def encode_clipped(
         self, vector: NDArray[np.float32], rounding: Keystream
-    ) -> NDArray[np.int64] | None:
+    ) -> NDArray[np.int32] | None:
         """Clip a float32 vector's L2 norm, where one is promised, and encode it in one pass.
 
         Parameters
@@ -274,8 +281,8 @@ class Encoding:
 
         Returns
         -------
-        ndarray of int64 or None
-            As of :meth:`encode`. None where this vector or encoding takes more care than one pass:
+        ndarray of int32 or None
+            What :meth:`encode` returns as int64. None where this vector or encoding takes more care than one pass:
             clip it, and :meth:`encode` it.
         """
         scale = self.bound / self.limit
@@ -286,10 +293,16 @@ class Encoding:
             return None
         if self.clip is not None and norm > self.clip:
             scale *= self.clip / norm
-        largest = math.inf if self.clip is None else math.floor(self.l2_sensitivity**2)
+        # What cannot come near a limit needs no look at each entry.
+        reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
+        bound = None if reach < self.bound else self.bound
+        if self.clip is None:
+            return rounded(vector, scale, bound, rounding)
+        largest = math.floor(self.l2_sensitivity**2)
+        surely = (reach + math.sqrt(self.length)) ** 2 <= largest
         for _ in range(MAX_REJECTIONS + 1):
-            found, squares = rounded(vector, scale, self.bound, rounding)
-            if squares <= largest:
+            found = rounded(vector, scale, bound, rounding)
+            if surely or squared_norm(found) <= largest:
                 return found
         return None
 

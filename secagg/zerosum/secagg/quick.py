@@ -13,15 +13,24 @@ from numpy.typing import NDArray
 from zerosum.secagg.randomness import Keystream
 
 LARGEST_BOUND = (1 << 15) - 1
+SMALLEST_NORM = 1e-12
+"""Below, squares of entries are lost to float32's range."""
+NORM_MARGIN = 1.001
 _PLACES = 15
 _PIECE = 1 << 15
 _LARGEST_SCALE = 1e30
 
 
 def finite_norm(vector: NDArray[np.float32]) -> float | None:
-    """Return a float32 vector's L2 norm; None where its square is NaN or overflows float32."""
+    """Return a float32 vector's L2 norm; None where a square is NaN or overflows float32.
+
+    Squares are added in pieces, so that a norm of at least SMALLEST_NORM is within 0.1 %.
+    """
+    squares = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = float(np.dot(vector, vector))
+        for start in range(0, len(vector), _PIECE):
+            part = vector[start : start + _PIECE]
+            squares += float(np.dot(part, part))
     return math.sqrt(squares) if math.isfinite(squares) else None
 
 
@@ -31,8 +40,8 @@ def can_round(scale: float, bound: int) -> bool:
 
 
 def rounded(
-    vector: NDArray[np.float32], scale: float, bound: int, rounding: Keystream
-) -> tuple[NDArray[np.int64], int]:
+    vector: NDArray[np.float32], scale: float, bound: int | None, rounding: Keystream
+) -> NDArray[np.int32]:
     """Scale, clamp and round a finite vector, each entry up or down without bias.
 
     Parameters
@@ -41,35 +50,45 @@ def rounded(
         Finite.
     scale : float
         Integer units in one.
-    bound : int
-        Largest magnitude of a result, at most 2^15 - 1.
+    bound : int or None
+        Largest magnitude of a result, at most 2^15 - 1; None where no scaled entry exceeds that.
     rounding : Keystream
         Two bytes an entry are taken.
 
     Returns
     -------
-    ndarray of int64, shape (d,); int
-        The integers, and the exact sum of their squares.
+    ndarray of int32, shape (d,)
     """
     length = len(vector)
-    words = rounding.words(length, np.uint16)
-    factor, limit = np.float32(scale * 2**_PLACES), np.float32(bound << _PLACES)
-    real, square = np.empty(_PIECE, np.float32), np.empty(_PIECE, np.float64)
-    fixed = np.empty(_PIECE, np.int32)
-    found = np.empty(length, np.int64)
-    squares = 0
+    factor = np.float32(scale * 2**_PLACES)
+    limit = None if bound is None else np.float32(bound << _PLACES)
+    size = min(length, _PIECE)
+    real, fixed, coins = (np.empty(size, kind) for kind in (np.float32, np.int32, np.int32))
+    found = np.empty(length, np.int32)
     with np.errstate(over="ignore", under="ignore"):
         for start in range(0, length, _PIECE):
             part = slice(start, min(start + _PIECE, length))
             size = part.stop - start
-            x, k, s = real[:size], fixed[:size], square[:size]
+            x, k, c = real[:size], fixed[:size], coins[:size]
             np.multiply(vector[part], factor, out=x)
-            np.clip(x, -limit, limit, out=x)
+            if limit is not None:
+                np.clip(x, -limit, limit, out=x)
             np.rint(x, out=x)
             np.copyto(k, x, casting="unsafe")
-            np.add(k, words[part] >> 1, out=k)
-            np.right_shift(k, _PLACES, out=k)
-            np.copyto(s, k)
-            squares += int(np.dot(s, s))  # of integers below 2^45: exact
-            np.copyto(found[part], k)
-    return found, squares
+            np.copyto(c, rounding.words(size, np.uint16))  # numpy adds one type, and fast
+            np.right_shift(c, 1, out=c)
+            np.add(k, c, out=k)
+            np.right_shift(k, _PLACES, out=found[part])
+    return found
+
+
+def squared_norm(vector: NDArray[np.int32]) -> int:
+    """Return the exact sum of squares of integers of at most sixteen bits."""
+    real = np.empty(min(len(vector), _PIECE), np.float64)
+    squares = 0
+    for start in range(0, len(vector), _PIECE):
+        part = vector[start : start + _PIECE]
+        x = real[: len(part)]
+        np.copyto(x, part)
+        squares += int(np.dot(x, x))  # of integers below 2^45: exact
+    return squares

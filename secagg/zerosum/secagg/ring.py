@@ -51,7 +51,7 @@ class Ring:
         """Return ``length`` zeros in the container."""
         return np.zeros(length, self.dtype)
 
-    def encode(self, values: NDArray[np.int64]) -> NDArray[Any]:
+    def encode(self, values: NDArray[np.signedinteger[Any]]) -> NDArray[Any]:
         """Return integers of any sign modulo 2^b, as a new array in the container."""
         return self.reduce(values.astype(self.dtype))
 
@@ -61,16 +61,18 @@ class Ring:
         Raises
         ------
         LocalProtocolError
-            If the vector is neither int64 nor in the container, or has not ``length`` coordinates.
+            If the vector is neither int64, int32 nor in the container, or has not ``length`` coordinates.
         """
         if vector.shape != (length,):
             raise LocalProtocolError(
                 f"a vector of {length} coordinates is needed, not one of shape {vector.shape}"
             )
-        if vector.dtype == np.int64:
+        if vector.dtype in (np.int64, np.int32):
             return self.encode(vector)
         if vector.dtype != self.dtype:
-            raise LocalProtocolError(f"a vector is int64 or {self.dtype}, not {vector.dtype}")
+            raise LocalProtocolError(
+                f"a vector is int64, int32 or {self.dtype}, not {vector.dtype}"
+            )
         return self.reduce(np.array(vector))
 
     def centre(self, vector: NDArray[Any]) -> NDArray[np.int64]:

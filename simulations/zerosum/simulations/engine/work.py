@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from zerosum.secagg import Session
 log = logging.getLogger("zerosum.client")
 
 Vector = NDArray[np.int64]
+Signed = NDArray[np.signedinteger[Any]]
+
+_MOST_NARROW = 1 << 15
+"""int32 vectors, of sixteen bits and a sign each, that one int32 sum holds."""
 
 CHUNKS_A_WORKER = 4
 """Parts of a cohort that each worker is given: several, since clients differ in size."""
@@ -50,8 +54,8 @@ class Engine(Protocol):
         """Processes that compute at once."""
         ...
 
-    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
-        """Yield each client and its vector, int64, shape (length,); None where it dropped out."""
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Signed | None]]:
+        """Yield each client and its vector, int64 or int32; None where it dropped out."""
         ...
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
@@ -78,8 +82,8 @@ class Contributor:
         self._answerer = Answerer(task)
         self._entropy = entropy
 
-    def vector(self, work: Work, index: int) -> Vector | None:
-        """Return what a client adds to the sum, int64; None where it failed and drops out.
+    def vector(self, work: Work, index: int) -> Signed | None:
+        """Return what a client adds to the sum; None where it failed and drops out.
 
         Under privacy none drops out: it sends zero and its noise.
         """
@@ -108,7 +112,7 @@ class Serial:
     def __init__(self, contributor: Contributor) -> None:
         self._contributor = contributor
 
-    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Signed | None]]:
         """Yield each client and its vector, in order."""
         for index in clients:
             yield index, self._contributor.vector(work, index)
@@ -158,9 +162,22 @@ def add_up(
 ) -> list[int]:
     """Add the clients' vectors to ``total``, and return whose were added."""
     done = []
+    narrow, held = np.zeros(0, np.int32), 0
     for index in clients:
         vector = contributor.vector(work, index)
-        if vector is not None:
+        if vector is None:
+            continue
+        done.append(index)
+        if vector.dtype != np.int32:
             np.add(total, vector, out=total)
-            done.append(index)
+            continue
+        if not held:
+            narrow = np.zeros(len(vector), np.int32)
+        np.add(narrow, vector, out=narrow)
+        held += 1
+        if held == _MOST_NARROW:
+            np.add(total, narrow, out=total)
+            held = 0
+    if held:
+        np.add(total, narrow, out=total)
     return done
