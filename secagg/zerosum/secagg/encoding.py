@@ -282,8 +282,8 @@ class Encoding:
         Returns
         -------
         ndarray of int32 or None
-            What :meth:`encode` returns as int64. None where this vector or encoding takes more care than one pass:
-            clip it, and :meth:`encode` it.
+            What :meth:`encode` returns as int64. None where this vector or encoding takes more
+            care than one pass: clip it, and :meth:`encode` it.
         """
         scale = self.bound / self.limit
         if self.rule != "l2" or self.rotation_seed is not None or not can_round(scale, self.bound):

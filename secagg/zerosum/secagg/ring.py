@@ -61,7 +61,8 @@ class Ring:
         Raises
         ------
         LocalProtocolError
-            If the vector is neither int64, int32 nor in the container, or has not ``length`` coordinates.
+            If the vector is neither int64, int32 nor in the container, or has not ``length``
+            coordinates.
         """
         if vector.shape != (length,):
             raise LocalProtocolError(
