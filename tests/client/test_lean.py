@@ -17,7 +17,7 @@ from zerosum.client.projection import Projection
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import ClientInfo
 from zerosum.client.torch_seed import seeded
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import LocalTrainer, build_model, initial_vector, schedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SEED = 7
@@ -151,6 +151,73 @@ def test_every_option_trains_as_torch_does(model: Callable[[], nn.Module], spec:
     found, wanted = both(Task(model), spec, images(), torch.float32)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)
+
+
+def bare_rounds(
+    make: Callable[[], nn.Module], spec: TrainSpec, dtype: torch.dtype, rounds: int, clients: int
+) -> np.ndarray:
+    """Average models over rounds by Module, autograd and torch.optim.SGD; flat, shape (d,)."""
+    model = build_model(Task(make), 0).to(dtype)
+    for turn in range(rounds):
+        begin = {name: value.clone() for name, value in model.state_dict().items()}
+        ends = []
+        for client in range(clients):
+            model.load_state_dict(begin)
+            inputs, targets = images(7 + 2 * client, seed=client)
+            optimizer = torch.optim.SGD(
+                model.parameters(), spec.lr, spec.momentum, weight_decay=spec.weight_decay
+            )
+            for _, number, order in schedule(len(targets), spec, 100 * turn + client):
+                size = spec.batch_size or len(targets)
+                rows = (torch.arange(len(targets)) if order is None else order)[
+                    number * size : (number + 1) * size
+                ]
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(inputs[rows].to(dtype)), targets[rows])
+                for name, value in model.named_parameters():
+                    loss = loss + spec.proximal / 2 * (value - begin[name]).square().sum()
+                loss.backward()
+                optimizer.step()
+            ends.append({name: value.clone() for name, value in model.state_dict().items()})
+        model.load_state_dict({name: sum(end[name] for end in ends) / clients for name in begin})
+    flat: np.ndarray = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+    return flat
+
+
+def trainer_rounds(
+    trainer: LocalTrainer, make: Callable[[], nn.Module], rounds: int, clients: int
+) -> np.ndarray:
+    """Average models over the same rounds, each client by the trainer."""
+    vector = initial_vector(Task(make), 0).astype(str(trainer.dtype).removeprefix("torch."))
+    for turn in range(rounds):
+        vector = vector + sum(
+            trainer.train(vector, images(7 + 2 * client, seed=client), 100 * turn + client)
+            for client in range(clients)
+        ) / np.asarray(clients, vector.dtype)
+    return vector
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(make, id=name, marks=() if name in ("mlp", "cnn") else pytest.mark.slow)
+        for name, make in MODELS.items()
+    ],
+)
+@pytest.mark.parametrize("kind", [LeanTrainer, LocalTrainer])
+def test_every_layer_and_option_is_federated_averaging_as_torch_writes_it(
+    model: Callable[[], nn.Module], kind: type[LocalTrainer]
+) -> None:
+    for spec in SPECS.values():
+        trainer = kind(Task(model), spec, dtype=torch.float64)
+        assert trainer.name == {LeanTrainer: "lean", LocalTrainer: "general"}[kind]
+        wanted = bare_rounds(model, spec, torch.float64, 3, 3)
+        found = trainer_rounds(trainer, model, 3, 3)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+        wanted = bare_rounds(model, spec, torch.float32, 1, 3)
+        found = trainer_rounds(kind(Task(model), spec), model, 1, 3)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert np.abs(wanted - initial_vector(Task(model), 0)).max() > 1e-3
 
 
 @pytest.mark.parametrize("channels", [2, 3])
