@@ -17,9 +17,9 @@ from zerosum.secagg.encoding import (
     log2_wrap_probability,
     ring_bits_needed,
     sum_of_squares,
-    walsh_hadamard,
 )
 from zerosum.secagg.randomness import insecure_keystream
+from zerosum.secagg.rotation import walsh_hadamard
 
 SEED = bytes(range(32))
 
@@ -132,6 +132,20 @@ def test_the_transform_is_its_own_inverse_and_keeps_norms() -> None:
     turned = walsh_hadamard(vector)
     assert np.linalg.norm(turned) == pytest.approx(3.0)
     assert np.allclose(walsh_hadamard(turned), vector)
+    assert np.array_equal(vector, clipped(256, 3.0))
+
+
+@pytest.mark.parametrize("length", [1, 2, 64, 128, 1 << 13])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_transform_is_that_of_its_definition(length: int, dtype: type) -> None:
+    vector = np.random.default_rng(0).normal(size=length).astype(dtype)
+    places = np.arange(length, dtype=np.uint64)
+    for row in {0, length // 2, length - 1, length // 3}:
+        ones = np.bitwise_count(places & np.uint64(row)) % 2  # H has (-1)^(ones of i and j)
+        wanted = np.where(ones, -vector, vector).sum(dtype=np.float64) / math.sqrt(length)
+        found = walsh_hadamard(vector)
+        assert found.dtype == dtype
+        assert found[row] == pytest.approx(wanted, abs=1e-5 if dtype is np.float32 else 1e-12)
 
 
 def test_rotation_spreads_a_spike() -> None:

@@ -71,9 +71,12 @@ def test_pieces_do_not_share_coins():
     st.integers(2, 16),
     st.floats(-38, 30),
     st.integers(0, 1000),
+    st.booleans(),
 )
-def test_one_pass_keeps_the_sensitivity_and_the_bound(dimension, clip, bits, exponent, seed):
-    code = encoding(dimension, clip, bits)
+def test_one_pass_keeps_the_sensitivity_and_the_bound(
+    dimension, clip, bits, exponent, seed, rotated
+):
+    code = encoding(dimension, clip, bits, rotation_seed=bytes(32) if rotated else None)
     vector = np.random.default_rng(seed).normal(size=dimension) * 10.0**exponent
     with np.errstate(over="ignore"):
         found = code.encode_clipped(vector.astype(np.float32), coins(seed))
@@ -82,9 +85,10 @@ def test_one_pass_keeps_the_sensitivity_and_the_bound(dimension, clip, bits, exp
         assert np.abs(found).max() <= code.bound
 
 
+@pytest.mark.parametrize("rotation", [None, bytes(range(32))])
 @pytest.mark.parametrize("norm", [0.3, 1.0, 50.0, 1e15])
-def test_one_pass_agrees_with_clipping_and_encoding(norm):
-    code = encoding(5000)
+def test_one_pass_agrees_with_clipping_and_encoding(norm, rotation):
+    code = encoding(5000, rotation_seed=rotation)
     vector = np.random.default_rng(1).normal(size=5000)
     vector = (vector * norm / np.linalg.norm(vector)).astype(np.float32)
     clipped = vector * min(1.0, 1 / np.linalg.norm(vector))
@@ -111,7 +115,6 @@ def test_what_takes_more_care_is_left_to_it(vector):
 def test_settings_that_do_not_fit_are_left_too():
     zero = np.zeros(4, np.float32)
     assert encoding(4, bits=17).encode_clipped(zero, coins()) is None
-    assert encoding(4, rotation_seed=bytes(32)).encode_clipped(zero, coins()) is None
     assert encoding(4, rule="l1").encode_clipped(zero, coins()) is None
     assert encoding(4, limit=1.0, rule="records").encode_clipped(zero, coins()) is None
     assert encoding(4, clip=1e-30).encode_clipped(zero, coins()) is None

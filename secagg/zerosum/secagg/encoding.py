@@ -21,6 +21,7 @@ from zerosum.secagg.quick import (
     squared_norm,
 )
 from zerosum.secagg.randomness import Keystream
+from zerosum.secagg.rotation import random_signs, walsh_hadamard
 
 MAX_REJECTIONS = 100
 WRAP_EXPONENT = 40
@@ -95,21 +96,6 @@ def sum_of_squares(vector: NDArray[np.int64]) -> int:
     high, low = vector >> 16, vector & 0xFFFF
     parts = int(np.dot(high, high)), int(np.dot(high, low)), int(np.dot(low, low))
     return (parts[0] << 32) + (parts[1] << 17) + parts[2]
-
-
-def walsh_hadamard(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return H v / sqrt(d), its own inverse, for a vector whose length d is a power of two."""
-    length = vector.size
-    result = np.array(vector, dtype=np.float64)
-    half = 1
-    while half < length:
-        pairs = result.reshape(-1, 2, half)
-        total = pairs[:, 0] + pairs[:, 1]
-        np.subtract(pairs[:, 0], pairs[:, 1], out=pairs[:, 1])
-        pairs[:, 0] = total
-        half *= 2
-    np.multiply(result, 1 / math.sqrt(length), out=result)
-    return result
 
 
 @dataclass(frozen=True)
@@ -286,13 +272,17 @@ class Encoding:
             care than one pass: clip it, and :meth:`encode` it.
         """
         scale = self.bound / self.limit
-        if self.rule != "l2" or self.rotation_seed is not None or not can_round(scale, self.bound):
+        if self.rule != "l2" or not can_round(scale, self.bound):
             return None
         norm = finite_norm(vector)
         if vector.shape != (self.dimension,) or norm is None:
             return None
         if self.clip is not None and norm > self.clip:
             scale *= self.clip / norm
+        if self.rotation_seed is not None:
+            padded = np.zeros(self.length, np.float32)
+            np.multiply(vector, self._narrow_signs[: self.dimension], out=padded[: self.dimension])
+            vector = walsh_hadamard(padded)
         # What cannot come near a limit needs no look at each entry.
         reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
         bound = None if reach < self.bound else self.bound
@@ -315,9 +305,11 @@ class Encoding:
 
     @cached_property
     def _signs(self) -> NDArray[np.float64]:
-        seed = self.rotation_seed or bytes(32)
-        packed = np.frombuffer(Keystream(seed).take(-(-self.length // 8)), dtype=np.uint8)
-        return np.where(np.unpackbits(packed, count=self.length), -1.0, 1.0)
+        return random_signs(self.rotation_seed or bytes(32), self.length)
+
+    @cached_property
+    def _narrow_signs(self) -> NDArray[np.float32]:
+        return self._signs.astype(np.float32)
 
     def _rounded(self, scaled: NDArray[np.float64], rounding: Keystream) -> NDArray[np.int64]:
         floor = np.floor(scaled)
