@@ -66,9 +66,15 @@ def batches(count: int, spec: TrainSpec, seed: int) -> Iterator[np.ndarray]:
             yield order[start : start + size]
 
 
-def reference(start: np.ndarray, data: tuple[Tensor, Tensor], spec: TrainSpec, seed: int) -> Any:
+def reference(
+    start: np.ndarray,
+    data: tuple[Tensor, Tensor],
+    spec: TrainSpec,
+    seed: int,
+    task: Toy | None = None,
+) -> Any:
     """Centralised torch.optim.SGD; the proximal term is part of the loss."""
-    model = Toy().model().double()
+    model = (task or Toy()).model().double()
     nn.utils.vector_to_parameters(torch.tensor(start), model.parameters())
     origin = torch.tensor(start)
     optimizer = torch.optim.SGD(
@@ -275,3 +281,42 @@ def test_mistakes_in_a_task_are_named() -> None:
         local.train(start, (x for x in [1]), SEED)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\(53,\)"):
         local.train(start[:7], data, SEED)
+
+
+class Seen(nn.Module):
+    """A convolution that keeps the layout of what it was given, and may read it by memory."""
+
+    def __init__(self, view: str) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 2, 3)
+        self.last = nn.Linear(2 * 4 * 4, 3)
+        self.view = view
+        self.layouts: list[bool] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.layouts.append(images.is_contiguous())
+        if self.view == "needs":
+            images = images.view(len(images), -1).view(images.shape)
+        if self.view == "misreads":
+            images = images.as_strided(images.shape, (108, 36, 6, 1))
+        outputs: Tensor = self.last(self.convolution(images).flatten(1))
+        return outputs
+
+
+@pytest.mark.parametrize(("view", "kept"), [("", False), ("needs", True), ("misreads", True)])
+def test_images_are_laid_out_anew_only_for_a_model_that_does_not_mind(
+    view: str, kept: bool
+) -> None:
+    class Images(Toy):
+        def model(self) -> nn.Module:
+            return Seen(view)
+
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(8, 3, 6, 6, generator=generator, dtype=torch.float64)
+    data = (inputs, torch.arange(8) % 3)
+    spec, start = TrainSpec(epochs=2, batch_size=4), initial_vector(Images(), 0).astype(float)
+    one = trainer(spec, Images())
+    delta = one.train(start, data, 0)
+    assert one.model.layouts[-1] is kept
+    wanted = reference(start, data, spec, 0, Images())
+    np.testing.assert_allclose(start + delta, wanted, rtol=0, atol=1e-12)

@@ -1,6 +1,6 @@
 """Local training of one client, and evaluation of a model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +12,15 @@ from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
 from zerosum.client.torch_seed import seeded
-from zerosum.client.vectors import flatten, parameters_to_vector, to_state_dict
+from zerosum.client.vectors import flatten, parameters_to_vector, to_state_dict, trainable
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
+
+
+_CHANNELS_LAST = torch.channels_last
+"""The layout of images that convolutions on a CPU are fastest on."""
 
 
 def build_model(task: Task, seed: int) -> nn.Module:
@@ -80,6 +84,15 @@ class LocalTrainer:
             for name, buffer in module.named_buffers(recurse=False)
         ]
         self._momentum = torch.zeros_like(self._flat.weights)
+        self._convolves = self.device.type == "cpu" and any(
+            isinstance(module, nn.Conv2d) for module in self.model.modules()
+        )
+        self._minds: dict[tuple[int, ...], bool] = {}
+        self._parameters = list(trainable(self.model).values())
+        self._views = [
+            (self._flat.weights[where].view(value.shape), self._flat.gradients[where])
+            for value, where in zip(self._parameters, self.layout.slices, strict=True)
+        ]
 
     @property
     def name(self) -> str:
@@ -172,11 +185,48 @@ class LocalTrainer:
             setattr(module, name, buffer.copy_(kept))
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
-        losses = per_example_losses(self.task, self.model(inputs), targets)
-        self._flat.gradients.zero_()
+        losses = per_example_losses(self.task, self.model(self._laid_out(inputs)), targets)
         # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
-        losses.mean().backward()  # type: ignore[no-untyped-call]
+        parts: Sequence[torch.Tensor | None] = torch.autograd.grad(
+            losses.mean(), self._parameters, allow_unused=True
+        )
+        if not (self.spec.momentum or self.spec.weight_decay or self.spec.proximal):
+            for (weights, _), part in zip(self._views, parts, strict=True):
+                if part is not None:
+                    weights.add_(part, alpha=-self.spec.lr)
+            return
+        for (_, gradient), part in zip(self._views, parts, strict=True):
+            if part is None:
+                gradient.zero_()
+            else:
+                gradient.view(part.shape).copy_(part)
         self._descend(origin, first)
+
+    def _laid_out(self, inputs: Any) -> Any:
+        """Lay a batch of images out channels-last, where the model convolves and does not mind."""
+        images = isinstance(inputs, torch.Tensor) and inputs.dim() == 4
+        if not images or not self._convolves or not inputs.is_floating_point():
+            return inputs
+        shape = tuple(inputs.shape[1:])
+        if shape not in self._minds:
+            self._minds[shape] = not self._same_channels_last(shape)
+        return inputs if self._minds[shape] else inputs.contiguous(memory_format=_CHANNELS_LAST)
+
+    def _same_channels_last(self, shape: tuple[int, ...]) -> bool:
+        """Compare outputs in both layouts on random images, so that no client's data decide."""
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn((2, *shape), generator=generator, dtype=self.dtype)
+        found = []
+        try:
+            for laid_out in (inputs, inputs.contiguous(memory_format=_CHANNELS_LAST)):
+                with seeded(0), torch.no_grad():
+                    found.append(self.model(laid_out))
+                self._restore_buffers()
+            first, second = found
+            return torch.allclose(first, second, rtol=0, atol=1e-3 * first.abs().max().item())
+        except Exception:  # of a model that views its inputs as contiguous, or needs other ones
+            self._restore_buffers()
+            return False
 
     def _descend(self, origin: torch.Tensor, first: bool) -> None:
         """Take a step along the flat gradient."""
