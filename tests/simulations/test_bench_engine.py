@@ -16,7 +16,7 @@ from zerosum.client.task import ClientInfo
 from zerosum.simulations import api
 from zerosum.simulations.bench import BenchError
 from zerosum.simulations.bench import turns as turns_module
-from zerosum.simulations.bench.engine import ALWAYS, PEERS
+from zerosum.simulations.bench.engine import ALWAYS, MASKED, PEERS
 from zerosum.simulations.bench.engine import run as bench
 from zerosum.simulations.bench.engines import (
     _OPEN,
@@ -74,11 +74,11 @@ def _absent():
 @pytest.mark.slow
 def test_the_command_writes_a_row_for_each_engine_and_says_which_peers_are_not_there(tmp_path):
     file = tmp_path / "rows.json"
-    versus = ",".join(["bare", *_absent()])
+    versus = ",".join(["bare", MASKED, *_absent()])
     result = CliRunner().invoke(app, [*COMMAND, "--versus", versus, "--json", str(file)])
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())
-    assert [row["engine"] for row in rows] == list(ALWAYS)
+    assert [row["engine"] for row in rows] == [*ALWAYS, MASKED]
     for row in rows:
         assert row.keys() >= KEYS
         assert (row["model"], row["workers"]) == ("mlp", 1)
@@ -226,4 +226,4 @@ def test_every_engine_can_be_found():
         assert callable(
             getattr(importlib.import_module(f"zerosum.simulations.bench.{module}"), function)
         )
-    assert turns_module.ENGINES.keys() == {*ALWAYS, *PEERS}
+    assert turns_module.ENGINES.keys() == {*ALWAYS, MASKED, *PEERS}

@@ -13,6 +13,7 @@ from zerosum.simulations.bench.turns import Entrant, MissingError
 from zerosum.simulations.bench.workload import Workload
 
 OURS = ("zerosum", "zerosum-protected")
+MASKED = "zerosum-masked"
 ALWAYS = ("floor", "bare", *OURS)
 PEERS = {
     "pfl": "pip install --no-deps pfl prv-accountant multiprocess dill",
@@ -48,7 +49,7 @@ def run(
     workers : sequence of int
         Numbers of processes or threads; each is measured by itself.
     versus : sequence of str
-        Keys of :data:`PEERS`.
+        Keys of :data:`PEERS`, and :data:`MASKED`.
     rounds : int
         Timed rounds.
     clients, records, cohort : int

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.bench.engine import PEERS, run
+from zerosum.simulations.bench.engine import MASKED, PEERS, run
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.mistakes import user_errors, write_json
 
 MODELS = ("mlp", "cnn")
-VERSUS = ("bare", *PEERS)
+VERSUS = ("bare", MASKED, *PEERS)
 MOST_WORKERS = 256
 
 
@@ -47,10 +47,11 @@ def engine(
 
     Rows: zerosum is a simulation as zerosum run does it, privacy none, protocol ideal, with
     coordinator, ledger, run folder and checkpoint; zerosum-protected also clips, rounds and adds
-    Skellam noise, once a sum. bare is a careful PyTorch loop that averages models, with as many
-    threads as there are workers. floor is what the round's multiplications and additions take at
-    the best rate of a matrix product measured in the same run. Peers are set up as their own
-    documentation advises.
+    Skellam noise, once a sum; zerosum-masked is the first under protocol pairwise, against a server
+    that may lie, each client masking with all others of a small cohort. bare is a careful PyTorch
+    loop that averages models, with as many threads as there are workers. floor is what the round's
+    multiplications and additions take at the best rate of a matrix product measured in the same
+    run. Peers are set up as their own documentation advises.
 
     Each engine has a process of its own and does one round at a time, in turns; the first is not
     timed. Ratios to the bare loop are medians of those of each turn, so that they hold on a busy
@@ -69,7 +70,7 @@ def engine(
             found = run(
                 chosen,
                 list(dict.fromkeys(counts)),
-                [name for name in rivals if name in PEERS],
+                [name for name in rivals if name != "bare"],
                 rounds,
                 clients=clients,
                 records=records,

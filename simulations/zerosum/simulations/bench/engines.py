@@ -46,7 +46,14 @@ def protected(workload: Workload, workers: int, turn: Turn) -> None:
     _simulate(workload, workers, turn, _PROTECTED)
 
 
-def experiment_of(workload: Workload, workers: int, privacy: Values) -> Experiment:
+def masked(workload: Workload, workers: int, turn: Turn) -> None:
+    """Run a simulation without privacy whose clients mask, against a server that may lie."""
+    _simulate(workload, workers, turn, _OPEN, "pairwise")
+
+
+def experiment_of(
+    workload: Workload, workers: int, privacy: Values, protocol: str = "ideal"
+) -> Experiment:
     """Return the experiment that our rows run."""
     return Experiment.model_validate(
         {
@@ -61,15 +68,17 @@ def experiment_of(workload: Workload, workers: int, privacy: Values) -> Experime
             "training": {"epochs": 1, "batch_size": BATCH, "lr": LEARNING_RATE},
             "privacy": privacy,
             "encoding": {} if privacy["model"] == "distributed" else {"range": 1.0},
-            "secagg": {"protocol": "ideal"},
+            "secagg": {"protocol": protocol, "server": "malicious"},
             "sampling": {"kind": "fixed", "cohort": workload.cohort},
         }
     )
 
 
-def _simulate(workload: Workload, workers: int, turn: Turn, privacy: Values) -> None:
+def _simulate(
+    workload: Workload, workers: int, turn: Turn, privacy: Values, protocol: str = "ideal"
+) -> None:
     """Do what ``zerosum run`` does: coordinator, ledger, server step, run folder, checkpoint."""
-    planned = api.plan(experiment_of(workload, workers, privacy))
+    planned = api.plan(experiment_of(workload, workers, privacy, protocol))
     turn.facts["trainer"] = trainer_name(planned.experiment, planned.task)
 
     def on_round(record: Record) -> None:

@@ -28,6 +28,7 @@ ENGINES = {
     "bare": "engines:bare",
     "zerosum": "engines:unprotected",
     "zerosum-protected": "engines:protected",
+    "zerosum-masked": "engines:masked",
     "pfl": "peers:pfl",
     "flower": "peers:flower",
     "fedjax": "peers:fedjax",
