@@ -1,0 +1,292 @@
+"""A SuperLink and its SuperNodes on this machine, over TLS, each in a process group of its own.
+
+On loopback, or each in a network namespace with an address of its own, whose link can be cut. Run
+as a script it does what the tests do, and prints what came of it:
+
+    python tests/deploy/federation.py APP --nodes 3 [--namespaces]
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from certificates import make_certificates, make_node_key
+from namespaces import Host, Loopback, namespaces
+
+from zerosum.secagg import IdentityKey, Roster, SignedRoster
+
+BIN = Path(sys.executable).parent
+STARTS = 90.0
+"""Seconds that a process may take to listen: the machine may be busy."""
+
+
+class DeploymentError(Exception):
+    """A process did not start, or a run did not end; the message ends with its log."""
+
+
+@dataclass
+class Federation:
+    """Everything that a deployment needs, in one folder.
+
+    Attributes
+    ----------
+    folder : Path
+        Of certificates, keys, logs, node states and runs.
+    link : Host
+        Where the SuperLink runs.
+    hosts : sequence of Host
+        Where each node runs.
+    """
+
+    folder: Path
+    link: Host
+    hosts: Sequence[Host]
+    port: int = 0
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _identities: list[IdentityKey] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.port = self.port or free_port()
+        self.env = os.environ | {
+            "FLWR_HOME": str(self.folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
+        (self.folder / "flwr").mkdir(parents=True)
+        self.certificates = make_certificates(self.folder / "tls", [self.link.address, "127.0.0.1"])
+        (self.folder / "flwr" / "config.toml").write_text(
+            '[superlink]\ndefault = "test"\n\n[superlink.test]\n'
+            f'address = "{self.link.address}:{self.port}"\n'
+            f'root-certificates = "{self.certificates.authority}"\n'
+        )
+        self._make_roster()
+
+    def _make_roster(self) -> None:
+        """Give every node a signing key, and sign the list of them as one who is not the server."""
+        self._identities = [IdentityKey.generate() for _ in self.hosts]
+        signer = IdentityKey.generate()
+        entries = {index: key.public for index, key in enumerate(self._identities)}
+        self.roster = self.folder / "roster"
+        self.roster.write_bytes(SignedRoster.sign(Roster(1, entries), signer).to_bytes())
+        self.authority = signer.public.hex()
+        for index, key in enumerate(self._identities):
+            path = self.folder / f"node{index}.key"
+            path.write_bytes(key.to_bytes())
+            path.chmod(0o600)
+
+    @property
+    def keys_of_server(self) -> list[str]:
+        """Settings that tell the server of the roster."""
+        return [f"deployment.roster={self.roster}", f"deployment.authority={self.authority}"]
+
+    def start_superlink(self, *arguments: str) -> None:
+        """Start the SuperLink, over TLS, for nodes that were registered alone."""
+        tls = self.certificates
+        self.start(
+            "superlink",
+            self.link,
+            "flower-superlink",
+            *("--ssl-ca-certfile", str(tls.authority)),
+            *("--ssl-certfile", str(tls.certificate), "--ssl-keyfile", str(tls.key)),
+            *("--host", self.link.listen, "--port", str(self.port)),
+            "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation",
+            *arguments,
+        )
+        self.wait_for_port("superlink")
+
+    def register(self, index: int) -> None:
+        """Make a node's key for the SuperLink, and register its public part."""
+        public = make_node_key(self.folder / f"supernode{index}.pem")
+        self.flwr("supernode", "register", str(public), "test")
+
+    def start_supernode(self, index: int, config: str = "", *, authority: Path | None = None) -> None:
+        """Start a node with its key, its identity, the roster and a folder of its own.
+
+        Parameters
+        ----------
+        index : int
+            In the roster.
+        config : str
+            More node config, as ``policy="FILE"``.
+        authority : Path, optional
+            The certificate that it trusts, if not the SuperLink's own authority.
+        """
+        given = {
+            "state-dir": self.folder / f"state{index}",
+            "identity": self.folder / f"node{index}.key",
+            "roster": self.roster,
+            "authority": self.authority,
+        }
+        words = [f"partition-id={index}", f"num-partitions={len(self.hosts)}"]
+        words += [f'{key}="{value}"' for key, value in given.items()]
+        self.start(
+            f"supernode{index}",
+            self.hosts[index],
+            "flower-supernode",
+            *("--root-certificates", str(authority or self.certificates.authority)),
+            *("--superlink", f"{self.link.address}:{self.port}"),
+            *("--auth-supernode-private-key", str(self.folder / f"supernode{index}.pem")),
+            *("--port", str(free_port())),
+            *("--node-config", " ".join([*words, config]).strip()),
+        )
+
+    def start(self, name: str, host: Host, program: str, *arguments: str) -> None:
+        """Start a program in a process group of its own, with its log in the folder."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*host.prefix, str(BIN / program), *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str, ending: signal.Signals = signal.SIGKILL) -> None:
+        """End one program and all that it started."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, ending)
+        process.wait(30)
+
+    def stop(self) -> None:
+        """End everything, whatever state it is in."""
+        for ending in (signal.SIGTERM, signal.SIGKILL):
+            for process in reversed(self.processes.values()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, ending)
+            deadline = time.monotonic() + 10
+            for process in self.processes.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.1, deadline - time.monotonic()))
+        self.processes.clear()
+
+    def wait_for_port(self, name: str) -> None:
+        """Wait until the SuperLink listens."""
+        deadline = time.monotonic() + STARTS
+        while time.monotonic() < deadline and self.processes[name].poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex((self.link.address, self.port)) == 0:
+                    return
+            time.sleep(0.2)
+        raise DeploymentError(f"{name} does not listen on port {self.port}:\n{self.log(name)}")
+
+    def flwr(self, *arguments: str, app: Path | None = None) -> str:
+        """Run a ``flwr`` command and return what it printed."""
+        done = subprocess.run(
+            [*self.link.prefix, str(BIN / "flwr"), *arguments],
+            env=self.env,
+            cwd=app or self.folder,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        if done.returncode:
+            raise DeploymentError(f"flwr {arguments[0]}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def submit(self, app: Path, settings: Sequence[str], out: Path) -> int:
+        """Start a run of an app, and return its id."""
+        overrides = " ".join(settings)
+        config = f'out="{out}" overrides="{overrides}"'
+        said = self.flwr("run", ".", "test", "--run-config", config, "--format", "json", app=app)
+        return int(json.loads(said)["run-id"])
+
+    def status(self, run: int) -> str:
+        """Return what the SuperLink says of a run."""
+        said = json.loads(self.flwr("list", "test", "--run-id", str(run), "--format", "json"))
+        status: str = said["runs"][0]["status"]
+        return status
+
+    def wait_for_run(self, run: int, seconds: float) -> str:
+        """Wait until a run has ended, and return how."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            status = self.status(run)
+            if status.startswith("finished"):
+                return status
+            time.sleep(2)
+        raise DeploymentError(f"the run did not end in {seconds:g} s:\n{self.log('superlink')}")
+
+    def log(self, name: str) -> str:
+        """Return the last words of a program."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-6000:]
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Federation]:
+    """Yield a federation whose SuperLink runs and knows its nodes; end everything afterwards.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty or absent.
+    nodes : int
+        SuperNodes, not started yet.
+    apart : bool
+        Whether each has a network namespace of its own; needs the rights to make them.
+    """
+    with contextlib.ExitStack() as stack:
+        if apart:
+            link, *hosts = stack.enter_context(namespaces(nodes + 1))
+        else:
+            link, hosts = Loopback(), [Loopback()] * nodes
+        built = Federation(folder, link, hosts)
+        stack.callback(built.stop)
+        built.start_superlink()
+        for index in range(nodes):
+            built.register(index)
+        yield built
+
+
+def main() -> int:
+    """Run an app on a federation of this machine's own."""
+    parser = argparse.ArgumentParser(description="Rehearse a deployment on this machine.")
+    parser.add_argument("app", type=Path, help="folder of a Flower app")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--namespaces", action="store_true", help="a network namespace each")
+    parser.add_argument("--seconds", type=float, default=600, help="that the run may take")
+    parser.add_argument("settings", nargs="*", help="as rounds=3")
+    chosen = parser.parse_intermixed_args()
+    with tempfile.TemporaryDirectory(prefix="zerosum-deploy-") as scratch:
+        with federation(Path(scratch) / "all", chosen.nodes, apart=chosen.namespaces) as built:
+            policy = chosen.app.resolve() / "policy.toml"
+            for index in range(chosen.nodes):
+                built.start_supernode(index, f'policy="{policy}"')
+            out = built.folder / "run"
+            settings = ["secagg.server=malicious", *built.keys_of_server, *chosen.settings]
+            run = built.submit(chosen.app.resolve(), settings, out)
+            print(f"run {run}", flush=True)
+            status = built.wait_for_run(run, chosen.seconds)
+            print(status)
+            if status != "finished:completed":
+                print(built.log("superlink"))
+                return 1
+            print((out / "summary.json").read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
