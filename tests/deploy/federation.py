@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -57,7 +58,10 @@ class Federation:
 
     def __post_init__(self) -> None:
         self.port = self.port or free_port()
+        self.mark = f"ZEROSUM_FEDERATION={secrets.token_hex(16)}"
+        name, value = self.mark.split("=")
         self.env = os.environ | {
+            name: value,
             "FLWR_HOME": str(self.folder / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -112,7 +116,9 @@ class Federation:
         public = make_node_key(self.folder / f"supernode{index}.pem")
         self.flwr("supernode", "register", str(public), "test")
 
-    def start_supernode(self, index: int, config: str = "", *, authority: Path | None = None) -> None:
+    def start_supernode(
+        self, index: int, config: str = "", *, authority: Path | None = None
+    ) -> None:
         """Start a node with its key, its identity, the roster and a folder of its own.
 
         Parameters
@@ -158,21 +164,30 @@ class Federation:
     def kill(self, name: str, ending: signal.Signals = signal.SIGKILL) -> None:
         """End one program and all that it started."""
         process = self.processes.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, ending)
+        for number in (process.pid, *_descendants(process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, ending)
         process.wait(30)
 
     def stop(self) -> None:
-        """End everything, whatever state it is in."""
+        """End everything, whatever state it is in, and whoever started it."""
         for ending in (signal.SIGTERM, signal.SIGKILL):
-            for process in reversed(self.processes.values()):
+            for number in self.running():
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, ending)
+                    os.kill(number, ending)
             deadline = time.monotonic() + 10
-            for process in self.processes.values():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.1, deadline - time.monotonic()))
+            while self.running() and time.monotonic() < deadline:
+                for process in self.processes.values():
+                    process.poll()
+                time.sleep(0.1)
         self.processes.clear()
+
+    def running(self) -> list[int]:
+        """Return the ids of all processes that were started here, by whatever way.
+
+        A SuperLink gives its ServerApp a session of its own, so that process groups are not enough.
+        """
+        return [number for number in _processes() if self.mark in _environment(number)]
 
     def wait_for_port(self, name: str) -> None:
         """Wait until the SuperLink listens."""
@@ -227,6 +242,32 @@ class Federation:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-6000:]
 
 
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+
+
+def _environment(number: int) -> list[str]:
+    try:
+        return Path(f"/proc/{number}/environ").read_text(errors="replace").split("\0")
+    except OSError:  # it ended meanwhile, or is another user's
+        return []
+
+
+def _descendants(number: int) -> list[int]:
+    parents = {}
+    for other in _processes():
+        with contextlib.suppress(OSError, IndexError):
+            words = Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()
+            parents[other] = int(words[1])
+    found, left = [], [number]
+    while left:
+        parent = left.pop()
+        children = [child for child, of in parents.items() if of == parent]
+        found += children
+        left += children
+    return found
+
+
 def free_port() -> int:
     """Return a port that nothing listens on now."""
     with socket.socket() as probe:
@@ -270,21 +311,28 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="that the run may take")
     parser.add_argument("settings", nargs="*", help="as rounds=3")
     chosen = parser.parse_intermixed_args()
-    with tempfile.TemporaryDirectory(prefix="zerosum-deploy-") as scratch:
-        with federation(Path(scratch) / "all", chosen.nodes, apart=chosen.namespaces) as built:
-            policy = chosen.app.resolve() / "policy.toml"
-            for index in range(chosen.nodes):
-                built.start_supernode(index, f'policy="{policy}"')
-            out = built.folder / "run"
-            settings = ["secagg.server=malicious", *built.keys_of_server, *chosen.settings]
-            run = built.submit(chosen.app.resolve(), settings, out)
-            print(f"run {run}", flush=True)
-            status = built.wait_for_run(run, chosen.seconds)
-            print(status)
-            if status != "finished:completed":
-                print(built.log("superlink"))
-                return 1
-            print((out / "summary.json").read_text())
+    with (
+        tempfile.TemporaryDirectory(prefix="zerosum-deploy-") as scratch,
+        federation(Path(scratch) / "all", chosen.nodes, apart=chosen.namespaces) as built,
+    ):
+        return _rehearse(built, chosen.app.resolve(), chosen.settings, chosen.seconds)
+
+
+def _rehearse(built: Federation, app: Path, settings: Sequence[str], seconds: float) -> int:
+    """Start the nodes, run the app against a server that may lie, and print the summary."""
+    policy = built.folder / "policy.toml"
+    policy.write_text((app / "policy.toml").read_text().replace("semi-honest", "malicious"))
+    for index in range(len(built.hosts)):
+        built.start_supernode(index, f'policy="{policy}"')
+    out = built.folder / "run"
+    run = built.submit(app, ["secagg.server=malicious", *built.keys_of_server, *settings], out)
+    print(f"run {run} of {len(built.hosts)} nodes", flush=True)
+    status = built.wait_for_run(run, seconds)
+    print(status)
+    if status != "finished:completed":
+        print(built.log("superlink"))
+        return 1
+    print((out / "summary.json").read_text())
     return 0
 
 
