@@ -322,11 +322,13 @@ def _rehearse(built: Federation, app: Path, settings: Sequence[str], seconds: fl
     """Start the nodes, run the app against a server that may lie, and print the summary."""
     policy = built.folder / "policy.toml"
     policy.write_text((app / "policy.toml").read_text().replace("semi-honest", "malicious"))
-    for index in range(len(built.hosts)):
+    count = len(built.hosts)
+    for index in range(count):
         built.start_supernode(index, f'policy="{policy}"')
     out = built.folder / "run"
-    run = built.submit(app, ["secagg.server=malicious", *built.keys_of_server, *settings], out)
-    print(f"run {run} of {len(built.hosts)} nodes", flush=True)
+    given = ["secagg.server=malicious", *built.keys_of_server, f"deployment.min_nodes={count}"]
+    run = built.submit(app, [*given, *settings], out)
+    print(f"run {run} of {count} nodes", flush=True)
     status = built.wait_for_run(run, seconds)
     print(status)
     if status != "finished:completed":
