@@ -122,16 +122,20 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "mlp": mlp,
     "cnn": cnn,
     "strides": lambda: ends(36, nn.Conv2d(1, 4, 3, 2, 1), nn.ReLU(), nn.Conv2d(4, 6, 3, (1, 2), 0)),
-    "dilation": lambda: ends(4 * 6 * 6, nn.Conv2d(1, 3, 3, dilation=2), nn.Conv2d(3, 4, (1, 3), dilation=(2, 1))),  # fmt: skip
+    "dilation": lambda: ends(
+        4 * 6 * 6, nn.Conv2d(1, 3, 3, dilation=2), nn.Conv2d(3, 4, (1, 3), dilation=(2, 1))
+    ),
     "same padding": lambda: ends(240, nn.Conv2d(1, 2, (3, 5), padding="same"), nn.ReLU()),
     "grouped": lambda: ends(480, nn.Conv2d(1, 4, 1), nn.Conv2d(4, 4, 3, padding=1, groups=4)),
     "circular": lambda: ends(240, nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")),
-    "pools": lambda: ends(2 * 4 * 5, nn.Conv2d(1, 2, 3), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1)),  # fmt: skip
+    "pools": lambda: ends(
+        2 * 4 * 5, nn.Conv2d(1, 2, 3), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1)
+    ),
     "group norm": lambda: ends(240, nn.Conv2d(1, 2, 3, padding=1), nn.GroupNorm(2, 2), nn.Tanh()),
     "residual": Residual,
     "tied": tied,
     "frozen": frozen,
-}  # fmt: skip
+}
 
 SPECS = {
     "plain": TrainSpec(epochs=2, batch_size=4),
@@ -217,7 +221,9 @@ def test_a_group_of_another_batch_order_is_found_to_differ() -> None:
     start, data = initial_vector(task, 0), clients()
     group = BatchedTrainer(task, spec, dtype=torch.float64)
     wanted = alone(LocalTrainer(task, spec, dtype=torch.float64), start, data)
-    others = [o.delta for o in group.train_cohort(start, members(data, 8)) if isinstance(o, Trained)]
+    others = [
+        o.delta for o in group.train_cohort(start, members(data, 8)) if isinstance(o, Trained)
+    ]
     with pytest.raises(AssertionError):
         check(others, wanted)
 
@@ -442,6 +448,7 @@ def test_a_model_of_another_length_fails_at_every_client() -> None:
     assert [type(outcome) for outcome in outcomes] == [ValueError] * len(SIZES)
 
 
+@pytest.mark.slow
 def test_a_step_is_computed_on_one_device() -> None:
     """On the device without memory: whatever was left on the CPU would raise."""
     task = Task(cnn)
@@ -450,8 +457,7 @@ def test_a_step_is_computed_on_one_device() -> None:
     trainer.device = torch.device("meta")
     shapes = trainer.layout.shapes
     weights, momentum, origin = (
-        [torch.zeros(*lead, *shape, device="meta") for shape in shapes]
-        for lead in ((3,), (3,), ())
+        [torch.zeros(*lead, *shape, device="meta") for shape in shapes] for lead in ((3,), (3,), ())
     )
     batch = torch.zeros(3, 4, 1, 10, 12, device="meta")
     classes = torch.zeros(3, 4, dtype=torch.int64, device="meta")
@@ -459,6 +465,8 @@ def test_a_step_is_computed_on_one_device() -> None:
     with trainer._stacked():
         gradients = trainer._gradients(weights, batch, classes, shares)
         with pytest.raises(RuntimeError):
-            trainer._gradients([torch.zeros(part.shape) for part in weights], batch, classes, shares)  # fmt: skip
+            trainer._gradients(
+                [torch.zeros(part.shape) for part in weights], batch, classes, shares
+            )
     trainer._descend_all(weights, gradients, momentum, origin, first=False)
     assert {part.device.type for part in gradients} == {"meta"}

@@ -56,5 +56,6 @@ def _convolved(
             inputs.shape[2:], module.kernel_size, module.dilation, module.stride, strict=True
         )
     )
-    outputs: torch.Tensor = out.view(len(inputs), high, wide, -1).permute(0, 3, 1, 2)
+    # Contiguous, for layers whose batching rules ask for that.
+    outputs: torch.Tensor = out.view(len(inputs), high, wide, -1).permute(0, 3, 1, 2).contiguous()
     return outputs
