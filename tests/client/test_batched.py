@@ -432,13 +432,13 @@ def test_what_cannot_go_together_keeps_the_bits_of_one_by_one_and_says_why(
     for outcome, wanted in zip(outcomes, alone(LocalTrainer(task, spec), start, data), strict=True):
         assert isinstance(outcome, Trained)
         assert outcome.delta.tobytes() == wanted.tobytes()
-    trainer.settle(start, data[0])
+    trainer.settle(start, lambda: data[0])
     assert trainer.name == "general"
 
 
 def test_a_model_is_named_for_what_its_first_records_allow() -> None:
     trainer = BatchedTrainer(Task(cnn), SPECS["plain"])
-    trainer.settle(initial_vector(Task(cnn), 0), images(11))
+    trainer.settle(initial_vector(Task(cnn), 0), lambda: images(11))
     assert trainer.name == "batched"
 
 

@@ -5,7 +5,7 @@ For a GPU, which one client's batch does not keep busy. What is computed is what
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +95,12 @@ class BatchedTrainer(LocalTrainer):
         """``"batched"``, or ``"general"`` where the model is known to be trained one by one."""
         return "general" if self._reason is not None else "batched"
 
-    def settle(self, start: np.ndarray, dataset: "Dataset") -> None:
-        """Find out on some records whether the model can be trained in groups, for the name."""
-        records = self._records(Member(lambda: dataset, 0))
-        if self._reason is not None or not records.count:
+    def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
+        """Find out on some client's records whether the model can be trained in groups."""
+        if self._reason is not None:
+            return
+        records = self._records(Member(load, 0))
+        if not records.count:
             return
         try:
             self._check_groups([records])

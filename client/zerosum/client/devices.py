@@ -1,12 +1,11 @@
 """Where tensors are computed: on the CPU, or on a GPU that this machine has."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-FORM = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+from zerosum.client.spec import DEVICE
 
 
 def here() -> list[str]:
@@ -23,7 +22,7 @@ def missing(device: str) -> str | None:
     device : str
         ``"cpu"``, ``"cuda"`` (the first GPU) or ``"cuda:N"``.
     """
-    if not FORM.fullmatch(device):
+    if not DEVICE.fullmatch(device):
         return 'a device is "cpu", "cuda" or "cuda:N"'
     if device == "cpu":  # without a look at GPUs, after which no process may fork
         return None
