@@ -12,9 +12,10 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+from zerosum.client import devices
 from zerosum.client.task import ClientInfo
 from zerosum.simulations import api
-from zerosum.simulations.bench import BenchError, engine_command
+from zerosum.simulations.bench import BenchError
 from zerosum.simulations.bench import turns as turns_module
 from zerosum.simulations.bench.engine import ALWAYS, PEERS
 from zerosum.simulations.bench.engine import run as bench
@@ -83,7 +84,7 @@ def test_a_gpu_s_rows_are_measured_in_one_run_and_a_cpu_stands_in(tmp_path, devi
 
 
 def test_what_a_gpu_does_not_go_with_is_refused(monkeypatch):
-    monkeypatch.setattr(engine_command, "missing", lambda device: None)
+    monkeypatch.setattr(devices, "missing", lambda device: None)
     command = ["bench", "engine", "--device", "cuda"]
     for options, said in (
         (["--workers", "2"], "clients are trained in groups by 1 process"),

@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from zerosum.client.devices import here, missing
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine import PEERS, run
 from zerosum.simulations.bench.process import BenchError, Values
@@ -107,6 +106,8 @@ def _names(option: str, text: str, allowed: Collection[str]) -> list[str]:
 
 def _check_device(device: str, trainer: str, workers: list[int], versus: list[str]) -> None:
     """Refuse what a device or a trainer does not go with."""
+    from zerosum.client.devices import here, missing  # which imports torch
+
     _names("--trainer", trainer, TRAINERS)
     reason = missing(device)
     if reason is not None:
