@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+from zerosum.client import devices
 from zerosum.client.task import ClientInfo
 from zerosum.simulations import api
 from zerosum.simulations.bench import BenchError
@@ -65,6 +66,36 @@ class Turns:
         return self.asked <= self.wanted
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_gpu_s_rows_are_measured_in_one_run_and_a_cpu_stands_in(tmp_path, device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU here")
+    file = tmp_path / "rows.json"
+    command = [*COMMAND, "--device", device, "--trainer", "batched"]
+    result = CliRunner().invoke(app, [*command, "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(file.read_text())
+    assert [row["engine"] for row in rows] == list(ALWAYS)
+    for row in rows:
+        assert row.get("device", device).startswith(device)
+        assert row.get("trainer", "batched") == "batched"
+    assert sum("trainer" in row for row in rows) == 2
+
+
+def test_what_a_gpu_does_not_go_with_is_refused(monkeypatch):
+    monkeypatch.setattr(devices, "missing", lambda device: None)
+    command = ["bench", "engine", "--device", "cuda"]
+    for options, said in (
+        (["--workers", "2"], "clients are trained in groups by 1 process"),
+        (["--versus", "bare,pfl"], "--versus pfl: on a GPU there is bare"),
+        (["--trainer", "lean"], "on a GPU there are auto, batched, general"),
+    ):
+        result = CliRunner().invoke(app, [*command, *options])
+        assert result.exit_code == 2
+        assert said in result.output
+
+
 def _absent():
     """Return the peers that are not installed here."""
     packages = {name: {"flower": "ray"}.get(name, name) for name in PEERS}
@@ -103,6 +134,8 @@ def test_the_command_writes_a_row_for_each_engine_and_says_which_peers_are_not_t
         ("--workers", "1,x", "--workers x"),
         ("--cohort", "2000", "there are only 1000 clients"),
         ("--peers", "nowhere", "it is a folder"),
+        ("--device", "gpu", 'a device is "cpu", "cuda" or "cuda:N"'),
+        ("--trainer", "batch", "did you mean batched?"),
     ],
 )
 def test_a_wrong_option_is_named(option, value, said):

@@ -1,7 +1,9 @@
 """The float answer of one client to one request: an update, or metrics on its own data."""
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,16 +21,34 @@ from zerosum.client.training import LocalTrainer
 from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
+    from zerosum.client.batched import BatchedTrainer
+    from zerosum.client.stacking import Trained
     from zerosum.client.task import Dataset
 
 log = logging.getLogger("zerosum.client")
 
 
-class Answerer:
-    """Answers requests about one task, with a model made once and loaded for each request."""
+Answer = Callable[[], np.ndarray]
+"""Returns a client's answer before protection, or raises what went wrong at that client."""
 
-    def __init__(self, task: Task) -> None:
+
+class Answerer:
+    """Answers requests about one task, with a model made once and loaded for each request.
+
+    Parameters
+    ----------
+    task : Task
+        Model, data and loss.
+    device : str
+        Where to compute.
+    trainer : str
+        Which local training, as :func:`choose_trainer` names it.
+    """
+
+    def __init__(self, task: Task, *, device: str = "cpu", trainer: str = "auto") -> None:
         self._task = task
+        self._device = device
+        self._kind = trainer
         self._made: tuple[object, LocalTrainer] | None = None
         self._by_examples: tuple[object, ExampleTrainer] | None = None
 
@@ -58,6 +78,44 @@ class Answerer:
             return self._by_example(request, client, entropy)
         return self._delta(self._trainer(request.question), request, client)
 
+    def answers(
+        self, request: Request, clients: Sequence[ClientInfo], entropy: Entropy
+    ) -> Iterator[Answer]:
+        """Yield each client's answer, in order: computed when it is called, or with others before.
+
+        Parameters and answers are those of :meth:`update`.
+        """
+        together = self._batched(request.question)
+        if together is None:
+            for client in clients:
+                yield partial(self.update, request, client, entropy)
+            return
+        from zerosum.client.stacking import Member
+
+        question = request.question
+        members = (
+            Member(partial(self._task.data, client), _training_seed(question, client))
+            for client in clients
+        )
+        for outcome in together.train_cohort(request.model, members):
+            yield partial(_finished, together, request, outcome)
+
+    def _batched(self, question: Question) -> "BatchedTrainer | None":
+        """Return the trainer of whole groups, where it is wanted and there is something to train.
+
+        None also where it cannot be made: each client will then say so for itself.
+        """
+        batched = self._kind == "batched" or (self._kind == "auto" and self._device != "cpu")
+        if not batched or question.kind != "train" or question.privacy.by_example:
+            return None
+        from zerosum.client.batched import BatchedTrainer
+
+        try:
+            trainer = self._trainer(question)
+        except Exception:
+            return None
+        return trainer if isinstance(trainer, BatchedTrainer) else None
+
     def _by_example(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Return a sum of clipped gradients, or the change that DP-SGD made."""
         question = request.question
@@ -81,23 +139,9 @@ class Answerer:
         return triangle(total)
 
     def _delta(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
-        question = request.question
         dataset = self._task.data(client)
-        seed = derive_seed(question.seed, "local training", question.round, client.index)
-        delta = trainer.train(request.model, dataset, seed)
-        if question.privacy.clipping == "per-layer" and question.privacy.clip is not None:
-            layers, fractions = trainer.layout.layers, question.privacy.clip_fractions
-            clips = layer_clips(question.privacy.clip, len(layers), fractions)
-            delta = clip_layers(delta, layers, clips)
-        if question.training.weighting == "uniform":
-            return delta
-        count = _count(dataset)
-        weight = count / question.training.max_examples
-        if weight > 1:
-            raise ValueError(
-                f"{count} examples exceed training.max_examples = {question.training.max_examples}"
-            )
-        return np.append(delta * weight, weight)
+        delta = trainer.train(request.model, dataset, _training_seed(request.question, client))
+        return _scaled(trainer, request.question, delta, lambda: _count(dataset))
 
     def _metrics(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
         """Return [loss, correct, count]: sums without DP; means and a one, at norm 1, with it."""
@@ -116,7 +160,13 @@ class Answerer:
     def _trainer(self, question: Question) -> LocalTrainer:
         key = (question.training, question.seed)
         if self._made is None or self._made[0] != key:
-            trainer = choose_trainer(self._task, question.training, seed=question.seed)
+            trainer = choose_trainer(
+                self._task,
+                question.training,
+                seed=question.seed,
+                device=self._device,
+                kind=self._kind,
+            )
             self._made = (key, trainer)
         return self._made[1]
 
@@ -124,10 +174,46 @@ class Answerer:
         key = (question.training, question.privacy, question.seed)
         if self._by_examples is None or self._by_examples[0] != key:
             trainer = ExampleTrainer(
-                self._task, question.training, question.privacy, seed=question.seed
+                self._task,
+                question.training,
+                question.privacy,
+                seed=question.seed,
+                device=self._device,
             )
             self._by_examples = (key, trainer)
         return self._by_examples[1]
+
+
+def _training_seed(question: Question, client: ClientInfo) -> bytes:
+    return derive_seed(question.seed, "local training", question.round, client.index)
+
+
+def _finished(
+    trainer: LocalTrainer, request: Request, outcome: "Trained | Exception"
+) -> np.ndarray:
+    """Return the answer of a client that was trained ahead, or raise what its training raised."""
+    if isinstance(outcome, Exception):
+        raise outcome
+    return _scaled(trainer, request.question, outcome.delta, lambda: outcome.count)
+
+
+def _scaled(
+    trainer: LocalTrainer, question: Question, delta: np.ndarray, count: Callable[[], int]
+) -> np.ndarray:
+    """Cut a change layer by layer, and weigh it by the client's examples, where that is asked."""
+    if question.privacy.clipping == "per-layer" and question.privacy.clip is not None:
+        layers, fractions = trainer.layout.layers, question.privacy.clip_fractions
+        clips = layer_clips(question.privacy.clip, len(layers), fractions)
+        delta = clip_layers(delta, layers, clips)
+    if question.training.weighting == "uniform":
+        return delta
+    examples = count()
+    weight = examples / question.training.max_examples
+    if weight > 1:
+        raise ValueError(
+            f"{examples} examples exceed training.max_examples = {question.training.max_examples}"
+        )
+    return np.append(delta * weight, weight)
 
 
 def _moments_of(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarray:

@@ -65,10 +65,20 @@ class ExampleTrainer(LocalTrainer):
         Of unit "example".
     seed : int
         The experiment's seed: fixes parameters that are not trained.
+    device : str
+        Where gradients are computed.
     """
 
-    def __init__(self, task: Task, spec: TrainSpec, privacy: PrivacySpec, *, seed: int = 0) -> None:
-        super().__init__(task, spec, seed=seed, dtype=torch.float64)
+    def __init__(
+        self,
+        task: Task,
+        spec: TrainSpec,
+        privacy: PrivacySpec,
+        *,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(task, spec, seed=seed, dtype=torch.float64, device=device)
         self._privacy = privacy
         self._clip = math.inf if privacy.clip is None else privacy.clip * _WITHIN
         self._failed: set[int] = set()
@@ -96,7 +106,7 @@ class ExampleTrainer(LocalTrainer):
         self._load(start)
         total = self._sum(self._examples(load), coins)
         self._restore_buffers()
-        return -total.numpy()
+        return -total.cpu().numpy()
 
     def train_privately(
         self, start: np.ndarray, load: "Load", coins: Keystream, clients: int
@@ -125,18 +135,18 @@ class ExampleTrainer(LocalTrainer):
         code, mechanism = noise_inside(self._privacy, self.layout.length)
         lot = local_lot(self._privacy, clients)
         for step in range(self.spec.steps or 0):
-            encoded = code.encode(self._sum(examples, coins).numpy(), coins)
+            encoded = code.encode(self._sum(examples, coins).cpu().numpy(), coins)
             noised = code.decode(mechanism.apply(encoded, coins)) / lot
             self._flat.gradients.copy_(torch.from_numpy(noised))
             self._descend(origin, step == 0)
-        delta: np.ndarray = (self._flat.weights - origin).numpy()
+        delta: np.ndarray = (self._flat.weights - origin).cpu().numpy()
         self._restore_buffers()
         return delta
 
     def _examples(self, load: "Load") -> Examples:
         self._failed.clear()
         try:
-            examples = as_examples(load(), self.dtype, self.device, alike=True)
+            examples: Examples = self._examples_of(load(), alike=True)
             held, public = len(examples), self._privacy.examples
         except Exception:
             log.exception("the data cannot be had: an empty sample is taken instead")

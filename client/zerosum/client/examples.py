@@ -164,6 +164,28 @@ def _move(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
     return part
 
 
+def moved(part: Any, device: torch.device) -> Any:
+    """Return a batch's inputs or targets on a device, in the dtypes they have."""
+    if isinstance(part, torch.Tensor):
+        return part.to(device)
+    if isinstance(part, dict):
+        return {key: moved(value, device) for key, value in part.items()}
+    if isinstance(part, tuple | list):
+        return [moved(value, device) for value in part]
+    return part
+
+
+def rows_of(part: Any, rows: torch.Tensor) -> Any:
+    """Return some rows of a batch's inputs, by index."""
+    if isinstance(part, torch.Tensor):
+        return part[rows]
+    if isinstance(part, dict):
+        return {key: rows_of(value, rows) for key, value in part.items()}
+    if isinstance(part, tuple | list):
+        return [rows_of(value, rows) for value in part]
+    return part
+
+
 def _form(item: Any) -> Any:
     """Return all that collation reads from an item but its values."""
     if isinstance(item, torch.Tensor | np.ndarray):

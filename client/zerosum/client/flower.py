@@ -100,7 +100,8 @@ class DeployedEnvironment:
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
     (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
-    TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``). Against
+    TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``),
+    ``device`` (where to train: ``cpu``, ``cuda`` or ``cuda:N``). Against
     a malicious server also ``identity`` (file of this node's signing key), ``roster`` (file of the
     signed roster) and ``authority`` (public key of who signed it, 64 hexadecimal digits).
     """
@@ -190,8 +191,16 @@ class DeployedEnvironment:
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with a trainer made for this one message."""
         from zerosum.client.answer import Answerer
+        from zerosum.client.devices import missing, repeatable
 
-        return Answerer(task).update(request, client, self.entropy)
+        device = str(client.node_config.get("device", "cpu"))
+        reason = missing(device)
+        if reason is not None:
+            log.warning("node config device = %r: %s; the CPU is used", device, reason)
+            device = "cpu"
+        kind = "auto" if device == "cpu" else "general"  # alone, a client fills no group
+        with repeatable(device):
+            return Answerer(task, device=device, trainer=kind).update(request, client, self.entropy)
 
     def computed(self, session: Session, context: Context) -> None:
         """Return nothing: a node computes its answer when it is asked."""

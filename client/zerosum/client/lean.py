@@ -249,15 +249,31 @@ class LeanTrainer(LocalTrainer):
             log.info("local training takes the general path: %s", reason)
 
 
-def choose_trainer(task: Task, spec: TrainSpec, *, seed: int = 0) -> LocalTrainer:
-    """Return the fastest trainer of a task's clients; its ``name`` says which it is.
+def choose_trainer(
+    task: Task, spec: TrainSpec, *, seed: int = 0, device: str = "cpu", kind: str = "auto"
+) -> LocalTrainer:
+    """Return the fastest trainer of a task's clients, or one by name; its ``name`` says which.
+
+    Parameters
+    ----------
+    task, spec, seed, device
+        As for :class:`LocalTrainer`.
+    kind : str
+        ``"lean"``, ``"general"``, ``"batched"``, or ``"auto"``: lean on a CPU, batched on a GPU.
 
     Raises
     ------
     TaskError
         If the model keeps running statistics or has nothing to train.
     """
-    return LeanTrainer(task, spec, seed=seed)
+    if kind == "auto":
+        kind = "lean" if device == "cpu" else "batched"
+    if kind == "batched":
+        from zerosum.client.batched import BatchedTrainer
+
+        return BatchedTrainer(task, spec, seed=seed, device=device)
+    made = LeanTrainer if kind == "lean" else LocalTrainer
+    return made(task, spec, seed=seed, device=device)
 
 
 def _holdable(examples: Examples) -> bool:

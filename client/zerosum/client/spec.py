@@ -5,6 +5,7 @@ Every class here is one section of an experiment file. Keys, types, defaults and
 """
 
 import math
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -24,6 +25,9 @@ PrivacyModel = Literal["distributed", "local", "central", "none"]
 MechanismName = Literal[
     "skellam", "discrete-gaussian", "binned-gaussian", "discrete-laplace", "privunit"
 ]
+
+DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+"""What a device is called, whether it is there or not."""
 
 DEFAULT_NOISE_MULTIPLIER = 2.1
 

@@ -1,6 +1,6 @@
 """Local training of one client, and evaluation of a model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from zerosum.client.examples import Examples, as_examples
+from zerosum.client.guard import GuardedExamples, IndexGuard
 from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
@@ -93,6 +94,8 @@ class LocalTrainer:
             (self._flat.weights[where].view(value.shape), self._flat.gradients[where])
             for value, where in zip(self._parameters, self.layout.slices, strict=True)
         ]
+        self._seed = seed
+        self._guard: IndexGuard | None = None
 
     @property
     def name(self) -> str:
@@ -131,7 +134,7 @@ class LocalTrainer:
         """
         number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
         origin = self._load(start)
-        examples = as_examples(dataset, self.dtype, self.device)
+        examples = self._examples_of(dataset)
         if len(examples) > 0:
             self.model.train()
             with seeded(derive_seed(number, "training")):
@@ -141,25 +144,28 @@ class LocalTrainer:
         self._restore_buffers()
         return delta
 
+    def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
+        """Find out on some client's records what :attr:`name` is, where the model does not tell."""
+
     def evaluate(
         self, vector: np.ndarray, dataset: "Dataset", batch_size: int = 1000
     ) -> dict[str, float]:
         """Evaluate the model given by a vector, as :func:`evaluate` does."""
         self._load(vector)
-        return evaluate(self.model, dataset, self.task, batch_size)
+        return _evaluate(self.model, self._examples_of(dataset), self.task, batch_size)
 
     def predict(self, vector: np.ndarray, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of the model given by a vector, without gradients."""
+        """Return the outputs of the model given by a vector, on the CPU, without gradients."""
         self._load(vector)
         self.model.eval()
         with torch.no_grad():
-            outputs: torch.Tensor = self.model(inputs)
-        return outputs
+            outputs: torch.Tensor = self.model(inputs.to(self.device))
+        return outputs.cpu()
 
     def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
         """Compute loss and metrics of the first few records, and raise what goes wrong."""
         self._load(vector)
-        examples = as_examples(dataset, self.dtype, self.device)
+        examples = self._examples_of(dataset)
         if len(examples):
             inputs, targets = examples.take(torch.arange(min(records, len(examples))))
             self.model.eval()
@@ -167,6 +173,21 @@ class LocalTrainer:
                 outputs = self.model(inputs)
                 per_example_losses(self.task, outputs, targets)
                 per_example_metrics(self.task, outputs, targets)
+
+    def _examples_of(self, dataset: "Dataset", *, alike: bool = False) -> Examples:
+        """Return a data set's examples for this trainer's device, checked on the way to a GPU."""
+        if self.device.type == "cpu":
+            return as_examples(dataset, self.dtype, self.device, alike=alike)
+        return self._guarded(dataset, self.device, alike=alike)
+
+    def _guarded(
+        self, dataset: "Dataset", device: torch.device, *, alike: bool = False
+    ) -> GuardedExamples:
+        if self._guard is None:
+            model = build_model(self.task, self._seed).to(dtype=self.dtype)
+            self._guard = IndexGuard(model, lambda a, b: per_example_losses(self.task, a, b))
+        source = as_examples(dataset, self.dtype, torch.device("cpu"), alike=alike)
+        return GuardedExamples(source, self._guard, device)
 
     def _load(self, start: np.ndarray) -> torch.Tensor:
         length = self.public + self.layout.length
@@ -258,7 +279,12 @@ def evaluate(
         If a metric or the loss is not one value per example.
     """
     like = next(model.parameters())
-    examples = as_examples(dataset, like.dtype, like.device)
+    return _evaluate(model, as_examples(dataset, like.dtype, like.device), task, batch_size)
+
+
+def _evaluate(
+    model: nn.Module, examples: Examples, task: Task, batch_size: int
+) -> dict[str, float]:
     sums: dict[str, float] = {"loss": 0.0}
     model.eval()
     with torch.no_grad(), seeded(0):  # seeded: a data set with random transforms stays repeatable

@@ -3,6 +3,7 @@
 import math
 
 from zerosum.client.contribution import CohortTooSmallError
+from zerosum.client.devices import here, missing
 from zerosum.client.exact import ExactUnavailableError, check_available
 from zerosum.client.inside import noise_inside
 from zerosum.client.scales import NoiseOutOfRangeError
@@ -65,6 +66,16 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
     _check_ring(experiment, population, dimension)
     ServerOptimizer.check(experiment.server)
     return experiment
+
+
+def check_device(experiment: Experiment) -> None:
+    """Raise ConfigError unless this machine has the device that an experiment names."""
+    reason = missing(experiment.device)
+    if reason is not None:
+        found = ", ".join(f'"{device}"' for device in here())
+        raise ConfigError(
+            f'device = "{experiment.device}": {reason}; write one of {found}, or leave it'
+        )
 
 
 def expected_cohort(experiment: Experiment, population: int) -> int:

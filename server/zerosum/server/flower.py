@@ -20,7 +20,7 @@ from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.task import population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
-from zerosum.server.checks import prepare
+from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.exchange import poll
@@ -46,6 +46,7 @@ def main(grid: Grid, context: Context) -> None:
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
             '"pairwise" alone'
         )
+    check_device(experiment)
     roster = read_keys(experiment)
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     by_index = wait_for_nodes(grid, experiment.deployment)

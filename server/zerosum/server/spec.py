@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from zerosum.client.spec import (
+    DEVICE,
     DataSpec,
     EncodingSpec,
     Fraction,
@@ -122,6 +123,17 @@ bit for bit, where processors are alike."""
     workers: PositiveInt | Literal["auto"] = "auto"
     """Worker processes, of one thread each. `auto`: as many as there are cores for this process, \
 or in Ray's cluster."""
+    device: str = "cpu"
+    """Where clients are trained and models tested: `cpu`, `cuda` (the first GPU) or `cuda:N`. A \
+GPU trains clients in groups, for this process alone: `engine` is serial, `workers` 1. Results are \
+a CPU's to float rounding, so a run is resumed on the device that it began on. What comes after \
+training (clipping, noise, sums, the server's step) is done on the CPU."""
+    trainer: Literal["auto", "lean", "general", "batched"] = "auto"
+    """How clients are trained. `lean`: by hand-derived rules, models of common layers on a CPU. \
+`general`: any model by autograd, one client after another. `batched`: clients in groups, as many \
+as fit into memory, in one process. `auto`: lean on a CPU, batched on a GPU. What lean and batched \
+cannot train they leave to general, and the summary says so. All agree to float rounding, so this \
+too is fixed for a run."""
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     training: TrainSpec = TrainSpec()
@@ -133,6 +145,22 @@ or in Ray's cluster."""
     evaluation: EvaluationSpec = EvaluationSpec()
     faults: FaultSpec = FaultSpec()
     deployment: DeploymentSpec = DeploymentSpec()
+
+    @field_validator("device")
+    @classmethod
+    def _device_has_a_form(cls, value: str) -> str:
+        if not DEVICE.fullmatch(value):
+            raise ValueError('write "cpu", "cuda" or "cuda:N", N being the number of a GPU')
+        return value
+
+    @model_validator(mode="after")
+    def _rules_are_for_a_cpu(self) -> Self:
+        if self.trainer == "lean" and self.device != "cpu":
+            raise ValueError(
+                f'trainer = "lean" is for device = "cpu", and device is "{self.device}": write '
+                '"auto", "batched" or "general"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _weights_are_public(self) -> Self:

@@ -6,6 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,10 +17,11 @@ import torch
 from safetensors.numpy import save as save_tensors
 
 from zerosum.client.components import principal_components
+from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
 from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Kind, Request
-from zerosum.client.task import Task
+from zerosum.client.task import ClientInfo, Task, population
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.accounting import RunLedger
 from zerosum.server.adaptive import Clip
@@ -127,7 +129,9 @@ class FederatedTraining:
         self._entropy = entropy
         self._folder = folder
         self._on_round = on_round
-        self._trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+        self._trainer = LocalTrainer(
+            task, experiment.training, seed=experiment.seed, device=experiment.device
+        )
         self._test_data = task.test_data()
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
@@ -393,6 +397,14 @@ class FederatedTraining:
         self._folder.write_json(SUMMARY, summary)
         return Result(self._folder.path, summary, self._records, model)
 
+    def _computed_by(self) -> Record:
+        """Return device and training of the clients; nodes have devices of their own."""
+        experiment, nodes = self._experiment, self._engine == DEPLOYED
+        device = described(experiment.device)
+        if nodes:
+            experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
+        return {"trainer": trainer_name(experiment, self._task), "device": device}
+
     def _summary(self) -> Record:
         experiment, records = self._experiment, self._records
         completed = [r for r in records if r["status"] == "completed"]
@@ -418,7 +430,7 @@ class FederatedTraining:
             "server": experiment.secagg.server,
             "groups": experiment.secagg.groups,
             "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
-            "engine": self._engine | {"trainer": trainer_name(experiment, self._task)},
+            "engine": self._engine | self._computed_by(),
             "shared_cache": self._coordinator.shares_cache,
             "seed": experiment.seed,
             "versions": versions(),
@@ -436,7 +448,20 @@ def trainer_name(experiment: Experiment, task: Task) -> str:
     """Return which local training an experiment's clients do."""
     if experiment.privacy.by_example:
         return "per example"
-    return choose_trainer(task, experiment.training, seed=experiment.seed).name
+    trainer = choose_trainer(
+        task,
+        experiment.training,
+        seed=experiment.seed,
+        device=experiment.device,
+        kind=experiment.trainer,
+    )
+    with suppress(Exception):  # client 0 has failed in every round, and its log says how
+        count = population(task, experiment.data)
+        client = ClientInfo(index=0, count=count, seed=experiment.seed)
+        unknown = np.zeros(trainer.public, dtype=np.float32)
+        start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
+        trainer.settle(start, lambda: task.data(client))
+    return trainer.name
 
 
 def versions() -> dict[str, str]:

@@ -14,11 +14,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from zerosum.client.clipping import layer_clips
+from zerosum.client.devices import repeatable
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
 from zerosum.client.training import LocalTrainer, initial_vector
-from zerosum.server.checks import prepare
+from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import planned_protections
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
@@ -67,6 +68,8 @@ def plan(experiment: Experiment) -> Plan:
     ConfigError, TaskError
         One line that names the key, its value, what is allowed and the cure.
     """
+    check_device(experiment)
+    workers_of(experiment)
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
     trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
@@ -75,7 +78,6 @@ def plan(experiment: Experiment) -> Plan:
     _try_out(trainer, task, count, experiment)
     _check_examples(task, count, experiment)
     experiment = prepare(experiment, population=count, dimension=dimension)
-    workers_of(experiment)
     return Plan(experiment, task, count, dimension)
 
 
@@ -233,11 +235,15 @@ def simulate(
     environment = SimulatedEnvironment.of(
         planned.task, entropy, experiment.secagg, planned.population
     )
+    contributor = Contributor(
+        planned.task, entropy, device=experiment.device, trainer=experiment.trainer
+    )
     with (
         _one_thread(),
         _logged("zerosum.client", folder.path / CLIENT_LOG),
         _logged("zerosum.server", folder.path / SERVER_LOG),
-        started(experiment, Contributor(planned.task, entropy), capacity(planned)) as engine,
+        repeatable(experiment.device),
+        started(experiment, contributor, capacity(planned)) as engine,
     ):
         coordinator = environment.coordinator(
             experiment, planned.population, _run_id(experiment), engine

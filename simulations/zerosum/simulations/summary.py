@@ -44,6 +44,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     engine = summary["engine"]
     workers = engine.get("workers", 1)
     where = f"{workers} workers, {engine['name']}" if workers > 1 else engine["name"]
+    if engine["device"] != "cpu":
+        where += f", on {engine['device']}"
     table.add_row("computed by", f"the {engine['trainer']} trainer ({where})")
     apart = ", without workers" if workers > 1 else ""
     table.add_row(f"peak memory{apart}", f"{summary['peak_memory_mb']:.0f} MB")

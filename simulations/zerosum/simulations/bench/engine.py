@@ -24,6 +24,9 @@ PEERS = {
 
 T = TypeVar("T")
 
+_FACTS = ("trainer", "device", "gflop_per_s")
+"""What an engine tells of itself, as far as it does."""
+
 WARM_UP, MEMORY = 1, 1
 """Rounds that are not timed: the first, and one in which memory is watched."""
 
@@ -37,6 +40,8 @@ def run(
     clients: int = 1000,
     records: int = 100,
     cohort: int = 100,
+    device: str = "cpu",
+    trainer: str = "auto",
     extra: Path | None = None,
     tell: Callable[[str], None] = lambda what: None,
 ) -> Values:
@@ -54,6 +59,10 @@ def run(
         Timed rounds.
     clients, records, cohort : int
         Of the workload.
+    device : str
+        Of every row; peers are measured on the CPU alone.
+    trainer : str
+        Of our rows.
     extra : Path, optional
         A folder of packages for peers.
     tell : callable
@@ -73,7 +82,10 @@ def run(
     rows: list[Values] = []
     missing: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="zerosum-bench-") as folder:
-        workload = Workload("", folder, clients, records, cohort, WARM_UP + rounds + MEMORY)
+        turns = WARM_UP + rounds + MEMORY
+        workload = Workload(
+            "", folder, clients, records, cohort, turns, device=device, trainer=trainer
+        )
         tell("making records")
         workload.write()
         for model in models:
@@ -161,5 +173,5 @@ def _row(
         "ratio_to_bare": median(mine / theirs for mine, theirs in zip(own, bare, strict=True)),
         "ratio_to_floor": median(own) / least,
         "peak_memory_mb": memory,
-        **{key: entrant.facts[key] for key in ("trainer", "gflop_per_s") if key in entrant.facts},
+        **{key: entrant.facts[key] for key in _FACTS if key in entrant.facts},
     }

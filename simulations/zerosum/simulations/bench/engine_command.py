@@ -15,6 +15,7 @@ from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.mistakes import user_errors, write_json
 
 MODELS = ("mlp", "cnn")
+TRAINERS = ("auto", "lean", "general", "batched")
 VERSUS = ("bare", MASKED, *PEERS)
 MOST_WORKERS = 256
 
@@ -33,6 +34,10 @@ def engine(
     clients: Annotated[int, typer.Option(help="Clients in all.", min=2)] = 1000,
     cohort: Annotated[int, typer.Option(help="Clients in a round.", min=2)] = 100,
     records: Annotated[int, typer.Option(help="Records of a client.", min=1)] = 100,
+    device: Annotated[str, typer.Option(help="Where all rows train: cpu, cuda or cuda:N.")] = "cpu",
+    trainer: Annotated[
+        str, typer.Option(help=f"Local training of our rows: {', '.join(TRAINERS)}.")
+    ] = "auto",
     peers: Annotated[
         Path | None,
         typer.Option(help="Folder that pip install --target put peers in, if not installed here."),
@@ -56,12 +61,17 @@ def engine(
     Each engine has a process of its own and does one round at a time, in turns; the first is not
     timed. Ratios to the bare loop are medians of those of each turn, so that they hold on a busy
     machine. Memory is watched in one more round: all processes of an engine, shared pages once.
+
+    With --device cuda every row is of that GPU, and workers is 1: ours trains clients in groups and
+    brings each change back to the CPU; the bare loop has all records on the card beforehand.
+    --trainer batched does on a CPU what a GPU would do.
     """
     console = Console()
     with user_errors(BenchError, ConfigError):
         chosen = _names("--model", model, MODELS)
         counts = [_count(text) for text in workers.split(",")]
         rivals = _names("--versus", versus, VERSUS)
+        _check_device(device, trainer, counts, rivals)
         if cohort > clients:
             raise BenchError(f"--cohort {cohort}: there are only {clients} clients")
         if peers is not None and not peers.is_dir():
@@ -75,6 +85,8 @@ def engine(
                 clients=clients,
                 records=records,
                 cohort=cohort,
+                device=device,
+                trainer=trainer,
                 extra=peers,
                 tell=status.update,
             )
@@ -93,6 +105,23 @@ def _names(option: str, text: str, allowed: Collection[str]) -> list[str]:
     return names
 
 
+def _check_device(device: str, trainer: str, workers: list[int], versus: list[str]) -> None:
+    """Refuse what a device or a trainer does not go with."""
+    from zerosum.client.devices import here, missing  # which imports torch
+
+    _names("--trainer", trainer, TRAINERS)
+    reason = missing(device)
+    if reason is not None:
+        raise BenchError(f"--device {device}: {reason}; there are {', '.join(here())}")
+    if device != "cpu" and trainer == "lean":
+        raise BenchError("--trainer lean: on a GPU there are auto, batched, general")
+    if (device != "cpu" or trainer == "batched") and workers != [1]:
+        raise BenchError(f"--workers {workers[-1]}: clients are trained in groups by 1 process")
+    peers = [name for name in versus if name in PEERS]
+    if device != "cpu" and peers:
+        raise BenchError(f"--versus {peers[0]}: on a GPU there is bare")
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_WORKERS:
         raise BenchError(
@@ -102,7 +131,9 @@ def _count(text: str) -> int:
 
 
 def _print(console: Console, found: Values) -> None:
-    table = Table(title="Seconds a round, in turns", title_justify="left", box=None, padding=(0, 1))
+    where = {row["device"] for row in found["rows"] if "device" in row} - {"cpu"}
+    title = ", ".join(["Seconds a round, in turns", *(f"on {device}" for device in sorted(where))])
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
     columns = ("model", "workers", "engine", "seconds", "of bare", "of floor", "MB")
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place > 2 else "left")

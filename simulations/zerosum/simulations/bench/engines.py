@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from zerosum.client.devices import described
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import Record, trainer_name
@@ -19,6 +20,7 @@ from zerosum.simulations.bench.turns import Turn
 from zerosum.simulations.bench.workload import BATCH, LEARNING_RATE, Workload
 
 _SIZES = (512, 1024, 2048)
+_SIZES_OF_A_GPU = (2048, 4096, 8192)
 _SPELL = 0.1
 
 _OPEN: Values = {"model": "none", "clip": "none"}
@@ -51,6 +53,11 @@ def masked(workload: Workload, workers: int, turn: Turn) -> None:
     _simulate(workload, workers, turn, _OPEN, "pairwise")
 
 
+def in_groups(workload: Workload) -> bool:
+    """Tell whether our rows train clients in groups, in one process."""
+    return workload.device != "cpu" or workload.trainer == "batched"
+
+
 def experiment_of(
     workload: Workload, workers: int, privacy: Values, protocol: str = "ideal"
 ) -> Experiment:
@@ -61,8 +68,10 @@ def experiment_of(
             "task": "zerosum.simulations.bench.workload:WorkloadTask",
             "seed": workload.seed,
             "rounds": workload.rounds,
-            "engine": "serial" if workers == 1 else "processes",
+            "engine": "serial" if workers == 1 or in_groups(workload) else "processes",
             "workers": workers,
+            "device": workload.device,
+            "trainer": workload.trainer,
             "data": {"path": workload.folder, "clients": workload.clients},
             "model": {"name": workload.model},
             "training": {"epochs": 1, "batch_size": BATCH, "lr": LEARNING_RATE},
@@ -80,6 +89,7 @@ def _simulate(
     """Do what ``zerosum run`` does: coordinator, ledger, server step, run folder, checkpoint."""
     planned = api.plan(experiment_of(workload, workers, privacy, protocol))
     turn.facts["trainer"] = trainer_name(planned.experiment, planned.task)
+    turn.facts["device"] = described(workload.device)
 
     def on_round(record: Record) -> None:
         if not turn():
@@ -97,14 +107,18 @@ def bare(workload: Workload, workers: int, turn: Turn) -> None:
 
     One Module into which each client's start is copied in place, gradients without ``.grad``, and
     the step of all parameters in one call: the least that PyTorch asks for without leaving it.
+    On a GPU all records are there before the first round, and torch's settings are its own.
     """
     torch.set_num_threads(workers)
-    clients, rng = workload.tensors(), workload.cohorts()
-    model = workload.network()
+    device, rng = torch.device(workload.device), workload.cohorts()
+    clients = [(inputs.to(device), targets.to(device)) for inputs, targets in workload.tensors()]
+    model = workload.network().to(device)
+    turn.facts["device"] = described(workload.device)
     start = [p.detach().clone() for p in model.parameters()]
     while turn():
         cohort = rng.choice(len(clients), workload.cohort, replace=False)
         start = averaged(model, start, [clients[index] for index in cohort], rng)
+        finish(device)
 
 
 def averaged(
@@ -119,7 +133,8 @@ def averaged(
     for inputs, targets in cohort:
         with torch.no_grad():
             torch._foreach_copy_(parameters, start)
-        for rows in torch.split(torch.from_numpy(rng.permutation(len(targets))), BATCH):
+        order = torch.from_numpy(rng.permutation(len(targets))).to(inputs.device)
+        for rows in torch.split(order, BATCH):
             loss = nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
@@ -130,11 +145,18 @@ def averaged(
     return total
 
 
+def finish(device: torch.device) -> None:
+    """Wait for what a GPU was asked to do: it is asked ahead of time."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def floor(workload: Workload, workers: int, turn: Turn) -> None:
     """Measure the best rate of a matrix product in float32 that this machine gives."""
     torch.set_num_threads(workers)
-    flops = workload.flops()
-    matrices = [torch.rand(2, size, size) for size in _SIZES]
+    flops, device = workload.flops(), torch.device(workload.device)
+    sizes = _SIZES if device.type == "cpu" else _SIZES_OF_A_GPU
+    matrices = [torch.rand(2, size, size, device=device) for size in sizes]
     best = float("inf")
     while turn():
         for left, right in matrices:
@@ -143,5 +165,6 @@ def floor(workload: Workload, workers: int, turn: Turn) -> None:
             until = time.perf_counter() + _SPELL
             while (started := time.perf_counter()) < until:
                 torch.mm(left, right, out=out)
+                finish(device)
                 best = min(best, (time.perf_counter() - started) / operations)
         turn.facts |= {"gflop_per_s": 1e-9 / best, "floor_seconds": best * flops}

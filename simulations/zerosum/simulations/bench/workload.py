@@ -44,6 +44,10 @@ class Workload:
         Rounds that will be asked for.
     seed : int
         Of records, model and cohorts.
+    device : str
+        Where to train: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    trainer : str
+        Local training of our rows, as the configuration names it.
     """
 
     model: str
@@ -53,6 +57,8 @@ class Workload:
     cohort: int = 100
     rounds: int = 7
     seed: int = 0
+    device: str = "cpu"
+    trainer: str = "auto"
 
     def write(self) -> None:
         """Make the records of all clients, a few clients at a time."""

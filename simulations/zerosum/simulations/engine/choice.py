@@ -31,6 +31,9 @@ def workers_of(experiment: Experiment) -> int:
         raise ConfigError(
             'engine = "ray" needs the extra ray: pip install "zerosum[ray]", or choose another'
         )
+    if experiment.device != "cpu" or experiment.trainer == "batched":
+        _check_alone(experiment)
+        return 0
     # Forking is not safe on macOS, whose libraries keep threads.
     forks = hasattr(os, "fork") and sys.platform != "darwin"
     asked = cores() if experiment.workers == "auto" else experiment.workers
@@ -41,6 +44,23 @@ def workers_of(experiment: Experiment) -> int:
     if experiment.engine in ("serial", "ray") or not forks:
         return 0
     return asked if asked > 1 or experiment.engine == "processes" else 0
+
+
+def _check_alone(experiment: Experiment) -> None:
+    """Refuse workers where clients are trained in groups, or on a GPU: one process does it all."""
+    why = f'device = "{experiment.device}"'
+    if experiment.device == "cpu":
+        why = 'trainer = "batched"'
+    if experiment.engine not in ("auto", "serial"):
+        raise ConfigError(
+            f'engine = "{experiment.engine}": with {why} one process trains clients in groups; '
+            'write engine = "serial", or leave it'
+        )
+    if experiment.workers not in ("auto", 1):
+        raise ConfigError(
+            f"workers = {experiment.workers}: with {why} one process trains clients in groups; "
+            "write workers = 1, or leave it"
+        )
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.answer import Answerer
+from zerosum.client.answer import Answer, Answerer
 from zerosum.client.contribution import Protection
 from zerosum.client.entropy import Entropy
 from zerosum.client.request import Request
 from zerosum.client.stages import client_of, protected, protection_for
-from zerosum.client.task import Task
+from zerosum.client.task import ClientInfo, Task
 from zerosum.secagg import Session
 
 log = logging.getLogger("zerosum.client")
@@ -68,7 +68,7 @@ class Engine(Protocol):
 
 
 class Contributor:
-    """Computes the vector of one client after another, in one process.
+    """Computes the vectors of clients, in one process.
 
     Parameters
     ----------
@@ -76,10 +76,16 @@ class Contributor:
         Resolved once; the model is made once.
     entropy : Entropy
         Noise and rounding.
+    device : str
+        Where clients train.
+    trainer : str
+        Which local training, as :func:`zerosum.client.lean.choose_trainer` names it.
     """
 
-    def __init__(self, task: Task, entropy: Entropy) -> None:
-        self._answerer = Answerer(task)
+    def __init__(
+        self, task: Task, entropy: Entropy, *, device: str = "cpu", trainer: str = "auto"
+    ) -> None:
+        self._answerer = Answerer(task, device=device, trainer=trainer)
         self._entropy = entropy
 
     def vector(self, work: Work, index: int) -> Signed | None:
@@ -87,13 +93,17 @@ class Contributor:
 
         Under privacy none drops out: it sends zero and its noise.
         """
-        population = work.request.question.population
-        config = {"partition-id": index, "num-partitions": population}
-        client = client_of(work.request, index, config)
+        ((_, vector),) = self.vectors(work, [index])
+        return vector
 
-        def answer() -> np.ndarray:
-            return self._answerer.update(work.request, client, self._entropy)
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
+        """Yield each client and its vector, in order; some trainers train many at once."""
+        asked = [_client(work, index) for index in clients]
+        answers = self._answerer.answers(work.request, asked, self._entropy)
+        for index, answer in zip(clients, answers, strict=True):
+            yield index, self._protected(work, index, answer)
 
+    def _protected(self, work: Work, index: int, answer: Answer) -> Vector | None:
         try:
             return protected(
                 work.request, work.protection, work.session, index, self._entropy, answer
@@ -103,8 +113,14 @@ class Contributor:
             return None
 
 
+def _client(work: Work, index: int) -> ClientInfo:
+    population = work.request.question.population
+    config = {"partition-id": index, "num-partitions": population}
+    return client_of(work.request, index, config)
+
+
 class Serial:
-    """Everything in this process, one client at a time."""
+    """Everything in this process, one client or one group of them at a time."""
 
     name = "serial"
     workers = 1
@@ -114,8 +130,7 @@ class Serial:
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Signed | None]]:
         """Yield each client and its vector, in order."""
-        for index in clients:
-            yield index, self._contributor.vector(work, index)
+        yield from self._contributor.vectors(work, clients)
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
         """Return who contributed, and the sum."""
@@ -163,8 +178,7 @@ def add_up(
     """Add the clients' vectors to ``total``, and return whose were added."""
     done = []
     narrow, held = np.zeros(0, np.int32), 0
-    for index in clients:
-        vector = contributor.vector(work, index)
+    for index, vector in contributor.vectors(work, clients):
         if vector is None:
             continue
         done.append(index)

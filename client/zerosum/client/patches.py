@@ -1,0 +1,61 @@
+"""Convolutions as products over patches, for weights that differ from client to client.
+
+Under ``vmap`` a convolution with a weight a client becomes a grouped one, which libraries do one
+group at a time. Patches and one batched product keep a GPU busy.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def by_patches(model: nn.Module) -> Iterator[None]:
+    """Let a model's two-dimensional convolutions be products over patches inside the block.
+
+    Grouped ones, padding other than zeros and subclasses stay as they are.
+    """
+    found = [
+        module
+        for module in model.modules()
+        if type(module) is nn.Conv2d
+        and module.groups == 1
+        and module.padding_mode == "zeros"
+        and not {"forward", "_conv_forward"} & vars(module).keys()
+    ]
+    for module in found:
+        vars(module)["_conv_forward"] = partial(_convolved, module)
+    try:
+        yield
+    finally:
+        for module in found:
+            del vars(module)["_conv_forward"]
+
+
+def _convolved(
+    module: nn.Conv2d, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Return what a convolution returns, shape (n, channels, height, width)."""
+    if inputs.dim() != 4:
+        plain: torch.Tensor = nn.Conv2d._conv_forward(module, inputs, weight, bias)
+        return plain
+    before = module._reversed_padding_repeated_twice  # left, right, top, bottom
+    if any(before):
+        inputs = nn.functional.pad(inputs, before)
+    patches = nn.functional.unfold(inputs, module.kernel_size, module.dilation, 0, module.stride)
+    rows = patches.transpose(1, 2).reshape(-1, patches.shape[1])
+    out = rows @ weight.flatten(1).t()
+    if bias is not None:
+        out = out + bias
+    high, wide = (
+        (size - spread * (kernel - 1) - 1) // step + 1
+        for size, kernel, spread, step in zip(
+            inputs.shape[2:], module.kernel_size, module.dilation, module.stride, strict=True
+        )
+    )
+    # Contiguous, for layers whose batching rules ask for that.
+    outputs: torch.Tensor = out.view(len(inputs), high, wide, -1).permute(0, 3, 1, 2).contiguous()
+    return outputs
