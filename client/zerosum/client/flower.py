@@ -246,8 +246,9 @@ class SimulatedNode(DeployedEnvironment):
 
     def party(self, context: Context) -> Client:
         """Restore the party, of whichever protocol, from the context's state."""
-        kept = context.state.config_records.get(PARTY, {})
-        if isinstance(ideal := kept.get(IDEAL), bytes):
+        kept = context.state.config_records.get(PARTY)
+        ideal = None if kept is None else kept.get(IDEAL)
+        if isinstance(ideal, bytes):
             return IdealClientParty.restore(ideal)
         return super().party(context)
 
