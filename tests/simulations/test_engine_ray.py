@@ -94,9 +94,10 @@ def test_a_node_lost_in_the_middle_costs_time_and_nothing_else(tmp_path, cluster
 class Slow:
     """Eight clients who take their time, and leave a mark when they begin and one at the end."""
 
-    def __init__(self, folder, seconds=0.0, wrong=lambda index: None):
+    def __init__(self, folder, seconds=0.0, on_node=None, wrong=lambda index: None):
         self.folder = folder
         self.seconds = seconds
+        self.on_node = on_node
         self.wrong = wrong
         self.driver = os.getpid()
         folder.mkdir(exist_ok=True)
@@ -112,7 +113,8 @@ class Slow:
             mark = f"{client.index}-{where()}-{os.getpid()}-{uuid.uuid4().hex}"
             (self.folder / f"{mark}.begun").touch()
             self.wrong(client.index)
-            time.sleep(self.seconds)
+            if self.on_node in (None, where()):
+                time.sleep(self.seconds)
             (self.folder / f"{mark}.done").touch()
         generator = torch.Generator().manual_seed(client.index)
         return torch.randn(3, 4, generator=generator), torch.tensor([0, 1, 0])
@@ -186,8 +188,9 @@ class Meanwhile:
 
 @marked
 @pytest.mark.parametrize("protocol", ["ideal", "pairwise"])
-def test_a_node_lost_while_it_computes_costs_nobody(tmp_path, cluster, simulate, protocol, caplog):
-    task, second = Slow(tmp_path / "marks", seconds=0.5), cluster.second.node_id
+def test_a_node_lost_while_it_computes_costs_nobody(tmp_path, cluster, simulate, protocol):
+    second = cluster.second.node_id
+    task = Slow(tmp_path / "marks", seconds=10.0, on_node=second)
 
     def computing_there():
         return [mark for _, node, _, mark in task.marks() if node == second]

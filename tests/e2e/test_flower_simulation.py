@@ -1,0 +1,179 @@
+"""Flower's simulation runtime: the same apps, the same experiment, the same model, bit for bit."""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.flower import SimulatedNode, build_app
+from zerosum.client.simulated import simulated_roster
+from zerosum.server.config import ConfigError
+from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.server.flower import simulated_nodes
+from zerosum.server.runs import METRICS, MODEL, SUMMARY, RunFolder
+from zerosum.server.training import FederatedTraining
+from zerosum.simulations import api, load_experiment
+from zerosum.simulations.grid import InProcessGrid
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"
+BIN = Path(sys.executable).parent
+NOISED = ["privacy.model=distributed", "privacy.clip=1.0", "privacy.delta=0.1"]
+NOISED += ["privacy.honest_fraction=1.0"]
+CASES = {
+    "pairwise, malicious, noised": ["secagg.server=malicious", *NOISED],
+    "pairwise, semi-honest": [],
+    "ideal, noised": ["secagg.protocol=ideal", *NOISED],
+    "none": ["secagg.protocol=none"],
+}
+
+
+def experiment_of(case, clients=4):
+    return load_experiment(EXAMPLE / "experiment.toml", [*CASES[case], f"data.clients={clients}"])
+
+
+def played(experiment, out):
+    """Run an experiment with the nodes that an actor of Flower's plays, in this process."""
+    planned = api.plan(experiment)
+    grid = InProcessGrid(build_app(SimulatedNode), planned.population)
+    by_index = simulated_nodes(grid)
+    entropy = SeededEntropy(experiment.seed)
+    nodes = Nodes(by_index, simulated_roster(1, planned.population))
+    coordinator = Coordinator(
+        grid, nodes, planned.experiment.secagg, run_id=b"played", entropy=entropy
+    )
+    folder = RunFolder.create(out, planned.experiment)
+    task, count = planned.task, planned.population
+    return FederatedTraining(planned.experiment, task, count, coordinator, entropy, folder).run()
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_simulated_nodes_give_the_model_of_zerosum_run_bit_for_bit(tmp_path, one_thread, case):
+    nodes = played(experiment_of(case), tmp_path / "nodes")
+    run = api.run(experiment_of(case), out=tmp_path / "run", report=False)
+    assert nodes.summary["rounds_abandoned"] == 0
+    assert not any(nodes.summary["dropouts"].values())
+    assert (nodes.folder / MODEL).read_bytes() == (run.folder / MODEL).read_bytes()
+
+
+def test_a_simulated_node_that_does_not_answer_ends_the_run(tmp_path):
+    def broken(context):
+        if context.node_config["partition-id"] == 2:
+            raise OSError("no disk")
+        return SimulatedNode(context)
+
+    with pytest.raises(ConfigError, match="1 of 3 simulated nodes said no hello"):
+        simulated_nodes(InProcessGrid(build_app(broken), 3))
+
+
+class LocalSimulation:
+    """``flwr run . local`` in a folder of its own, and the daemon that it leaves behind."""
+
+    def __init__(self, folder):
+        self.app = folder / "app"
+        self.mark = ("ZEROSUM_TEST", uuid.uuid4().hex)
+        shutil.copytree(EXAMPLE, self.app)
+        self.env = os.environ | {
+            "FLWR_HOME": str(folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
+            "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
+            "RAY_raylet_start_wait_time_s": "300",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            self.mark[0]: self.mark[1],
+        }
+
+    def flwr(self, *arguments):
+        done = subprocess.run(
+            [BIN / "flwr", *arguments],
+            env=self.env,
+            cwd=self.app,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def run(self, nodes, out, overrides):
+        """Run the example to its end, and return what was printed meanwhile."""
+        given = " ".join(overrides)
+        return self.flwr(
+            *("run", ".", "local", "--stream"),
+            *("--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"),
+            *("--run-config", f'out="{out}" overrides="{given}"'),
+        )
+
+    def statuses(self):
+        return [
+            r["status"] for r in json.loads(self.flwr("list", "local", "--format", "json"))["runs"]
+        ]
+
+    def processes(self):
+        """Return the commands of all that was started here, by process id."""
+        mark, found = "=".join(self.mark).encode(), {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().decode()
+            except OSError:
+                continue
+        return found
+
+    def end(self, seconds=60):
+        """End the daemon by its id, as the example's README says; return what outlives it."""
+        for pid, command in self.processes().items():
+            if "flower-superlink" in command:
+                os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        return left
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def local(tmp_path):
+    built = LocalSimulation(tmp_path)
+    yield built
+    built.end(seconds=0)
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks in /proc for processes")
+def test_flwr_run_plays_the_example_on_flowers_own_simulation_runtime(local, tmp_path):
+    for number, case in enumerate(("pairwise, malicious, noised", "ideal, noised")):
+        out = tmp_path / str(number)
+        printed = local.run(4, out, CASES[case])
+        assert (out / SUMMARY).exists(), printed[-3000:]
+        summary = json.loads((out / SUMMARY).read_text())
+        assert (summary["rounds"], summary["rounds_abandoned"]) == (2, 0)
+        assert (summary["population"], summary["engine"]["name"]) == (4, "flower")
+        assert not any(summary["dropouts"].values()), (out / METRICS).read_text()
+        assert summary["noise_from_seed"] is True
+        assert "round 2 completed: 4 of 4 survived" in printed
+        run = api.run(experiment_of(case), out=tmp_path / f"run-{number}", report=False)
+        assert (out / MODEL).read_bytes() == (run.folder / MODEL).read_bytes(), case
+    assert local.statuses() == ["finished:completed"] * 2
+    assert any("flower-superlink" in command for command in local.processes().values())
+    assert not local.end()
