@@ -13,13 +13,14 @@ import uuid
 from pathlib import Path
 
 import pytest
+from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.flower import SimulatedNode, build_app
 from zerosum.client.simulated import simulated_roster
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.flower import simulated_nodes
+from zerosum.server.flower import is_simulation, simulated_nodes
 from zerosum.server.runs import METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.training import FederatedTraining
 from zerosum.simulations import api, load_experiment
@@ -73,6 +74,11 @@ def test_a_simulated_node_that_does_not_answer_ends_the_run(tmp_path):
 
     with pytest.raises(ConfigError, match="1 of 3 simulated nodes said no hello"):
         simulated_nodes(InProcessGrid(build_app(broken), 3))
+
+
+def test_a_server_is_in_a_simulation_by_its_own_grid_alone():
+    assert is_simulation(InMemoryGrid.__new__(InMemoryGrid))
+    assert not is_simulation(InProcessGrid(build_app(SimulatedNode), 3))
 
 
 class LocalSimulation:

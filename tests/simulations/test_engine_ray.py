@@ -63,16 +63,26 @@ def cluster():
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
-    cluster.second = cluster.add_node(num_cpus=2)
-    ray.init(address=cluster.address, log_to_driver=False)
+    cluster = Cluster()
     try:
+        started(lambda: cluster.add_node(num_cpus=1, include_dashboard=False))
+        cluster.second = started(lambda: cluster.add_node(num_cpus=2))
+        ray.init(address=cluster.address, log_to_driver=False)
         yield cluster
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def started(node, tries=5):
+    """Start a node of Ray, which gives it 30 seconds: a busy machine may need more."""
+    for left in reversed(range(tries)):
+        try:
+            return node()
+        except Exception:
+            if not left:
+                raise
+    return None
 
 
 @marked
@@ -115,6 +125,8 @@ class Slow:
             self.wrong(client.index)
             if self.on_node in (None, where()):
                 time.sleep(self.seconds)
+            else:  # nobody is done before that node has begun
+                wait_for(lambda: any(node == self.on_node for _, node, _, _ in self.marks()))
             (self.folder / f"{mark}.done").touch()
         generator = torch.Generator().manual_seed(client.index)
         return torch.randn(3, 4, generator=generator), torch.tensor([0, 1, 0])
@@ -304,7 +316,7 @@ def of_environment(mark):
     return found
 
 
-def wait_for(holds, seconds=120):
+def wait_for(holds, seconds=300):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not come to be in time"

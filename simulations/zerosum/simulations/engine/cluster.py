@@ -111,15 +111,19 @@ class RayEngine:
         self._started = not ray.is_initialized()
         if self._started:
             ray.init(log_to_driver=False, include_dashboard=False)
-        self._contributor = ray.put(contributor)
-        self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
-        count = int(ray.cluster_resources().get("CPU", 1)) if workers is None else workers
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
         self._number = 0
-        for _ in range(count):
-            self._start()
-        self._count = count
+        try:
+            self._contributor = ray.put(contributor)
+            self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            self._count = cores if workers is None else workers
+            for _ in range(self._count):
+                self._start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def workers(self) -> int:
