@@ -49,13 +49,7 @@ def main(grid: Grid, context: Context) -> None:
     simulated = is_simulation(grid)
     _check_deployable(experiment, simulated)
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    if simulated:
-        by_index = simulated_nodes(grid)
-        roster: Roster | None = simulated_roster(context.run_id, len(by_index))
-    else:
-        roster = read_keys(experiment)
-        by_index = wait_for_nodes(grid, experiment.deployment)
-    nodes = _nodes(by_index, roster, experiment)
+    nodes = _simulated(grid, context) if simulated else _deployed(grid, experiment)
     count = len(nodes)
     wanted = population(task, experiment.data) if experiment.data.clients else count
     if wanted != count:
@@ -118,7 +112,14 @@ def _check_deployable(experiment: Experiment, simulated: bool) -> None:
         )
 
 
-def _nodes(by_index: dict[int, int], roster: Roster | None, experiment: Experiment) -> Nodes:
+def _simulated(grid: Grid, context: Context) -> Nodes:
+    by_index = simulated_nodes(grid)
+    return Nodes(by_index, simulated_roster(context.run_id, len(by_index)))
+
+
+def _deployed(grid: Grid, experiment: Experiment) -> Nodes:
+    roster = read_keys(experiment)
+    by_index = wait_for_nodes(grid, experiment.deployment)
     try:
         return Nodes(by_index, roster)
     except ValueError as error:
