@@ -81,6 +81,10 @@ def test_a_server_is_in_a_simulation_by_its_own_grid_alone():
     assert not is_simulation(InProcessGrid(build_app(SimulatedNode), 3))
 
 
+TOO_LATE = ("Failed to start local SuperLink", "node timed out during startup")
+"""Flower gives its daemon 15 seconds to start, and Ray itself 30: a busy machine may need more."""
+
+
 class LocalSimulation:
     """``flwr run . local`` in a folder of its own, and the daemon that it leaves behind."""
 
@@ -94,7 +98,6 @@ class LocalSimulation:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
             "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
-            "RAY_raylet_start_wait_time_s": "300",
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             self.mark[0]: self.mark[1],
         }
@@ -108,22 +111,22 @@ class LocalSimulation:
             text=True,
             timeout=600,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
-    def run(self, nodes, out, overrides):
+    def run(self, nodes, out, overrides, tries=5):
         """Run the example to its end, and return what was printed meanwhile."""
-        given = " ".join(overrides)
-        return self.flwr(
+        printed = self.flwr(
             *("run", ".", "local", "--stream"),
             *("--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"),
-            *("--run-config", f'out="{out}" overrides="{given}"'),
+            *("--run-config", f'out="{out}" overrides="{" ".join(overrides)}"'),
         )
+        if tries and any(late in printed for late in TOO_LATE):
+            return self.run(nodes, out, overrides, tries - 1)
+        return printed
 
-    def statuses(self):
-        return [
-            r["status"] for r in json.loads(self.flwr("list", "local", "--format", "json"))["runs"]
-        ]
+    def completed(self):
+        """Return how many runs ended well."""
+        return self.flwr("list", "local", "--format", "json").count("finished:completed")
 
     def processes(self):
         """Return the commands of all that was started here, by process id."""
@@ -180,6 +183,6 @@ def test_flwr_run_plays_the_example_on_flowers_own_simulation_runtime(local, tmp
         assert "round 2 completed: 4 of 4 survived" in printed
         run = api.run(experiment_of(case), out=tmp_path / f"run-{number}", report=False)
         assert (out / MODEL).read_bytes() == (run.folder / MODEL).read_bytes(), case
-    assert local.statuses() == ["finished:completed"] * 2
+    assert local.completed() == 2
     assert any("flower-superlink" in command for command in local.processes().values())
     assert not local.end()
