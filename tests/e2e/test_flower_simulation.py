@@ -81,26 +81,46 @@ def test_a_server_is_in_a_simulation_by_its_own_grid_alone():
     assert not is_simulation(InProcessGrid(build_app(SimulatedNode), 3))
 
 
-TOO_LATE = ("Failed to start local SuperLink", "node timed out during startup")
-"""Flower gives its daemon 15 seconds to start, and Ray itself 30: a busy machine may need more."""
-
-
-class LocalSimulation:
-    """``flwr run . local`` in a folder of its own, and the daemon that it leaves behind."""
+class Simulation:
+    """A SuperLink that simulates, what it starts, and ``flwr`` in a folder of the example's."""
 
     def __init__(self, folder):
         self.app = folder / "app"
         self.mark = ("ZEROSUM_TEST", uuid.uuid4().hex)
+        self.port = free_port()
         shutil.copytree(EXAMPLE, self.app)
         self.env = os.environ | {
             "FLWR_HOME": str(folder / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
-            "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             self.mark[0]: self.mark[1],
         }
+        (folder / "flwr").mkdir()
+        (folder / "flwr" / "config.toml").write_text(
+            '[superlink]\ndefault = "simulation"\n\n[superlink.simulation]\n'
+            f'address = "127.0.0.1:{self.port}"\ninsecure = true\n'
+        )
+        command = ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1"]
+        command += ["--port", str(self.port), "--disable-runtime-dependency-installation"]
+        with (folder / "superlink.log").open("wb") as log:
+            self.superlink = subprocess.Popen(
+                [BIN / command[0], *command[1:]],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    def wait(self, seconds=300):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.2)
+        pytest.fail("the SuperLink does not listen")
 
     def flwr(self, *arguments):
         done = subprocess.run(
@@ -109,46 +129,48 @@ class LocalSimulation:
             cwd=self.app,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=900,
         )
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def run(self, nodes, out, overrides, tries=5):
         """Run the example to its end, and return what was printed meanwhile."""
         printed = self.flwr(
-            *("run", ".", "local", "--stream"),
+            *("run", ".", "simulation", "--stream"),
             *("--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"),
             *("--run-config", f'out="{out}" overrides="{" ".join(overrides)}"'),
         )
-        if tries and any(late in printed for late in TOO_LATE):
+        # Ray gives itself 30 seconds to start: a busy machine may need more.
+        if tries and "node timed out during startup" in printed:
             return self.run(nodes, out, overrides, tries - 1)
         return printed
 
     def completed(self):
         """Return how many runs ended well."""
-        return self.flwr("list", "local", "--format", "json").count("finished:completed")
+        return self.flwr("list", "simulation", "--format", "json").count("finished:completed")
 
     def processes(self):
-        """Return the commands of all that was started here, by process id."""
-        mark, found = "=".join(self.mark).encode(), {}
+        """Return the ids of all that was started here, and still runs."""
+        mark, found = "=".join(self.mark).encode(), []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found[int(folder.name)] = (folder / "cmdline").read_bytes().decode()
+                    found.append(int(folder.name))
             except OSError:
                 continue
         return found
 
-    def end(self, seconds=60):
-        """End the daemon by its id, as the example's README says; return what outlives it."""
-        for pid, command in self.processes().items():
-            if "flower-superlink" in command:
-                os.kill(pid, signal.SIGTERM)
+    def end(self, seconds):
+        """End the SuperLink, by its id and no other; return what outlives it."""
+        self.superlink.terminate()
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
+            self.superlink.poll()
             time.sleep(0.5)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
+        self.superlink.wait(60)
         return left
 
 
@@ -159,21 +181,22 @@ def free_port():
 
 
 @pytest.fixture
-def local(tmp_path):
-    built = LocalSimulation(tmp_path)
+def flower(tmp_path):
+    built = Simulation(tmp_path)
     yield built
     built.end(seconds=0)
 
 
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks in /proc for processes")
-def test_flwr_run_plays_the_example_on_flowers_own_simulation_runtime(local, tmp_path):
+def test_flwr_run_plays_the_example_on_flowers_own_simulation_runtime(flower, tmp_path):
+    flower.wait()
     for number, case in enumerate(("pairwise, malicious, noised", "ideal, noised")):
         out = tmp_path / str(number)
-        printed = local.run(4, out, CASES[case])
+        printed = flower.run(4, out, CASES[case])
         assert (out / SUMMARY).exists(), printed[-3000:]
         summary = json.loads((out / SUMMARY).read_text())
         assert (summary["rounds"], summary["rounds_abandoned"]) == (2, 0)
@@ -183,6 +206,6 @@ def test_flwr_run_plays_the_example_on_flowers_own_simulation_runtime(local, tmp
         assert "round 2 completed: 4 of 4 survived" in printed
         run = api.run(experiment_of(case), out=tmp_path / f"run-{number}", report=False)
         assert (out / MODEL).read_bytes() == (run.folder / MODEL).read_bytes(), case
-    assert local.completed() == 2
-    assert any("flower-superlink" in command for command in local.processes().values())
-    assert not local.end()
+    assert flower.completed() == 2
+    assert flower.superlink.pid in flower.processes()
+    assert not flower.end(seconds=60)
