@@ -1,20 +1,23 @@
 """The Flower ClientApp: one handler a stage, and what a deployed client stands in.
 
-Loaded as ``zerosum.client.flower:app``. Importing it imports neither torch nor dp_accounting:
+Loaded as ``zerosum.client.flower:app``, by a SuperNode and by Flower's simulation runtime alike.
+Importing it imports neither torch nor dp_accounting:
 a SuperNode starts a fresh process for each message, and only the contribute stage trains.
 """
 
 import logging
 import tomllib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from zerosum.client import stages, wire
-from zerosum.client.entropy import Entropy, SystemEntropy
+from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import (
     Credentials,
     ProvisioningError,
@@ -22,18 +25,28 @@ from zerosum.client.provisioning import (
     read_roster,
 )
 from zerosum.client.request import Request
-from zerosum.client.spec import ClientPolicy
+from zerosum.client.simulated import (
+    OPEN_POLICY,
+    ContextStore,
+    is_simulated,
+    simulated_credentials,
+)
+from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.stages import Declined, Environment, roster_for
 from zerosum.client.store import DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import Client, ClientParty, RemoteProtocolError, Session
+from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
 from zerosum.secagg.state import ClientState
+
+if TYPE_CHECKING:
+    from zerosum.client.answer import Answerer
 
 log = logging.getLogger("zerosum.client")
 
 Stage = Callable[[Environment, RecordDict, Context], RecordDict]
 
 PARTY = "zerosum.party"
+IDEAL = "ideal"
 
 _CREDENTIALS = ("identity", "roster", "authority")
 
@@ -215,4 +228,82 @@ def _read_policy(path: str) -> ClientPolicy:
         raise Declined(f"the policy {path} cannot be used: {error}") from None
 
 
-app = build_app(DeployedEnvironment)
+class SimulatedNode(DeployedEnvironment):
+    """A client of Flower's simulation runtime, whose actors answer for one node after another.
+
+    As in every simulation it takes part in anything, and its noise and rounding follow from the
+    experiment's seed; decisions and state are kept in the context, which passes from actor to
+    actor.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.policy = OPEN_POLICY
+
+    def store(self, context: Context) -> DecisionStore:
+        """Return the decisions in the context's state."""
+        return ContextStore(context.state)
+
+    def credentials(self, context: Context) -> Credentials:
+        """Return key and roster, which follow from the run's id."""
+        return simulated_credentials(context)
+
+    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
+        """Make a party of the protocol that the session runs."""
+        if protocol == "pairwise":
+            return super().open_party(context, session, protocol)
+        return IdealClientParty(session, self.index(context))
+
+    def party(self, context: Context) -> Client:
+        """Restore the party, of whichever protocol, from the context's state."""
+        kept = context.state.config_records.get(PARTY)
+        ideal = None if kept is None else kept.get(IDEAL)
+        if isinstance(ideal, bytes):
+            return IdealClientParty.restore(ideal)
+        return super().party(context)
+
+    def keep(self, context: Context, party: Client | None) -> None:
+        """Export the party into the context's state, or delete it from there."""
+        if isinstance(party, IdealClientParty):
+            context.state[PARTY] = ConfigRecord({IDEAL: party.export()})
+        else:
+            super().keep(context, party)
+
+    def request(self, content: RecordDict) -> Request:
+        """Read the request, by whose seed noise and rounding are drawn."""
+        request = super().request(content)
+        self.entropy = SeededEntropy(request.question.seed)
+        return request
+
+    def task(self, request: Request, context: Context) -> Task:
+        """Return the task, resolved once an actor."""
+        return _answering(*_task_of(request))[0]
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Train or evaluate with the one trainer of this actor."""
+        return _answering(*_task_of(request))[1].update(request, client, self.entropy)
+
+
+def _task_of(request: Request) -> tuple[str, bytes, bytes, int]:
+    question = request.question
+    return question.task, question.data.canonical(), question.model.canonical(), question.seed
+
+
+@lru_cache(maxsize=1)
+def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, Answerer]":
+    import torch
+
+    from zerosum.client.answer import Answerer
+
+    torch.set_num_threads(1)  # as in every simulation: sums of floats depend on it
+    task = resolve_task(
+        name, DataSpec.model_validate_json(data), ModelSpec.model_validate_json(model), seed
+    )
+    return task, Answerer(task)
+
+
+def environment_of(context: Context) -> Environment:
+    """Return what a client stands in: its own node, or one that Flower's simulation plays."""
+    return SimulatedNode(context) if is_simulated(context) else DeployedEnvironment(context)
+
+
+app = build_app(environment_of)

@@ -88,7 +88,7 @@ class MemoryStore:
 
     def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
         """Admit a session newer than all before."""
-        self._high_water[run_id] = _raised(self._high_water.get(run_id), (round, attempt))
+        self._high_water[run_id] = newer_mark(self._high_water.get(run_id), (round, attempt))
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster."""
@@ -157,7 +157,7 @@ class FileStore:
         counters = self._read()
         marks, run = counters["high_water"], hashlib.sha256(run_id).hexdigest()
         before = marks.get(run)
-        mark = _raised(None if before is None else (before[0], before[1]), (round, attempt))
+        mark = newer_mark(None if before is None else (before[0], before[1]), (round, attempt))
         marks[run] = list(mark)
         self._write(counters)
 
@@ -244,7 +244,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _raised(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:
+def newer_mark(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:
+    """Return the new (round, attempt); raise StaleSession unless it is newer than the last."""
     if before is not None and new <= before:
         raise StaleSession(f"round {new[0]} attempt {new[1]} is not newer than {before}")
     return new

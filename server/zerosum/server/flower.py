@@ -1,4 +1,4 @@
-"""The Flower ServerApp: the same experiment on Flower's deployment engine.
+"""The Flower ServerApp: the same experiment on Flower's deployment engine, and its simulation.
 
 Loaded as ``zerosum.server.flower:app``. Run config keys: ``experiment`` (a TOML file in the app's
 folder), ``overrides`` (space-separated ``key=value``), ``out`` (the run folder; ``runs/RUN_ID``
@@ -10,28 +10,33 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from zerosum.client import wire
-from zerosum.client.entropy import SystemEntropy
+from zerosum.client.entropy import SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
+from zerosum.client.simulated import simulated_roster
 from zerosum.client.task import population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.exchange import poll
+from zerosum.server.exchange import POLL_SECONDS, poll
 from zerosum.server.runs import RunFolder
-from zerosum.server.spec import DeploymentSpec, Experiment
-from zerosum.server.training import FederatedTraining, Record
+from zerosum.server.spec import DeploymentSpec, Experiment, FaultSpec
+from zerosum.server.training import DEPLOYED, FederatedTraining, Record
 
 log = logging.getLogger("zerosum.server")
 
 HELLO_SECONDS = 2.0
 """Pause between two looks for nodes."""
+
+SIMULATED: Final = {"name": "flower"}
+"""Engine of a run in Flower's simulation runtime."""
 
 app = ServerApp()
 
@@ -39,23 +44,13 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Wait for the nodes, run the experiment, leave a run folder."""
-    logging.getLogger("zerosum").setLevel(logging.INFO)
+    _show_log()
     experiment = _experiment(context)
-    if experiment.secagg.protocol != "pairwise":
-        raise ConfigError(
-            f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
-            '"pairwise" alone'
-        )
+    simulated = is_simulation(grid)
+    _check_deployable(experiment, simulated)
     check_device(experiment)
-    roster = read_keys(experiment)
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    by_index = wait_for_nodes(grid, experiment.deployment)
-    try:
-        nodes = Nodes(by_index, roster)
-    except ValueError as error:
-        raise ConfigError(
-            f"deployment.roster = {experiment.deployment.roster!r}: {error}"
-        ) from None
+    nodes = _simulated(grid, context) if simulated else _deployed(grid, experiment)
     count = len(nodes)
     wanted = population(task, experiment.data) if experiment.data.clients else count
     if wanted != count:
@@ -66,20 +61,72 @@ def main(grid: Grid, context: Context) -> None:
     experiment = prepare(experiment, population=count, dimension=dimension)
     path = str(context.run_config.get("out") or f"runs/{context.run_id}")
     folder = RunFolder.create(Path(path), experiment)
-    entropy = SystemEntropy()
+    entropy = SeededEntropy(experiment.seed) if simulated else SystemEntropy()
     coordinator = Coordinator(
         grid,
         nodes,
         experiment.secagg,
         run_id=context.run_id.to_bytes(8, "little"),
         entropy=entropy,
-        timeouts=experiment.deployment,
+        timeouts=None if simulated else experiment.deployment,
     )
     training = FederatedTraining(
-        experiment, task, count, coordinator, entropy, folder, on_round=_log_round
+        experiment,
+        task,
+        count,
+        coordinator,
+        entropy,
+        folder,
+        on_round=_log_round,
+        engine=SIMULATED if simulated else DEPLOYED,
     )
     result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+
+
+def is_simulation(grid: Grid) -> bool:
+    """Return whether this is the grid of Flower's simulation runtime: our own process says so.
+
+    What nodes say of themselves does not count: a seed is no noise in a deployment.
+    """
+    module = sys.modules.get("flwr.superlink.grid.inmemory_grid")
+    return module is not None and isinstance(grid, module.InMemoryGrid)
+
+
+def _show_log() -> None:
+    """Let rounds be seen: Flower passes on what this process prints, and knows no other log."""
+    ours = logging.getLogger("zerosum")
+    ours.setLevel(logging.INFO)
+    if not ours.hasHandlers():
+        shown = logging.StreamHandler()
+        shown.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        ours.addHandler(shown)
+
+
+def _check_deployable(experiment: Experiment, simulated: bool) -> None:
+    if experiment.faults != FaultSpec():
+        log.warning("[faults] are of zerosum run alone: here clients vanish by themselves")
+    if not simulated and experiment.secagg.protocol != "pairwise":
+        raise ConfigError(
+            f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
+            '"pairwise" alone'
+        )
+
+
+def _simulated(grid: Grid, context: Context) -> Nodes:
+    by_index = simulated_nodes(grid)
+    return Nodes(by_index, simulated_roster(context.run_id, len(by_index)))
+
+
+def _deployed(grid: Grid, experiment: Experiment) -> Nodes:
+    roster = read_keys(experiment)
+    by_index = wait_for_nodes(grid, experiment.deployment)
+    try:
+        return Nodes(by_index, roster)
+    except ValueError as error:
+        raise ConfigError(
+            f"deployment.roster = {experiment.deployment.roster!r}: {error}"
+        ) from None
 
 
 def read_keys(experiment: Experiment) -> Roster | None:
@@ -120,23 +167,63 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> dict[int, int]:
         new = [node for node in grid.get_node_ids() if node not in greeted]
         messages = [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in new]
         for reply in poll(grid, messages, spec.stage_timeout) if messages else ():
-            if not reply.has_content():
-                continue
-            node = reply.metadata.src_node_id
-            try:
-                index = wire.int_field(reply.content, "index")
-            except ValueError as error:
-                log.warning("node %d is left out: %s", node, error)
-                greeted.add(node)
-                continue
-            if index in found:
-                raise ConfigError(
-                    f"node config partition-id = {index} is claimed by two nodes: give each its own"
-                )
-            found[index] = node
-            greeted.add(node)
+            if reply.has_content():
+                _greet(reply, found)
+                greeted.add(reply.metadata.src_node_id)
         if len(found) < spec.min_nodes:
             time.sleep(HELLO_SECONDS)
+    return _complete(found)
+
+
+def simulated_nodes(grid: Grid) -> dict[int, int]:
+    """Greet every node of Flower's simulation runtime; return node ids by index.
+
+    The runtime has made all of them before the first one answers.
+
+    Raises
+    ------
+    ConfigError
+        If one does not answer as it should: it says why in the log.
+    """
+    found: dict[int, int] = {}
+    greeted: set[int] = set()
+    while new := [node for node in _present(grid) if node not in greeted]:
+        messages = [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in new]
+        for reply in grid.send_and_receive(messages):
+            if reply.has_content():
+                _greet(reply, found)
+        greeted.update(new)
+    if len(found) < len(greeted):
+        raise ConfigError(
+            f"{len(greeted) - len(found)} of {len(greeted)} simulated nodes said no hello: the log "
+            "above has their reasons"
+        )
+    return _complete(found)
+
+
+def _present(grid: Grid) -> list[int]:
+    """Return the nodes, as soon as there are any."""
+    while not (nodes := list(grid.get_node_ids())):
+        time.sleep(POLL_SECONDS)
+    return nodes
+
+
+def _greet(reply: Message, found: dict[int, int]) -> None:
+    """Enter a node that said which client it is."""
+    node = reply.metadata.src_node_id
+    try:
+        index = wire.int_field(reply.content, "index")
+    except ValueError as error:
+        log.warning("node %d is left out: %s", node, error)
+        return
+    if index in found:
+        raise ConfigError(
+            f"node config partition-id = {index} is claimed by two nodes: give each its own"
+        )
+    found[index] = node
+
+
+def _complete(found: dict[int, int]) -> dict[int, int]:
     if sorted(found) != list(range(len(found))):
         raise ConfigError(
             f"node config partition-id: nodes have {sorted(found)}, and the roster needs "

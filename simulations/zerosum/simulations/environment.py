@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Self, get_args, overload
+from typing import Self, overload
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -13,7 +13,8 @@ from zerosum.client.entropy import Entropy
 from zerosum.client.flower import build_app
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
-from zerosum.client.spec import ClientPolicy, MechanismName, PrivacyModel, SecAggSpec
+from zerosum.client.simulated import OPEN_POLICY
+from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.stages import Declined
 from zerosum.client.store import DecisionStore, MemoryStore
 from zerosum.client.task import ClientInfo, Task
@@ -37,16 +38,6 @@ from zerosum.simulations.grid import App, InProcessGrid, nodes
 
 KEYS_MADE = 4096
 """Signing keys kept ready: as many as take part at once, in most experiments."""
-
-OPEN_POLICY = ClientPolicy(
-    models=list(get_args(PrivacyModel)),
-    mechanisms=list(get_args(MechanismName)),
-    servers=["malicious", "semi-honest"],
-    protocols=["pairwise", "ideal", "none"],
-    min_noise_multiplier=0.0,
-    tasks="any",
-)
-"""Simulated clients take part in anything: what they would insist on is an experiment's matter."""
 
 
 class DrawnIdentities(Sequence[IdentityKey]):

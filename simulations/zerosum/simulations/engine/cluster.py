@@ -1,7 +1,8 @@
 """An engine of Ray actors: the same work on the machines of a cluster.
 
 Task and data are put into Ray's object store once and read there by each actor; a round's model,
-question and session once a round. Actors return partial sums, which this process adds up.
+question and session once a round. Actors return partial sums, which this process adds up, and
+what their clients logged, which this process logs.
 """
 
 import logging
@@ -10,6 +11,8 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from logging.handlers import QueueHandler
+from queue import SimpleQueue
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +40,7 @@ STARTING_SECONDS = 120.0
 
 Mode = Literal["sum", "vector"]
 Chunk = tuple[int, ...]
+Said = list[logging.LogRecord]
 
 
 class NoWorkersError(RuntimeError):
@@ -51,22 +55,28 @@ class _Actor:
         threadpool_limits(1)
         self._contributor = contributor
         self._known: tuple[int, Work] | None = None
+        self._said: SimpleQueue[logging.LogRecord] = SimpleQueue()
+        ours = logging.getLogger("zerosum")
+        # Makes a record's text of its traceback, which could not be sent.
+        ours.addHandler(QueueHandler(self._said))
+        ours.propagate = False
 
     def ready(self) -> bool:
-        """Say that the actor has task and data."""
+        """Say that the actor has task and data, and is alive."""
         return True
 
     def compute(
         self, number: int, asked: tuple[bytes, bytes, np.ndarray], clients: Chunk, mode: Mode
-    ) -> tuple[list[int], Vector]:
-        """Return who contributed, and the sum of their vectors, or the vector of one."""
+    ) -> tuple[list[int], Vector, Said]:
+        """Return who contributed, the sum of their vectors, or the vector of one, and the log."""
         if self._known is None or self._known[0] != number:
             header, session, model = asked
             question = Question.model_validate_json(header)
             self._known = number, Work(Request(question, model), Session.from_bytes(session))
         work = self._known[1]
         total = np.zeros(work.session.vector_length, dtype=np.int64)
-        return add_up(self._contributor, work, clients, total), total
+        contributed = add_up(self._contributor, work, clients, total)
+        return contributed, total, [self._said.get() for _ in range(self._said.qsize())]
 
 
 @dataclass
@@ -78,8 +88,6 @@ class _Round:
     mode: Mode
     chunks: deque[tuple[Chunk, bool]]
     busy: dict[Any, tuple[Any, Chunk, bool]] = field(default_factory=dict)
-    unproven: set[Any] = field(default_factory=set)
-    """Actors that have not answered yet: they may have been lost before, while they were idle."""
 
 
 class RayEngine:
@@ -103,15 +111,19 @@ class RayEngine:
         self._started = not ray.is_initialized()
         if self._started:
             ray.init(log_to_driver=False, include_dashboard=False)
-        self._contributor = ray.put(contributor)
-        self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
-        count = int(ray.cluster_resources().get("CPU", 1)) if workers is None else workers
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
         self._number = 0
-        for _ in range(count):
-            self._start()
-        self._count = count
+        try:
+            self._contributor = ray.put(contributor)
+            self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            self._count = cores if workers is None else workers
+            for _ in range(self._count):
+                self._start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def workers(self) -> int:
@@ -138,7 +150,10 @@ class RayEngine:
             ray.shutdown()
 
     def _start(self) -> None:
-        actor = self._class.remote(self._contributor)
+        self._await(self._class.remote(self._contributor))
+
+    def _await(self, actor: Any) -> None:
+        """Give an actor nothing to do before it says that it is ready."""
         self._starting[actor.ready.remote()] = actor
 
     def _computed(
@@ -148,7 +163,8 @@ class RayEngine:
         request = work.request
         asked = ray.put((request.header, work.session.to_bytes(), np.asarray(request.model)))
         round = _Round(self._number, asked, mode, deque((chunk, False) for chunk in chunks))
-        round.unproven.update(self._idle)
+        while self._idle:  # one may have been lost since, which is no fault of whoever is next
+            self._await(self._idle.pop())
         since = time.monotonic()
         try:
             while round.chunks or round.busy:
@@ -180,23 +196,26 @@ class RayEngine:
                 continue
             actor, chunk, retried = round.busy.pop(ref)
             try:
-                contributed, part = ray.get(ref)
+                contributed, part, said = ray.get(ref)
             except RayTaskError:
                 raise  # an error of ours: what a client raises stays with the client
             except RayError as error:
                 self._lost(round, actor, chunk, retried, error)
                 continue
-            round.unproven.discard(actor)
             self._idle.append(actor)
+            for record in said:
+                logging.getLogger(record.name).handle(record)
             if contributed:
                 yield contributed, part
 
     def _join(self, ref: Any) -> None:
+        """Take an actor that is ready, or start another in its place."""
         actor = self._starting.pop(ref)
         try:
             ray.get(ref)
         except RayError as error:
-            log.warning("a Ray actor did not start: %s", str(error).partition("\n")[0])
+            log.warning("a Ray actor is not ready: %s", str(error).partition("\n")[0])
+            ray.kill(actor)
             self._start()
             return
         self._idle.append(actor)
@@ -206,11 +225,6 @@ class RayEngine:
     ) -> None:
         """Put clients back, or drop those that lost an actor twice; start another actor."""
         ray.kill(actor)
-        if actor in round.unproven:  # it was lost while it was idle, for all that is known
-            round.unproven.discard(actor)
-            round.chunks.appendleft((chunk, retried))
-            self._start()
-            return
         said = f"was lost while it computed clients {chunk}: {type(error).__name__}"
         if retried:
             log.error("a Ray actor %s, again: they drop out", said)
