@@ -118,7 +118,7 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> dict[int, int]:
     while len(found) < spec.min_nodes:
         new = [node for node in grid.get_node_ids() if node not in greeted]
         messages = [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in new]
-        for reply in poll(grid, messages, spec.stage_timeout) if messages else ():
+        for reply in poll(grid, messages, [spec.stage_timeout] * len(messages)):
             if not reply.has_content():
                 continue
             node = reply.metadata.src_node_id
