@@ -279,6 +279,7 @@ class Coordinator:
         """Walk the stages that are left; each sends what the one before it produced."""
         while stage := current.stage:
             if not current.exchanged:
+                current.traffic.exchanges += 1
                 if stage in _CHARGED:
                     for group in current.walking:
                         clients = tuple(current.contents[group.number])
@@ -317,7 +318,6 @@ class Coordinator:
         current.note_missing()
         if rider is not None:
             rider.note_missing()
-        current.traffic.exchanges += 1
         current.traffic.seconds[current.stage] = time.perf_counter() - started
 
     def _letter(

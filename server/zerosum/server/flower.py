@@ -24,9 +24,10 @@ from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.exchange import poll
+from zerosum.server.results import Record
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import DeploymentSpec, Experiment
-from zerosum.server.training import FederatedTraining, Record
+from zerosum.server.training import FederatedTraining
 
 log = logging.getLogger("zerosum.server")
 

@@ -21,9 +21,10 @@ from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import planned_protections
+from zerosum.server.results import Record, Result
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.server.training import FederatedTraining, Record, Result
+from zerosum.server.training import FederatedTraining
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.work import Contributor

@@ -15,7 +15,7 @@ from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 
 if TYPE_CHECKING:
-    from zerosum.server.training import Result
+    from zerosum.server.results import Result
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
