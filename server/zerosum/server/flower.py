@@ -2,7 +2,9 @@
 
 Loaded as ``zerosum.server.flower:app``. Run config keys: ``experiment`` (a TOML file in the app's
 folder), ``overrides`` (space-separated ``key=value``), ``out`` (the run folder; ``runs/RUN_ID``
-where it is empty).
+where it is empty), ``resume`` (the folder of a run to go on with; so is an ``out`` that holds a
+checkpoint). What is resumed has its own configuration: ``experiment`` is not read, and overrides
+may only give it more rounds, another data path, or another way to meet nodes.
 """
 
 import logging
@@ -15,16 +17,18 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from zerosum.client import wire
-from zerosum.client.entropy import SystemEntropy
+from zerosum.client.entropy import Entropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.task import population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
+from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.exchange import poll
-from zerosum.server.results import Record
+from zerosum.server.results import Record, Result
+from zerosum.server.resuming import check_same, continued, has_checkpoint, held
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import DeploymentSpec, Experiment
 from zerosum.server.training import FederatedTraining
@@ -39,47 +43,87 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Wait for the nodes, run the experiment, leave a run folder."""
+    """Wait for the nodes, run or continue the experiment, leave a run folder."""
     logging.getLogger("zerosum").setLevel(logging.INFO)
-    experiment = _experiment(context)
-    if experiment.secagg.protocol != "pairwise":
+    serve(grid, context, SystemEntropy())
+
+
+def serve(grid: Grid, context: Context, entropy: Entropy) -> Result:
+    """Run the experiment that a run config names, or go on with the one in its folder.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be run with these nodes, or continued.
+    """
+    path, earlier = run_folder(context)
+    asked = _experiment(context) if earlier is None else continued(earlier, _overrides(context))
+    if asked.secagg.protocol != "pairwise":
         raise ConfigError(
-            f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
+            f'secagg.protocol = "{asked.secagg.protocol}": a deployed client takes part in '
             '"pairwise" alone'
         )
-    roster = read_keys(experiment)
-    task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    by_index = wait_for_nodes(grid, experiment.deployment)
-    try:
-        nodes = Nodes(by_index, roster)
-    except ValueError as error:
-        raise ConfigError(
-            f"deployment.roster = {experiment.deployment.roster!r}: {error}"
-        ) from None
+    roster = read_keys(asked)
+    task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
+    nodes = _nodes(grid, asked, roster)
     count = len(nodes)
-    wanted = population(task, experiment.data) if experiment.data.clients else count
+    wanted = population(task, asked.data) if asked.data.clients else count
     if wanted != count:
         raise ConfigError(
             f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
         )
-    dimension = len(initial_vector(task, experiment.seed))
-    experiment = prepare(experiment, population=count, dimension=dimension)
-    path = str(context.run_config.get("out") or f"runs/{context.run_id}")
-    folder = RunFolder.create(Path(path), experiment)
-    entropy = SystemEntropy()
-    coordinator = Coordinator(
-        grid,
-        nodes,
-        experiment.secagg,
-        run_id=context.run_id.to_bytes(8, "little"),
-        entropy=entropy,
-        timeouts=experiment.deployment,
-    )
-    training = FederatedTraining(
-        experiment, task, count, coordinator, entropy, folder, on_round=_log_round
-    )
-    result = training.run()
+    dimension = len(initial_vector(task, asked.seed))
+    experiment = prepare(asked, population=count, dimension=dimension)
+    folder = RunFolder.create(path, experiment) if earlier is None else earlier
+    with held(folder):
+        if earlier is not None:
+            check_same(earlier.experiment, experiment, earlier)
+            earlier.write_config(experiment)
+            log.info("going on with %s", path)
+        coordinator = Coordinator(
+            grid,
+            nodes,
+            experiment.secagg,
+            # A ServerApp that begins anew in the same run opens other sessions than before.
+            run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
+            entropy=entropy,
+            timeouts=experiment.deployment,
+            pipeline=experiment.deployment.pipeline,
+        )
+        training = FederatedTraining(
+            experiment, task, count, coordinator, entropy, folder, on_round=_log_round
+        )
+        result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+    return result
+
+
+def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
+    """Return where a run is written, and the run to go on with: one that has a checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        If the folder to resume holds no run, or ``out`` is another one.
+    """
+    resume = str(context.run_config.get("resume") or "")
+    out = str(context.run_config.get("out") or "")
+    if resume and out and Path(resume) != Path(out):
+        raise ConfigError(f"run config resume = {resume!r} and out = {out!r}: give one of them")
+    path = Path(resume or out or f"runs/{context.run_id}")
+    if resume or has_checkpoint(RunFolder(path)):
+        return path, RunFolder.open(path)
+    return path, None
+
+
+def _nodes(grid: Grid, experiment: Experiment, roster: Roster | None) -> Nodes:
+    by_index = wait_for_nodes(grid, experiment.deployment)
+    try:
+        return Nodes(by_index, roster)
+    except ValueError as error:
+        raise ConfigError(
+            f"deployment.roster = {experiment.deployment.roster!r}: {error}"
+        ) from None
 
 
 def read_keys(experiment: Experiment) -> Roster | None:
@@ -147,8 +191,11 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> dict[int, int]:
 
 def _experiment(context: Context) -> Experiment:
     name = str(context.run_config.get("experiment") or "experiment.toml")
-    overrides = shlex.split(str(context.run_config.get("overrides") or ""))
-    return parse_experiment(apply_overrides(read_toml(_find(name)), overrides))
+    return parse_experiment(apply_overrides(read_toml(_find(name)), _overrides(context)))
+
+
+def _overrides(context: Context) -> list[str]:
+    return shlex.split(str(context.run_config.get("overrides") or ""))
 
 
 def _find(name: str) -> Path:
