@@ -137,7 +137,7 @@ def poll(grid: Grid, messages: list[Message], seconds: list[float]) -> Iterable[
     while waiting:
         for reply in grid.pull_messages(list(waiting)):
             if waiting.pop(reply.metadata.reply_to_message_id, None) is None:
-                log.warning("a reply from node %d comes again", reply.metadata.src_node_id)
+                log.warning("a reply from node %d comes late, or again", reply.metadata.src_node_id)
                 continue
             yield reply
         passed = time.monotonic() - started
