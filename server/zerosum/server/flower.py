@@ -10,13 +10,11 @@ may only give it more rounds, another data path, or another way to meet nodes.
 import logging
 import shlex
 import sys
-import time
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from zerosum.client import wire
 from zerosum.client.entropy import Entropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.task import population, resolve_task
@@ -26,17 +24,14 @@ from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.exchange import poll
+from zerosum.server.greeting import Attendance, wait_for_nodes
 from zerosum.server.results import Record, Result
 from zerosum.server.resuming import check_same, continued, has_checkpoint, held
 from zerosum.server.runs import RunFolder
-from zerosum.server.spec import DeploymentSpec, Experiment
+from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining
 
 log = logging.getLogger("zerosum.server")
-
-HELLO_SECONDS = 2.0
-"""Pause between two looks for nodes."""
 
 app = ServerApp()
 
@@ -65,7 +60,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy) -> Result:
         )
     roster = read_keys(asked)
     task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
-    nodes = _nodes(grid, asked, roster)
+    attendance = Attendance(grid, asked.deployment, wait_for_nodes(grid, asked.deployment))
+    nodes = _nodes(attendance, asked, roster)
     count = len(nodes)
     wanted = population(task, asked.data) if asked.data.clients else count
     if wanted != count:
@@ -90,8 +86,13 @@ def serve(grid: Grid, context: Context, entropy: Entropy) -> Result:
             timeouts=experiment.deployment,
             pipeline=experiment.deployment.pipeline,
         )
+
+        def on_round(record: Record) -> None:
+            _log_round(record)
+            attendance.welcome_back()
+
         training = FederatedTraining(
-            experiment, task, count, coordinator, entropy, folder, on_round=_log_round
+            experiment, task, count, coordinator, entropy, folder, on_round=on_round
         )
         result = training.run()
     log.info("run folder: %s", result.folder.resolve())
@@ -116,10 +117,9 @@ def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
     return path, None
 
 
-def _nodes(grid: Grid, experiment: Experiment, roster: Roster | None) -> Nodes:
-    by_index = wait_for_nodes(grid, experiment.deployment)
+def _nodes(attendance: Attendance, experiment: Experiment, roster: Roster | None) -> Nodes:
     try:
-        return Nodes(by_index, roster)
+        return Nodes(attendance.by_index, roster)
     except ValueError as error:
         raise ConfigError(
             f"deployment.roster = {experiment.deployment.roster!r}: {error}"
@@ -148,45 +148,6 @@ def read_keys(experiment: Experiment) -> Roster | None:
         return read_roster(spec.roster, spec.authority)
     except ProvisioningError as error:
         raise ConfigError(f"deployment.{error}") from None
-
-
-def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> dict[int, int]:
-    """Wait until enough nodes have said which client they are; return node ids by index.
-
-    Raises
-    ------
-    ConfigError
-        If two nodes claim one index, or the indices have gaps.
-    """
-    found: dict[int, int] = {}
-    greeted: set[int] = set()
-    while len(found) < spec.min_nodes:
-        new = [node for node in grid.get_node_ids() if node not in greeted]
-        messages = [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in new]
-        for reply in poll(grid, messages, [spec.stage_timeout] * len(messages)):
-            if not reply.has_content():
-                continue
-            node = reply.metadata.src_node_id
-            try:
-                index = wire.int_field(reply.content, "index")
-            except ValueError as error:
-                log.warning("node %d is left out: %s", node, error)
-                greeted.add(node)
-                continue
-            if index in found:
-                raise ConfigError(
-                    f"node config partition-id = {index} is claimed by two nodes: give each its own"
-                )
-            found[index] = node
-            greeted.add(node)
-        if len(found) < spec.min_nodes:
-            time.sleep(HELLO_SECONDS)
-    if sorted(found) != list(range(len(found))):
-        raise ConfigError(
-            f"node config partition-id: nodes have {sorted(found)}, and the roster needs "
-            f"0 to {len(found) - 1}"
-        )
-    return dict(sorted(found.items()))
 
 
 def _experiment(context: Context) -> Experiment:
