@@ -131,6 +131,7 @@ def test_pipelined_or_not_the_model_is_the_same(tmp_path, one_thread, make_keys,
     for name, value in plain.model.items():
         np.testing.assert_array_equal(piped.model[name], value)
     same = ("cohort", "survivors", "status", "dropouts", "epsilon")
+    same += ("bytes_up_per_client", "bytes_down_per_client")
     assert [[r[key] for key in same] for r in piped.rounds] == [
         [r[key] for key in same] for r in plain.rounds
     ]

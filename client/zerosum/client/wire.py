@@ -92,6 +92,11 @@ def joined(
     return content
 
 
+def main_part(content: RecordDict) -> RecordDict:
+    """Return a content without what rides along."""
+    return RecordDict({name: record for name, record in content.items() if name != RIDER})
+
+
 def rider(content: RecordDict) -> RecordDict:
     """Return what rides along, as a content of its own; without fields if nothing does."""
     alone = RecordDict()

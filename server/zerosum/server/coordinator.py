@@ -312,7 +312,7 @@ class Coordinator:
             # Of two stages in one message the reply holds those that were not refused.
             both = index in sent and index in riding
             if index in sent and (wire.RECORD in reply or not both):
-                current.receive(index, reply)
+                current.receive(index, wire.main_part(reply) if both else reply)
             if rider is not None and index in riding and (wire.RIDER in reply or not both):
                 rider.receive(index, wire.rider(reply) if both else reply)
         current.note_missing()
