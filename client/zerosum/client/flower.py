@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
+from zerosum.client.parties import find_party, forget_party, keep_party
 from zerosum.client.provisioning import (
     Credentials,
     ProvisioningError,
@@ -36,6 +37,7 @@ from zerosum.client.stages import Declined, Environment, roster_for
 from zerosum.client.store import DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
 from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
+from zerosum.secagg.messages import session_of
 from zerosum.secagg.state import ClientState
 
 if TYPE_CHECKING:
@@ -45,9 +47,8 @@ log = logging.getLogger("zerosum.client")
 
 Stage = Callable[[Environment, RecordDict, Context], RecordDict]
 
-PARTY = "zerosum.party"
-IDEAL = "ideal"
-
+IDEAL = "zerosum.ideal"
+"""Where a simulated node keeps its one party of the ideal protocol."""
 _CREDENTIALS = ("identity", "roster", "authority")
 
 _REFUSALS = (Declined, DamagedStoreError, ProvisioningError, RemoteProtocolError)
@@ -62,7 +63,7 @@ def build_app(environment: EnvironmentOf) -> ClientApp:
 
     def register(stage: Stage, decorate: Callable[..., object]) -> None:
         def handler(message: Message, context: Context) -> Message:
-            content = answer(stage, environment, message.content, context)
+            content = answer_parts(stage, environment, message.content, context)
             return Message(content, reply_to=message)
 
         decorate(handler)
@@ -79,6 +80,38 @@ def build_app(environment: EnvironmentOf) -> ClientApp:
 def _hello(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Say which client this is."""
     return wire.pack({"index": environment.index(context)})
+
+
+def answer_parts(
+    stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
+) -> RecordDict:
+    """Run the stage of a message, and that of the next session where one rides along.
+
+    Each is answered by itself: what is refused is missing in the reply, and a message of which
+    nothing is answered raises as :func:`answer` does.
+    """
+    name = wire.rider_stage(content)
+    if name is None:
+        return answer(stage, environment, content, context)
+    main = rider = None
+    try:
+        main = answer(stage, environment, content, context)
+    except Declined as error:
+        declined = error
+    try:
+        rider = answer(_RIDING.get(name, _unknown), environment, wire.rider(content), context)
+    except Declined:
+        if main is None:
+            raise declined from None
+    return wire.joined(main, rider)
+
+
+def _unknown(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Decline what rides along and should not."""
+    raise Declined("only keys and shares of the next session ride along with a message")
+
+
+_RIDING: dict[str, Stage] = {name: getattr(stages, name) for name in wire.RIDING}
 
 
 def answer(
@@ -167,13 +200,11 @@ class DeployedEnvironment:
             roster=roster_for(session, credentials),
         )
 
-    def party(self, context: Context) -> Client:
+    def party(self, context: Context, message: bytes) -> Client:
         """Restore the party from the context's state and the decisions from the store."""
-        if PARTY not in context.state.config_records:
-            raise Declined("no session is open here: this client restarted or was never asked")
-        data = context.state.config_records[PARTY]["state"]
-        if not isinstance(data, bytes):
-            raise Declined("the state kept for this session is unreadable")
+        data = find_party(context.state, session_of(message), self.policy.session_timeout)
+        if data is None:
+            raise Declined("no such session is open here: this client restarted or was never asked")
         session = ClientState.from_bytes(data).session
         credentials = self.credentials(context)
         return ClientParty.restore(
@@ -183,12 +214,13 @@ class DeployedEnvironment:
             record=self.store(context).lines(session.digest),
         )
 
-    def keep(self, context: Context, party: Client | None) -> None:
-        """Export the party into the context's state, or delete it from there."""
-        if party is None:
-            context.state.config_records.pop(PARTY, None)
-        else:
-            context.state[PARTY] = ConfigRecord({"state": party.export()})
+    def keep(self, context: Context, party: Client) -> None:
+        """Export the party into the context's state."""
+        keep_party(context.state, party)
+
+    def forget(self, context: Context, party: Client) -> None:
+        """Delete the party from the context's state."""
+        forget_party(context.state, party.session.digest)
 
     def request(self, content: RecordDict) -> Request:
         """Read the request from the message."""
@@ -253,20 +285,25 @@ class SimulatedNode(DeployedEnvironment):
             return super().open_party(context, session, protocol)
         return IdealClientParty(session, self.index(context))
 
-    def party(self, context: Context) -> Client:
+    def party(self, context: Context, message: bytes) -> Client:
         """Restore the party, of whichever protocol, from the context's state."""
-        kept = context.state.config_records.get(PARTY)
-        ideal = None if kept is None else kept.get(IDEAL)
-        if isinstance(ideal, bytes):
-            return IdealClientParty.restore(ideal)
-        return super().party(context)
+        kept = context.state.config_records.get(IDEAL)
+        data = None if kept is None else kept.get("state")
+        if isinstance(data, bytes):
+            return IdealClientParty.restore(data)
+        return super().party(context, message)
 
-    def keep(self, context: Context, party: Client | None) -> None:
-        """Export the party into the context's state, or delete it from there."""
+    def keep(self, context: Context, party: Client) -> None:
+        """Export the party into the context's state."""
         if isinstance(party, IdealClientParty):
-            context.state[PARTY] = ConfigRecord({IDEAL: party.export()})
+            context.state[IDEAL] = ConfigRecord({"state": party.export()})
         else:
             super().keep(context, party)
+
+    def forget(self, context: Context, party: Client) -> None:
+        """Delete the party from the context's state."""
+        context.state.config_records.pop(IDEAL, None)
+        super().forget(context, party)
 
     def request(self, content: RecordDict) -> Request:
         """Read the request, by whose seed noise and rounding are drawn."""

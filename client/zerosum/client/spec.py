@@ -451,6 +451,8 @@ zerosum."""
     """Longest vector this client will send."""
     max_contributions: PositiveInt | None = None
     """Contributions after which this client declines every further request."""
+    session_timeout: PositiveFloat = 86_400.0
+    """Seconds after which the secrets of a session that nobody ended are forgotten."""
 
     def for_sessions(self) -> Policy:
         """Return the part that is judged by a session alone, before anything is asked."""

@@ -21,7 +21,7 @@ from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.store import DecisionStore
 from zerosum.client.task import BUILTIN_TASKS, ClientInfo, Task
-from zerosum.secagg import Client, Roster, Session, Step
+from zerosum.secagg import Client, RemoteProtocolError, Roster, Session, Step
 from zerosum.secagg.failures import colluders_in
 from zerosum.secagg.randomness import derive_seed
 
@@ -54,12 +54,16 @@ class Environment(Protocol):
         """Make the party of a new session that the policy admitted."""
         ...
 
-    def party(self, context: Context) -> Client:
-        """Return the party kept by :meth:`keep`; raise Declined where there is none."""
+    def party(self, context: Context, message: bytes) -> Client:
+        """Return the party kept of a message's session; raise Declined where there is none."""
         ...
 
-    def keep(self, context: Context, party: Client | None) -> None:
-        """Keep a party until the next message, or forget the one that was kept."""
+    def keep(self, context: Context, party: Client) -> None:
+        """Keep a party until its session's next message."""
+        ...
+
+    def forget(self, context: Context, party: Client) -> None:
+        """Forget a party: its session is over here."""
         ...
 
     def request(self, content: RecordDict) -> Request:
@@ -103,24 +107,26 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
 
 def share(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Seal shares of this client's secrets for its neighbours."""
-    party = environment.party(context)
-    step = party.share(wire.bytes_field(content, "message"))
+    message = wire.bytes_field(content, "message")
+    party = environment.party(context, message)
+    step = party.share(message)
     return _sent(environment, context, party, step)
 
 
 def contribute(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Answer the request: train or evaluate, clip, noise, encode, mask."""
-    party = environment.party(context)
+    message = wire.bytes_field(content, "message")
+    party = environment.party(context, message)
     store = environment.store(context)
     _check_budget(store, environment.policy)
     request = environment.request(content)
-    message = wire.bytes_field(content, "message")
     if party.admit(message) != request.digest:
         raise Declined("the request is not the one that the session's masks are bound to")
-    _check_request(request, environment.policy)
-    protection = protection_for(request, party.session)
-    roster = roster_for(party.session, environment.credentials(context))
-    _check_guarantee(request, party.session, environment.policy, roster)
+    try:
+        protection = _agreed(environment, request, party.session, context)
+    except (Declined, RemoteProtocolError):
+        environment.forget(context, party)
+        raise
     vector = environment.computed(party.session, context)
     if vector is None:
         vector = _protected(environment, request, protection, party.session, context)
@@ -129,17 +135,30 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     return _sent(environment, context, party, step)
 
 
+def _agreed(
+    environment: Environment, request: Request, session: Session, context: Context
+) -> Protection:
+    """Return the protection of a request that the policy takes part in; no other ends well."""
+    _check_request(request, environment.policy)
+    protection = protection_for(request, session)
+    roster = roster_for(session, environment.credentials(context))
+    _check_guarantee(request, session, environment.policy, roster)
+    return protection
+
+
 def confirm(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Sign the set of survivors; of one set only."""
-    party = environment.party(context)
-    step = party.confirm(wire.bytes_field(content, "message"))
+    message = wire.bytes_field(content, "message")
+    party = environment.party(context, message)
+    step = party.confirm(message)
     return _sent(environment, context, party, step)
 
 
 def unmask(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Release one share for each neighbour, and end the session."""
-    party = environment.party(context)
-    step = party.unmask(wire.bytes_field(content, "message"))
+    message = wire.bytes_field(content, "message")
+    party = environment.party(context, message)
+    step = party.unmask(message)
     return _sent(environment, context, party, step, last=True)
 
 
@@ -171,7 +190,7 @@ def _sent(
 ) -> RecordDict:
     """Make a step's decisions durable, keep the party or end it, and only then send."""
     environment.store(context).append(party.session.digest, step.persist)
-    environment.keep(context, None if last else party)
+    (environment.forget if last else environment.keep)(context, party)
     return wire.pack({"message": step.send.to_bytes()})
 
 

@@ -1,7 +1,8 @@
 """The Flower messages of a round: names, records, and their sizes.
 
 Every stage is one Flower message type. Its content is one ConfigRecord of bytes and strings;
-the contribute stage also carries the model as an ArrayRecord.
+the contribute stage also carries the model as an ArrayRecord. A stage of the next session, keys or
+sealed shares, may ride along in a ConfigRecord of its own, and is answered in one.
 """
 
 from typing import Final
@@ -19,7 +20,11 @@ STAGE_TYPES: Final = {
 
 HELLO_TYPE: Final = "query.hello"
 
+RIDING: Final = ("advertise", "share")
+"""Stages that may ride along with a message of the session before."""
+
 RECORD: Final = "zerosum"
+RIDER: Final = "zerosum.next"
 MODEL: Final = "model"
 
 Value = bytes | str | int
@@ -62,6 +67,48 @@ def int_field(content: RecordDict, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"message has no integer field {name!r}")
     return value
+
+
+def joined(
+    main: RecordDict | None, rider: RecordDict | None, stage: str = "", round: int = 0
+) -> RecordDict:
+    """Put the fields of a message, if there are any, and of what rides along into one content.
+
+    Parameters
+    ----------
+    main, rider : RecordDict, optional
+        As :func:`pack` makes them.
+    stage, round
+        Of the rider, in a message to a client; its reply needs neither.
+    """
+    content = RecordDict()
+    if main is not None:
+        content.update(main)
+    if rider is not None:
+        record = ConfigRecord(dict(rider.config_records[RECORD]))
+        if stage:
+            record["stage"], record["round"] = stage, round
+        content[RIDER] = record
+    return content
+
+
+def main_part(content: RecordDict) -> RecordDict:
+    """Return a content without what rides along."""
+    return RecordDict({name: record for name, record in content.items() if name != RIDER})
+
+
+def rider(content: RecordDict) -> RecordDict:
+    """Return what rides along, as a content of its own; without fields if nothing does."""
+    alone = RecordDict()
+    alone[RECORD] = content.config_records.get(RIDER, ConfigRecord())
+    return alone
+
+
+def rider_stage(content: RecordDict) -> str | None:
+    """Return the name of the stage that rides along; None where nothing does."""
+    if RIDER not in content:
+        return None
+    return str(rider(content).config_records[RECORD].get("stage"))
 
 
 def _field(content: RecordDict, name: str) -> object:

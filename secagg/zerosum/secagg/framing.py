@@ -87,6 +87,19 @@ def check_length(data: bytes, size: int, what: str) -> None:
 _KNOWN_CODES = range(1, 16)
 
 
+def session_of(data: bytes | bytearray | memoryview) -> bytes:
+    """Return the digest of the session that a message says it belongs to; nothing else is read.
+
+    Raises
+    ------
+    MalformedMessage
+        If these are not the bytes of a message.
+    """
+    if len(data) < HEAD_BYTES + CHECKSUM_BYTES or bytes(data[: len(_MAGIC)]) != _MAGIC:
+        raise MalformedMessage("these are not the bytes of a message")
+    return bytes(data[HEAD_BYTES - DIGEST_BYTES : HEAD_BYTES])
+
+
 def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Session) -> M:
     """Read one message of the type that the stage calls for.
 
@@ -97,8 +110,7 @@ def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Ses
         type of message), ``WrongSession`` or ``MalformedMessage``.
     """
     data = bytes(data)
-    if len(data) < HEAD_BYTES + CHECKSUM_BYTES or data[: len(_MAGIC)] != _MAGIC:
-        raise MalformedMessage("these are not the bytes of a message")
+    named = session_of(data)
     version, code = data[len(_MAGIC)], data[len(_MAGIC) + 1]
     if version != PROTOCOL_VERSION:
         raise UnknownVersion(f"a message of protocol version {version}")
@@ -106,7 +118,7 @@ def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Ses
         if code not in _KNOWN_CODES:
             raise MalformedMessage(f"unknown type of message {code}")
         raise OutOfOrder(f"{expected.__name__} expected, found a message of type {code}")
-    if data[HEAD_BYTES - DIGEST_BYTES : HEAD_BYTES] != session.digest:
+    if named != session.digest:
         raise WrongSession("the message belongs to another session")
     body = memoryview(data)[:-CHECKSUM_BYTES]
     if _checksum(body) != data[-CHECKSUM_BYTES:]:

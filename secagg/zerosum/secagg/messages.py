@@ -20,7 +20,7 @@ from zerosum.secagg.client_messages import (
     neighbours_bytes,
     survivors_statement,
 )
-from zerosum.secagg.framing import Message, accept, decode
+from zerosum.secagg.framing import Message, accept, decode, session_of
 from zerosum.secagg.identity import SIGNATURE_BYTES
 from zerosum.secagg.server_messages import Adverts, ConfirmRequest, ContributeRequest, UnmaskRequest
 
@@ -45,5 +45,6 @@ __all__ = [
     "check_neighbours",
     "decode",
     "neighbours_bytes",
+    "session_of",
     "survivors_statement",
 ]

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from zerosum.server.aggregate import Aggregate
     from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
     from zerosum.server.ledger import Ledger
+    from zerosum.server.results import Result
     from zerosum.server.runs import RunFolder
-    from zerosum.server.training import FederatedTraining, Result
+    from zerosum.server.training import FederatedTraining
 
 __all__ = [
     "Aggregate",
@@ -36,7 +37,7 @@ _HOME = {
     "FederatedTraining": "training",
     "Ledger": "ledger",
     "Nodes": "coordinator",
-    "Result": "training",
+    "Result": "results",
     "RoundAbandoned": "coordinator",
     "RunFolder": "runs",
 }

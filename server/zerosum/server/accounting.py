@@ -22,7 +22,7 @@ from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
 from zerosum.server.config import ConfigError
 from zerosum.server.figures import MASKED, OBSERVERS, all_figures, refused
 from zerosum.server.spec import SamplingSpec
-from zerosum.server.terms import ExampleUnit, Sampling, Tally, Terms, Worst
+from zerosum.server.terms import ExampleUnit, Sampling, Tally, Worst, terms_of
 from zerosum.server.thresholds import survivors_needed
 
 Key = tuple[int, int, str, int]
@@ -113,6 +113,7 @@ class RunLedger:
         # Clients ascending, four bytes each: over many rounds they are asked a million times.
         self._contributions: dict[Key, tuple[int, NDArray[np.uint32]]] = {}
         self._sums: set[Key] = set()
+        self._before: dict[tuple[int, str], int] = {}
         self._asked = 0
         shape = (len(self.kinds), population)
         self._counts: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
@@ -162,6 +163,13 @@ class RunLedger:
         if key not in self._sums:
             self._append({"type": "sum", "key": list(key)})
             self._sums.add(key)
+
+    def attempts(self, number: int, kind: str) -> int:
+        """Return how many attempts at a sum were charged before this process began.
+
+        With derived noise there is one at most, and a rerun is the same.
+        """
+        return 0 if self._seeded else self._before.get((number, kind), 0)
 
     def participations(self) -> NDArray[np.int64]:
         """Return how often each client was asked for a vector, shape (population,)."""
@@ -321,6 +329,7 @@ class RunLedger:
         number, attempt, kind, group = record["key"]
         key = (int(number), int(attempt), str(kind), int(group))
         self._check_kind(key)
+        self._before[key[0], key[2]] = max(self._before.get((key[0], key[2]), 0), key[1] + 1)
         if record["type"] == "sum":
             self._sums.add(key)
             return
@@ -339,23 +348,6 @@ class RunLedger:
             os.fsync(file.fileno())
         if created:
             sync_folder(self._path.parent)
-
-
-def terms_of(
-    protections: Mapping[str, Protection],
-    privacy: PrivacySpec,
-    secagg: SecAggSpec,
-    examples: Mapping[str, ExampleUnit] | None = None,
-) -> dict[str, Terms]:
-    """Return what every kind of private sum promises; kinds without noise are left out."""
-    if privacy.model == "none":
-        return {}
-    examples = examples or {}
-    terms = {
-        kind: Terms.of(p, secagg.groups, model=privacy.model, example=examples.get(kind))
-        for kind, p in protections.items()
-    }
-    return {kind: t for kind, t in terms.items() if t is not None}
 
 
 def sampling_terms(

@@ -9,11 +9,11 @@ from scipy.stats import binom
 
 from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
-from zerosum.server.accounting import sampling_terms, terms_of
+from zerosum.server.accounting import sampling_terms
 from zerosum.server.figures import all_figures
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import SamplingSpec
-from zerosum.server.terms import ExampleUnit, Sampling, Tally
+from zerosum.server.terms import ExampleUnit, Sampling, Tally, terms_of
 
 SURPRISE = 1e-3
 """Probability that some client of a planned Poisson or fixed-size run takes part more often."""

@@ -5,11 +5,12 @@ by side, so that they cost no more exchanges than one, and one that fails costs 
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from zerosum.client import wire
@@ -19,21 +20,18 @@ from zerosum.client.request import Request
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import (
     IdealServerParty,
-    ReconstructionFailed,
-    RemoteProtocolError,
     Roster,
     ServerMode,
     ServerParty,
     Session,
     SharedCache,
-    TooFewSurvivors,
 )
-from zerosum.secagg.messages import Message as SecAggMessage
 from zerosum.secagg.party import Server
 from zerosum.secagg.randomness import SEED_BYTES, SystemRandomness, derive_seed
 from zerosum.server.aggregate import Aggregate, Group, aggregate
-from zerosum.server.exchange import Exchange, Traffic
+from zerosum.server.exchange import Exchange, Letter, Traffic
 from zerosum.server.spec import DeploymentSpec
+from zerosum.server.sums import Invitation, PrivateSum, Shape
 from zerosum.server.thresholds import Thresholds
 from zerosum.server.trusted import TrustedCohort, take_stage
 
@@ -110,6 +108,9 @@ class Coordinator:
         Shared with the client parties of a simulation.
     cohort : TrustedCohort, optional
         Answers in place of messages over the grid: for protocol "ideal" in a simulation.
+    pipeline : bool
+        Whether a sum's keys and shares travel with the messages of the one before; without a
+        cache, which is of one sum.
 
     Raises
     ------
@@ -128,12 +129,15 @@ class Coordinator:
         timeouts: DeploymentSpec | None = None,
         cache: SharedCache | None = None,
         cohort: TrustedCohort | None = None,
+        pipeline: bool = False,
     ) -> None:
         if spec.protocol == "pairwise" and spec.server == "malicious" and nodes.roster is None:
             raise ValueError("against a malicious server the nodes have a roster of identity keys")
         if cohort is not None and spec.protocol != "ideal":
             raise ValueError(f"protocol {spec.protocol!r} has no trusted cohort")
         self._cohort = cohort
+        self._pipeline = pipeline
+        self._prepared: PrivateSum | None = None
         self._exchange = Exchange(grid, nodes.by_index, timeouts)
         self._nodes = nodes
         self._spec = spec
@@ -147,17 +151,23 @@ class Coordinator:
         return self._cache is not None and self._masked
 
     @property
+    def pipelined(self) -> bool:
+        """Whether a sum's keys and shares travel with the messages of the one before."""
+        return self._pipeline and self._cache is None and self._cohort is None
+
+    @property
     def _masked(self) -> bool:
         return self._spec.protocol == "pairwise"
 
     def private_sum(
         self,
         request: Request,
-        groups: Sequence[tuple[int, ...]],
+        groups: Sequence[Sequence[int]],
         *,
         round: int,
         attempt: int = 0,
         charge: Charge = lambda kind, group, clients: None,
+        following: Invitation | None = None,
     ) -> Aggregate:
         """Ask a cohort a question and open the sum of the answers.
 
@@ -165,60 +175,81 @@ class Coordinator:
         ----------
         request : Request
             The question and the model.
-        groups : sequence of tuple of int
+        groups : sequence of sequence of int
             Roster indices, ascending; disjoint. A cohort that is one session is one group.
         round, attempt : int
             Number of the session, never used before in this run.
         charge : callable
             The ledger, written ahead of what it charges for.
+        following : Invitation, optional
+            The private sum after this one. Its keys and shares travel with this one's messages
+            from contribute on; when it is asked for, it begins where that has left it, whatever
+            became of this one.
 
         Raises
         ------
         ValueError
-            If a client is in two groups.
+            If a client is in two groups, or another sum was prepared under this number.
         RoundAbandoned
             If in every group too few clients are left at some stage, or a secret cannot be
             recovered.
         """
-        _check_disjoint(groups)
+        invitation = Invitation(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
         if self._cache is not None:
             self._cache.clear()  # of the sum before, and before this one's parties are made
-        traffic = Traffic()
+        current = self._begin(invitation)
+        self._walk(current, request, charge, following)
+        for group in current.groups:
+            group.check_sum(noised=request.question.noise_draw == "per_client")
+        complete = [group for group in current.groups if not group.failure]
+        if not complete:
+            raise RoundAbandoned("; ".join(current.failures), current.traffic)
+        return aggregate(request, complete, current.failures, self._entropy, current.traffic)
+
+    def _begin(self, invitation: Invitation) -> PrivateSum:
+        """Return the sum that was prepared, or a new one."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared.invitation == invitation:
+            return prepared or self._open(invitation)
+        numbers = [(i.round, i.attempt) for i in (prepared.invitation, invitation)]
+        if numbers[0] == numbers[1]:
+            raise ValueError(f"another sum than this was prepared as round {invitation.round}")
+        log.warning("round %d was prepared and is not asked for", prepared.invitation.round)
+        return self._open(invitation)
+
+    def _open(self, invitation: Invitation) -> PrivateSum:
+        """Make the sessions of a private sum: nobody is asked anything yet."""
         opened: list[Group] = []
         failures = []
-        for number, cohort in enumerate(groups):
+        for number, cohort in enumerate(invitation.groups):
             try:
-                opened.append(self._open(number, request, cohort, round, attempt))
+                session, protection = self._session(invitation, cohort)
             except CohortTooSmallError as error:
                 failures.append(f"the cohort is too small: {error}")
-        self._walk(opened, request, round, traffic, charge)
-        for group in opened:
-            group.check_sum(noised=request.question.noise_draw == "per_client")
-        failures += [group.failure for group in opened if group.failure]
-        complete = [group for group in opened if not group.failure]
-        if not complete:
-            raise RoundAbandoned("; ".join(failures), traffic)
-        return aggregate(request, complete, failures, self._entropy, traffic)
+            else:
+                opened.append(Group(number, session, protection, self._party(session)))
+        return PrivateSum(invitation, opened, failures, self._spec.protocol)
 
-    def _open(
-        self, number: int, request: Request, cohort: tuple[int, ...], round: int, attempt: int
-    ) -> Group:
-        question, n, spec = request.question, len(cohort), self._spec
-        limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=question.privacy)
+    def _session(
+        self, invitation: Invitation, cohort: tuple[int, ...]
+    ) -> tuple[Session, Protection]:
+        shape, n, spec = invitation.shape, len(cohort), self._spec
+        limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=shape.privacy)
+        numbers = invitation.round, invitation.attempt
         protection = Protection.build(
-            question.privacy,
-            question.encoding,
+            shape.privacy,
+            shape.encoding,
             cohort=n,
-            dimension=request.dimension,
-            rotation_seed=derive_seed(question.seed, "rotation", round, attempt),
+            dimension=shape.dimension,
+            rotation_seed=derive_seed(shape.seed, "rotation", *numbers),
         )
         mode, roster = ServerMode(spec.server), self._nodes.roster
         permuted = mode is ServerMode.SEMI_HONEST and limits.degree < n - 1
         unsigned = _NO_ROSTER if mode is ServerMode.MALICIOUS else b""
         session = Session(
             run_id=self._run_id,
-            round=round,
-            attempt=attempt,
+            round=invitation.round,
+            attempt=invitation.attempt,
             roster_version=0 if roster is None else roster.version,
             roster_digest=unsigned if roster is None else roster.digest,
             cohort=cohort,
@@ -231,7 +262,7 @@ class Coordinator:
             bounds=protection.bounds,
             mode=mode,
         )
-        return Group(number, session, protection, self._party(session))
+        return session, protection
 
     def _party(self, session: Session) -> Server:
         if self._spec.protocol == "pairwise":
@@ -240,104 +271,74 @@ class Coordinator:
 
     def _walk(
         self,
-        groups: list[Group],
+        current: PrivateSum,
         request: Request,
-        round: int,
-        traffic: Traffic,
         charge: Charge,
+        following: Invitation | None,
     ) -> None:
-        """Walk the stages of all groups; each sends what the one before it produced."""
-        contents: dict[int, dict[int, RecordDict]] = {
-            group.number: self._opening(group.session) for group in groups
-        }
-        model = wire.model_record(request.model_bytes, len(request.model))
-        for stage in groups[0].session.stages if groups else ():
-            walking = [group for group in groups if not group.failure]
-            if not walking:
-                return
-            if stage in _CHARGED:
-                for group in walking:
-                    charge(_CHARGED[stage], group.number, tuple(contents[group.number]))
-            if self._cohort is None:
-                self._exchange_stage(walking, stage, contents, round, traffic)
-            else:
-                take_stage(self._cohort, walking, stage, contents, request, round, traffic)
-            for group in walking:
-                contents[group.number] = _close(group, stage, request, model)
+        """Walk the stages that are left; each sends what the one before it produced."""
+        while stage := current.stage:
+            if not current.exchanged:
+                current.traffic.exchanges += 1
+                if stage in _CHARGED:
+                    for group in current.walking:
+                        clients = tuple(current.contents[group.number])
+                        charge(_CHARGED[stage], group.number, clients)
+                if self._cohort is None:
+                    self._exchange_stage(current, self._rider(stage, following))
+                else:
+                    round, traffic = current.invitation.round, current.traffic
+                    walking, contents = current.walking, current.contents
+                    take_stage(self._cohort, walking, stage, contents, request, round, traffic)
+            current.close(request)
 
-    def _opening(self, session: Session) -> dict[int, RecordDict]:
-        fields: dict[str, wire.Value] = {
-            "session": session.to_bytes(),
-            "protocol": self._spec.protocol,
-        }
-        return dict.fromkeys(session.cohort, wire.pack(fields))
+    def _rider(self, stage: str, following: Invitation | None) -> PrivateSum | None:
+        """Return the next sum, at the stage that rides along with this one's messages."""
+        if following is None or stage in wire.RIDING or not self.pipelined:
+            return None
+        if self._prepared is None:
+            self._prepared = self._open(following)
+        prepared = self._prepared
+        if prepared.stage == "advertise" and prepared.exchanged:
+            prepared.close()
+        return prepared if prepared.stage in wire.RIDING and not prepared.exchanged else None
 
-    def _exchange_stage(
+    def _exchange_stage(self, current: PrivateSum, rider: PrivateSum | None) -> None:
+        """Send a stage's messages, those of the next sum with them, and take the answers."""
+        started = time.perf_counter()
+        sent, riding = current.send(), {} if rider is None else rider.send()
+        letters = {i: self._letter(i, current, sent, rider, riding) for i in {**sent, **riding}}
+        for index, reply in self._exchange.ask(letters):
+            # Of two stages in one message the reply holds those that were not refused.
+            both = index in sent and index in riding
+            if index in sent and (wire.RECORD in reply or not both):
+                current.receive(index, wire.main_part(reply) if both else reply)
+            if rider is not None and index in riding and (wire.RIDER in reply or not both):
+                rider.receive(index, wire.rider(reply) if both else reply)
+        current.note_missing()
+        if rider is not None:
+            rider.note_missing()
+        current.traffic.seconds[current.stage] = time.perf_counter() - started
+
+    def _letter(
         self,
-        groups: list[Group],
-        stage: str,
-        contents: Mapping[int, Mapping[int, RecordDict]],
-        round: int,
-        traffic: Traffic,
-    ) -> None:
-        group_of = {index: group for group in groups for index in contents[group.number]}
-        asked = {index: contents[group.number][index] for index, group in group_of.items()}
-        answered: set[int] = set()
-        for index, reply in self._exchange.ask(stage, asked, round, traffic):
-            message = _message(reply)
-            try:
-                group_of[index].party.receive(index, message)
-            except RemoteProtocolError as error:
-                log.warning("client %d is dropped at %s: %s", index, stage, error)
-                continue
-            if stage == "contribute" and self._masked and not traffic.sample[1]:
-                traffic.sample = group_of[index].number, message
-            answered.add(index)
-            traffic.up[index] = traffic.up.get(index, 0) + wire.size(reply)
-        traffic.dropouts[stage] = tuple(index for index in asked if index not in answered)
+        index: int,
+        current: PrivateSum,
+        sent: Mapping[int, RecordDict],
+        rider: PrivateSum | None,
+        riding: Mapping[int, RecordDict],
+    ) -> Letter:
+        """Address what one client is sent for one of two sums, or for both."""
+        round = current.invitation.round
+        if rider is None or index not in riding:
+            return self._exchange.letter(current.stage, round, sent[index])
+        later = rider.invitation.round
+        if index not in sent:
+            return self._exchange.letter(rider.stage, later, riding[index])
+        content = wire.joined(sent[index], riding[index], rider.stage, later)
+        return self._exchange.letter(current.stage, round, content, rider.stage)
 
 
 def _some(indices: Mapping[int, object]) -> str:
     ordered = sorted(indices)
     return "none" if not ordered else f"{ordered[0]} to {ordered[-1]}"
-
-
-def _check_disjoint(groups: Sequence[tuple[int, ...]]) -> None:
-    seen: set[int] = set()
-    for cohort in groups:
-        if twice := seen & set(cohort):
-            raise ValueError(f"client {min(twice)} is in two groups of one private sum")
-        seen.update(cohort)
-
-
-def _close(group: Group, stage: str, request: Request, model: ArrayRecord) -> dict[int, RecordDict]:
-    """End a group's stage; return what goes to its clients next, nothing if the group failed."""
-    sharing = stage == "share"
-    try:
-        messages = group.party.close(request.digest if sharing else None)
-    except (TooFewSurvivors, ReconstructionFailed) as error:
-        group.failure = str(error)
-        return {}
-    extra: dict[str, wire.Value] = {"request": request.header} if sharing else {}
-    return _packed(messages, extra, model if sharing else None)
-
-
-def _message(reply: RecordDict) -> bytes:
-    """Return the message of a reply; empty bytes, which no party accepts, where it has none."""
-    try:
-        return wire.bytes_field(reply, "message")
-    except ValueError:
-        return b""
-
-
-def _packed(
-    messages: Mapping[int, SecAggMessage], extra: dict[str, wire.Value], model: ArrayRecord | None
-) -> dict[int, RecordDict]:
-    """Pack each client's message; a broadcast, one object for all, is packed once."""
-    packed: dict[int, RecordDict] = {}
-    last: SecAggMessage | None = None
-    for index, message in messages.items():
-        if message is not last:
-            last, content = message, wire.pack({"message": message.to_bytes(), **extra}, model)
-        packed[index] = content
-    return packed

@@ -1,4 +1,4 @@
-"""One stage over a Flower Grid: a message to each client, its reply within time, all counted."""
+"""One exchange over a Flower Grid: a message to each client, its reply within time."""
 
 import logging
 import time
@@ -13,15 +13,23 @@ from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
 
-POLL_SECONDS = 0.2
-"""Pause between two looks for replies in a deployment."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between two looks for replies: at first, and at most."""
+
+SKEW_SECONDS = 600.0
+"""How far the clocks of nodes may be apart: Flower reckons with both of a message's ends."""
+
+PAUSE_FRACTION = 0.05
+"""Between these a pause is this part of the time waited so far: what is lost by it at most."""
 
 
 @dataclass
 class Traffic:
     """What a private sum cost: bytes to and from each client, seconds and losses by stage.
 
-    ``sample`` is the first contribution, as the bytes that came, after the number of its group.
+    ``exchanges`` are the times that messages went out and replies were waited for; a stage that
+    rode along with another sum's cost none. ``sample`` is the first contribution, as the bytes
+    that came, after the number of its group.
     """
 
     up: dict[int, int] = field(default_factory=dict)
@@ -29,6 +37,28 @@ class Traffic:
     seconds: dict[str, float] = field(default_factory=dict)
     dropouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     sample: tuple[int, bytes] = (-1, b"")
+    exchanges: int = 0
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What one client is sent, and how long its answer may take.
+
+    Attributes
+    ----------
+    stage : str
+        Names the type of the message.
+    round : int
+        Of the session: in the logs of the nodes.
+    content : RecordDict
+    seconds : float or None
+        Whatever comes later is not waited for.
+    """
+
+    stage: str
+    round: int
+    content: RecordDict
+    seconds: float | None
 
 
 class Exchange:
@@ -51,58 +81,70 @@ class Exchange:
         self._nodes = nodes
         self._timeouts = timeouts
 
-    def ask(
-        self, stage: str, contents: Mapping[int, RecordDict], round: int, traffic: Traffic
-    ) -> Iterable[tuple[int, RecordDict]]:
-        """Send each client its content and yield the replies that have one, one a client.
+    def letter(
+        self, stage: str, round: int, content: RecordDict, riding: str | None = None
+    ) -> Letter:
+        """Address a message, which may carry a stage of the next session too."""
+        if self._timeouts is None:
+            return Letter(stage, round, content, None)
+        stages = [stage] if riding is None else [stage, riding]
+        return Letter(stage, round, content, max(map(self._timeouts.seconds, stages)))
 
-        Bytes and seconds are added to ``traffic``; the seconds include what is done with replies.
-        """
-        started = time.perf_counter()
-        for index, content in contents.items():
-            traffic.down[index] = traffic.down.get(index, 0) + wire.size(content)
-        messages = [
-            Message(
-                content=content,
-                dst_node_id=self._nodes[index],
-                message_type=wire.STAGE_TYPES[stage],
-                group_id=str(round),
-            )
-            for index, content in contents.items()
-        ]
-        index_of = {self._nodes[index]: index for index in contents}
-        answered = set()
-        for reply in self._replies(stage, messages):
-            sender = index_of.get(reply.metadata.src_node_id)
-            if sender is None or sender in answered:
+    def ask(self, letters: Mapping[int, Letter]) -> Iterable[tuple[int, RecordDict]]:
+        """Send each client its letter and yield the replies that have content, one a client."""
+        client_of = {self._nodes[index]: index for index in letters}
+        answered: set[int] = set()
+        for reply in self._replies(letters):
+            index = client_of.get(reply.metadata.src_node_id)
+            if index is None or index in answered:
                 log.warning("a reply from node %d was not asked for", reply.metadata.src_node_id)
                 continue
-            answered.add(sender)
+            answered.add(index)
             if reply.has_content():
-                yield sender, reply.content
-        traffic.seconds[stage] = time.perf_counter() - started
+                yield index, reply.content
 
-    def _replies(self, stage: str, messages: list[Message]) -> Iterable[Message]:
+    def _replies(self, letters: Mapping[int, Letter]) -> Iterable[Message]:
+        messages = [self._message(index, letter) for index, letter in letters.items()]
         if self._timeouts is None:
             return self._grid.send_and_receive(messages)
-        training = stage == "contribute"
-        wait = self._timeouts.train_timeout if training else self._timeouts.stage_timeout
-        return poll(self._grid, messages, wait)
+        return poll(self._grid, messages, [letter.seconds or 0.0 for letter in letters.values()])
+
+    def _message(self, index: int, letter: Letter) -> Message:
+        # What waits at the SuperLink for a node that is away is not delivered long after its time.
+        return Message(
+            content=letter.content,
+            dst_node_id=self._nodes[index],
+            message_type=wire.STAGE_TYPES[letter.stage],
+            group_id=str(letter.round),
+            ttl=None if letter.seconds is None else letter.seconds + SKEW_SECONDS,
+        )
 
 
-def poll(grid: Grid, messages: list[Message], timeout: float) -> Iterable[Message]:
-    """Send messages and yield replies as they come, until all are there or time is up.
+def poll(grid: Grid, messages: list[Message], seconds: list[float]) -> Iterable[Message]:
+    """Send messages and yield the reply to each as it comes, until its time is up.
 
-    Flower's own ``send_and_receive`` sleeps three seconds between two looks.
+    Flower's own ``send_and_receive`` sleeps three seconds between two looks. Here the first
+    pauses are short and the later ones a small part of the time waited so far.
+
+    Parameters
+    ----------
+    seconds : list of float
+        How long to wait for each message's reply.
     """
-    deadline = time.monotonic() + timeout
-    waiting = {key for key in grid.push_messages(messages) if key}
+    started = time.monotonic()
+    keys = grid.push_messages(messages)
+    waiting = {key: limit for key, limit in zip(keys, seconds, strict=True) if key}
     while waiting:
         for reply in grid.pull_messages(list(waiting)):
-            waiting.discard(reply.metadata.reply_to_message_id)
+            if waiting.pop(reply.metadata.reply_to_message_id, None) is None:
+                log.warning("a reply from node %d comes late, or again", reply.metadata.src_node_id)
+                continue
             yield reply
-        if time.monotonic() > deadline:
-            log.warning("%d clients did not answer within %g s", len(waiting), timeout)
-            return
+        passed = time.monotonic() - started
+        late = [key for key, limit in waiting.items() if passed > limit]
+        if late:
+            log.warning("%d clients did not answer within %g s", len(late), waiting[late[0]])
+        for key in late:
+            del waiting[key]
         if waiting:
-            time.sleep(POLL_SECONDS)
+            time.sleep(min(LONGEST_PAUSE, max(FIRST_PAUSE, PAUSE_FRACTION * passed)))

@@ -1,39 +1,39 @@
-"""The Flower ServerApp: the same experiment on Flower's deployment engine, and its simulation.
+"""The Flower ServerApp: the same experiment on Flower's deployment engine.
 
 Loaded as ``zerosum.server.flower:app``. Run config keys: ``experiment`` (a TOML file in the app's
 folder), ``overrides`` (space-separated ``key=value``), ``out`` (the run folder; ``runs/RUN_ID``
-where it is empty).
+where it is empty), ``resume`` (the folder of a run to go on with; so is an ``out`` that holds a
+checkpoint). What is resumed has its own configuration: ``experiment`` is not read, and overrides
+may only give it more rounds, another data path, or another way to meet nodes.
 """
 
 import logging
 import shlex
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from zerosum.client import wire
-from zerosum.client.entropy import SeededEntropy, SystemEntropy
+from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.simulated import simulated_roster
 from zerosum.client.task import population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
+from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.exchange import POLL_SECONDS, poll
+from zerosum.server.greeting import Attendance, simulated_nodes, wait_for_nodes
+from zerosum.server.results import DEPLOYED, Record, Result
+from zerosum.server.resuming import check_same, continued, has_checkpoint, held
 from zerosum.server.runs import RunFolder
-from zerosum.server.spec import DeploymentSpec, Experiment, FaultSpec
-from zerosum.server.training import DEPLOYED, FederatedTraining, Record
+from zerosum.server.spec import Experiment, FaultSpec
+from zerosum.server.training import FederatedTraining
 
 log = logging.getLogger("zerosum.server")
-
-HELLO_SECONDS = 2.0
-"""Pause between two looks for nodes."""
 
 SIMULATED: Final = {"name": "flower"}
 """Engine of a run in Flower's simulation runtime."""
@@ -43,45 +43,98 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Wait for the nodes, run the experiment, leave a run folder."""
+    """Wait for the nodes, run or continue the experiment, leave a run folder."""
     _show_log()
-    experiment = _experiment(context)
+    serve(grid, context)
+
+
+def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Result:
+    """Run the experiment that a run config names, or go on with the one in its folder.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of a deployment, or of Flower's simulation runtime.
+    context : flwr.app.Context
+        Of the run.
+    entropy : Entropy, optional
+        The server's; by default the operating system's, or in a simulation the seed's.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be run with these nodes, or continued.
+    """
+    path, earlier = run_folder(context)
+    asked = _experiment(context) if earlier is None else continued(earlier, _overrides(context))
     simulated = is_simulation(grid)
-    _check_deployable(experiment, simulated)
-    check_device(experiment)
-    task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    nodes = _simulated(grid, context) if simulated else _deployed(grid, experiment)
+    _check_deployable(asked, simulated)
+    check_device(asked)
+    if entropy is None:
+        entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
+    task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
+    attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
     count = len(nodes)
-    wanted = population(task, experiment.data) if experiment.data.clients else count
+    wanted = population(task, asked.data) if asked.data.clients else count
     if wanted != count:
         raise ConfigError(
             f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
         )
-    dimension = len(initial_vector(task, experiment.seed))
-    experiment = prepare(experiment, population=count, dimension=dimension)
-    path = str(context.run_config.get("out") or f"runs/{context.run_id}")
-    folder = RunFolder.create(Path(path), experiment)
-    entropy = SeededEntropy(experiment.seed) if simulated else SystemEntropy()
-    coordinator = Coordinator(
-        grid,
-        nodes,
-        experiment.secagg,
-        run_id=context.run_id.to_bytes(8, "little"),
-        entropy=entropy,
-        timeouts=None if simulated else experiment.deployment,
-    )
-    training = FederatedTraining(
-        experiment,
-        task,
-        count,
-        coordinator,
-        entropy,
-        folder,
-        on_round=_log_round,
-        engine=SIMULATED if simulated else DEPLOYED,
-    )
-    result = training.run()
+    dimension = len(initial_vector(task, asked.seed))
+    experiment = prepare(asked, population=count, dimension=dimension)
+    folder = RunFolder.create(path, experiment) if earlier is None else earlier
+    with held(folder):
+        if earlier is not None:
+            check_same(earlier.experiment, experiment, earlier)
+            earlier.write_config(experiment)
+            log.info("going on with %s", path)
+        coordinator = Coordinator(
+            grid,
+            nodes,
+            experiment.secagg,
+            # A ServerApp that begins anew in the same run opens other sessions than before.
+            run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
+            entropy=entropy,
+            timeouts=None if simulated else experiment.deployment,
+            pipeline=experiment.deployment.pipeline and not simulated,
+        )
+
+        def on_round(record: Record) -> None:
+            _log_round(record)
+            if attendance is not None:
+                attendance.welcome_back()
+
+        training = FederatedTraining(
+            experiment,
+            task,
+            count,
+            coordinator,
+            entropy,
+            folder,
+            on_round=on_round,
+            engine=SIMULATED if simulated else DEPLOYED,
+        )
+        result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+    return result
+
+
+def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
+    """Return where a run is written, and the run to go on with: one that has a checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        If the folder to resume holds no run, or ``out`` is another one.
+    """
+    resume = str(context.run_config.get("resume") or "")
+    out = str(context.run_config.get("out") or "")
+    if resume and out and Path(resume) != Path(out):
+        raise ConfigError(f"run config resume = {resume!r} and out = {out!r}: give one of them")
+    path = Path(resume or out or f"runs/{context.run_id}")
+    if resume or has_checkpoint(RunFolder(path)):
+        return path, RunFolder.open(path)
+    return path, None
 
 
 def is_simulation(grid: Grid) -> bool:
@@ -113,16 +166,17 @@ def _check_deployable(experiment: Experiment, simulated: bool) -> None:
         )
 
 
-def _simulated(grid: Grid, context: Context) -> Nodes:
+def _simulated(grid: Grid, context: Context) -> tuple[None, Nodes]:
     by_index = simulated_nodes(grid)
-    return Nodes(by_index, simulated_roster(context.run_id, len(by_index)))
+    return None, Nodes(by_index, simulated_roster(context.run_id, len(by_index)))
 
 
-def _deployed(grid: Grid, experiment: Experiment) -> Nodes:
+def _deployed(grid: Grid, experiment: Experiment) -> tuple[Attendance, Nodes]:
     roster = read_keys(experiment)
-    by_index = wait_for_nodes(grid, experiment.deployment)
+    waiting = experiment.deployment
+    attendance = Attendance(grid, waiting, wait_for_nodes(grid, waiting))
     try:
-        return Nodes(by_index, roster)
+        return attendance, Nodes(attendance.by_index, roster)
     except ValueError as error:
         raise ConfigError(
             f"deployment.roster = {experiment.deployment.roster!r}: {error}"
@@ -153,89 +207,13 @@ def read_keys(experiment: Experiment) -> Roster | None:
         raise ConfigError(f"deployment.{error}") from None
 
 
-def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> dict[int, int]:
-    """Wait until enough nodes have said which client they are; return node ids by index.
-
-    Raises
-    ------
-    ConfigError
-        If two nodes claim one index, or the indices have gaps.
-    """
-    found: dict[int, int] = {}
-    greeted: set[int] = set()
-    while len(found) < spec.min_nodes:
-        new = [node for node in grid.get_node_ids() if node not in greeted]
-        messages = [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in new]
-        for reply in poll(grid, messages, spec.stage_timeout) if messages else ():
-            if reply.has_content():
-                _greet(reply, found)
-                greeted.add(reply.metadata.src_node_id)
-        if len(found) < spec.min_nodes:
-            time.sleep(HELLO_SECONDS)
-    return _complete(found)
-
-
-def simulated_nodes(grid: Grid) -> dict[int, int]:
-    """Greet every node of Flower's simulation runtime; return node ids by index.
-
-    The runtime has made all of them before the first one answers.
-
-    Raises
-    ------
-    ConfigError
-        If one does not answer as it should: it says why in the log.
-    """
-    found: dict[int, int] = {}
-    greeted: set[int] = set()
-    while new := [node for node in _present(grid) if node not in greeted]:
-        messages = [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in new]
-        for reply in grid.send_and_receive(messages):
-            if reply.has_content():
-                _greet(reply, found)
-        greeted.update(new)
-    if len(found) < len(greeted):
-        raise ConfigError(
-            f"{len(greeted) - len(found)} of {len(greeted)} simulated nodes said no hello: the log "
-            "above has their reasons"
-        )
-    return _complete(found)
-
-
-def _present(grid: Grid) -> list[int]:
-    """Return the nodes, as soon as there are any."""
-    while not (nodes := list(grid.get_node_ids())):
-        time.sleep(POLL_SECONDS)
-    return nodes
-
-
-def _greet(reply: Message, found: dict[int, int]) -> None:
-    """Enter a node that said which client it is."""
-    node = reply.metadata.src_node_id
-    try:
-        index = wire.int_field(reply.content, "index")
-    except ValueError as error:
-        log.warning("node %d is left out: %s", node, error)
-        return
-    if index in found:
-        raise ConfigError(
-            f"node config partition-id = {index} is claimed by two nodes: give each its own"
-        )
-    found[index] = node
-
-
-def _complete(found: dict[int, int]) -> dict[int, int]:
-    if sorted(found) != list(range(len(found))):
-        raise ConfigError(
-            f"node config partition-id: nodes have {sorted(found)}, and the roster needs "
-            f"0 to {len(found) - 1}"
-        )
-    return dict(sorted(found.items()))
-
-
 def _experiment(context: Context) -> Experiment:
     name = str(context.run_config.get("experiment") or "experiment.toml")
-    overrides = shlex.split(str(context.run_config.get("overrides") or ""))
-    return parse_experiment(apply_overrides(read_toml(_find(name)), overrides))
+    return parse_experiment(apply_overrides(read_toml(_find(name)), _overrides(context)))
+
+
+def _overrides(context: Context) -> list[str]:
+    return shlex.split(str(context.run_config.get("overrides") or ""))
 
 
 def _find(name: str) -> Path:

@@ -9,7 +9,7 @@ from zerosum.client.contribution import Protection
 from zerosum.client.request import FEDERATED_METRICS, Kind, Question
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.server.sampling import group_sizes
-from zerosum.server.spec import Experiment
+from zerosum.server.spec import DeploymentSpec, Experiment
 from zerosum.server.terms import ExampleUnit
 
 ACCEPTED_WRAP = -40.0
@@ -20,11 +20,15 @@ FEDERATED_RANGE = float(1 << 20)
 
 
 def configuration_digest(experiment: Experiment) -> str:
-    """Return a digest of what may not change in a run: all but rounds, workers and paths."""
+    """Return a digest of what may not change in a run."""
+    return hashlib.sha256(fixed_part(experiment).canonical()).hexdigest()
+
+
+def fixed_part(experiment: Experiment) -> Experiment:
+    """Return an experiment without what may change: rounds, workers, paths, how nodes are met."""
     data = experiment.data.model_copy(update={"path": None, "cache": None})
-    update = {"rounds": 1, "data": data, "engine": "auto", "workers": "auto"}
-    fixed = experiment.model_copy(update=update)
-    return hashlib.sha256(fixed.canonical()).hexdigest()
+    free = {"rounds": 1, "engine": "auto", "workers": "auto", "deployment": DeploymentSpec()}
+    return experiment.model_copy(update={**free, "data": data})
 
 
 def planned_protections(

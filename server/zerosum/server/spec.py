@@ -96,10 +96,22 @@ class DeploymentSpec(Spec):
     """Seconds to wait for the answers of a protocol stage."""
     train_timeout: PositiveFloat = 600.0
     """Seconds to wait for the answers of the stage that trains."""
+    timeouts: dict[
+        Literal["advertise", "share", "contribute", "confirm", "unmask"], PositiveFloat
+    ] = Field(default_factory=dict)
+    """Seconds to wait at single stages, as `confirm = 20.0`, in place of the two above."""
+    pipeline: bool = True
+    """Send the keys and shares of a round along with the messages of the round before: two \
+exchanges a round instead of four, or three instead of five against a malicious server."""
     roster: str | None = None
     """File of the signed roster, as every node has it; required against a malicious server."""
     authority: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] | None = None
     """Public key of who signed the roster, 64 hexadecimal digits."""
+
+    def seconds(self, stage: str) -> float:
+        """Return how long the answers of a stage are waited for."""
+        usual = self.train_timeout if stage == "contribute" else self.stage_timeout
+        return next((limit for name, limit in self.timeouts.items() if name == stage), usual)
 
 
 class Experiment(Spec):

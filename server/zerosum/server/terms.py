@@ -4,6 +4,7 @@ The inputs of :mod:`zerosum.server.figures`.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from dp_accounting import (
 from zerosum.client.contribution import Protection
 from zerosum.client.mechanisms import Drawn, Mechanism
 from zerosum.client.samplers import TAU
+from zerosum.client.spec import PrivacySpec, SecAggSpec
 
 Model = Literal["distributed", "local", "central"]
 
@@ -246,3 +248,20 @@ def _described(event: DpEvent) -> Any:
             value = float(f"{value:.9g}") if math.isfinite(value) else repr(value)
         values[field.name] = value
     return values
+
+
+def terms_of(
+    protections: Mapping[str, Protection],
+    privacy: PrivacySpec,
+    secagg: SecAggSpec,
+    examples: Mapping[str, ExampleUnit] | None = None,
+) -> dict[str, Terms]:
+    """Return what every kind of private sum promises; kinds without noise are left out."""
+    if privacy.model == "none":
+        return {}
+    examples = examples or {}
+    terms = {
+        kind: Terms.of(p, secagg.groups, model=privacy.model, example=examples.get(kind))
+        for kind, p in protections.items()
+    }
+    return {kind: t for kind, t in terms.items() if t is not None}

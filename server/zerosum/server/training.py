@@ -1,15 +1,8 @@
 """The round loop: sample, sum in private, step, test, record."""
 
 import logging
-import platform
-import resource
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,13 +12,12 @@ from safetensors.numpy import save as save_tensors
 from zerosum.client.components import principal_components
 from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
-from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Kind, Request
-from zerosum.client.task import ClientInfo, Task, population
+from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.accounting import RunLedger
 from zerosum.server.adaptive import Clip
-from zerosum.server.aggregate import Aggregate, Sample
+from zerosum.server.aggregate import Aggregate
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
@@ -39,52 +31,22 @@ from zerosum.server.planning import (
     planned_protections,
     question_of,
 )
+from zerosum.server.results import (
+    DEPLOYED,
+    Opened,
+    Record,
+    Result,
+    summarise,
+    traffic_record,
+    trainer_name,
+)
 from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
+from zerosum.server.schedule import Planned, Schedule
 from zerosum.server.spec import Experiment
+from zerosum.server.sums import Invitation, Shape
 
 log = logging.getLogger("zerosum.server")
-
-DEPLOYED: Mapping[str, Any] = {"name": "nodes"}
-"""Engine of a run whose clients are on nodes of their own."""
-
-Record = dict[str, Any]
-"""One line of metrics.jsonl."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run produced.
-
-    Parameters
-    ----------
-    folder : Path
-        The run folder.
-    summary : dict
-        What ``summary.json`` holds.
-    rounds : list of dict
-        What ``metrics.jsonl`` holds.
-    model : dict of str to numpy.ndarray
-        The final model's parameters, float32, by name.
-    """
-
-    folder: Path
-    summary: Mapping[str, Any]
-    rounds: list[Record]
-    model: Mapping[str, np.ndarray]
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """Final metrics, as ``test_accuracy``."""
-        return dict(self.summary["metrics"])
-
-
-@dataclass(frozen=True)
-class Opened:
-    """What the server saw of a round: one masked contribution as received, the opened average."""
-
-    contribution: Sample | None
-    average: np.ndarray
 
 
 class FederatedTraining:
@@ -141,8 +103,9 @@ class FederatedTraining:
         self._clip = Clip(experiment.privacy, checkpoint.clip if checkpoint else None)
         repeatable = entropy.reproducible and not experiment.privacy.exact
         if checkpoint is not None:
-            if not repeatable:
-                raise _not_repeatable(folder)
+            if entropy.reproducible and not repeatable:
+                # Cohorts would be the same again, and two releases of one sample are not two.
+                raise _not_repeatable(folder, "")
             self._check_continues(checkpoint)
             self._done = checkpoint.round
             if checkpoint.components is not None:
@@ -168,8 +131,9 @@ class FederatedTraining:
             examples=example_units(experiment),
             records=experiment.privacy.examples,
         )
-        if not repeatable and self._ledger.participations().any():
-            raise _not_repeatable(folder)  # it ended before its first checkpoint
+        if checkpoint is None and not repeatable and self._ledger.participations().any():
+            raise _not_repeatable(folder, " before its first checkpoint")
+        self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts)
         self.last_opened: Opened | None = None
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
         if self._wrap_probability > ACCEPTED_WRAP:
@@ -236,15 +200,8 @@ class FederatedTraining:
             If the sum cannot be opened: what was asked for is charged, and nothing was trained.
         """
         spec = self._experiment.model
-        cohort = self._sampler.draw(0, "components")
-        groups = self._sampler.split(cohort, self._experiment.secagg.groups, 0, "components")
         try:
-            aggregate = self._coordinator.private_sum(
-                self._request(0, "components"),
-                groups,
-                round=1,
-                charge=self._charge(0, "components", groups),
-            )
+            aggregate = self._sum(self._schedule.draw(0, "components"))
         except RoundAbandoned as abandoned:
             raise ConfigError(
                 f"model.components = {spec.components}: the private sum that they are read from "
@@ -258,18 +215,16 @@ class FederatedTraining:
 
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
-        cohort = self._sampler.draw(number)
-        groups = self._sampler.split(cohort, self._experiment.secagg.groups, number)
-        request = self._request(number)
-        record: Record = {"round": number, "cohort": len(cohort)}
+        planned = self._schedule.draw(number, "train")
+        record: Record = {"round": number, "cohort": planned.cohort}
+        if planned.attempt:
+            record |= {"attempt": planned.attempt}
         try:
-            aggregate = self._coordinator.private_sum(
-                request, groups, round=2 * number, charge=self._charge(number, "train", groups)
-            )
+            aggregate = self._sum(planned)
         except RoundAbandoned as abandoned:
             log.warning("round %d is abandoned: %s", number, abandoned)
             record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
-            record |= _traffic(abandoned.traffic)
+            record |= traffic_record(abandoned.traffic)
         else:
             average = self._average(aggregate)
             self._optimizer.step(average)
@@ -280,13 +235,40 @@ class FederatedTraining:
                 record |= {"failed_groups": list(aggregate.failures)}
             record |= {"average_norm": float(np.linalg.norm(average))}
             record |= {"noise_norm": self._noise_norm(aggregate)}
-            record |= _traffic(aggregate.traffic)
+            record |= traffic_record(aggregate.traffic)
         record |= self._test(number)
         record |= self._federated(number)
         figures = self._ledger.figures()
         record["epsilon"] = {observer: figure["value"] for observer, figure in figures.items()}
         record["seconds"] = time.perf_counter() - started
         return record
+
+    def _sum(self, planned: Planned) -> Aggregate:
+        """Ask what was planned; the keys of the sum after it travel with its messages."""
+        if planned.attempt and self._experiment.sampling.kind == "once":
+            reason = "the run ended when its clients had been asked: once is once"
+            raise RoundAbandoned(reason, Traffic())
+        return self._coordinator.private_sum(
+            self._request(planned.number, planned.kind),
+            planned.groups,
+            round=planned.session_round,
+            attempt=planned.attempt,
+            charge=self._charge(planned),
+            following=self._following(planned),
+        )
+
+    def _following(self, planned: Planned) -> Invitation | None:
+        """Draw the sum after this one; None where it cannot be prepared before this one is open."""
+        if not self._coordinator.pipelined:
+            return None
+        after = self._schedule.draw_ahead(planned)
+        if after is None or (after.attempt and self._experiment.sampling.kind == "once"):
+            return None
+        if self._experiment.privacy.adaptive and planned.kind == after.kind == "train":
+            log.info("round %d: its clip follows from this round's sum, so it waits", after.number)
+            return None
+        shape = Shape.of(self._request(after.number, after.kind))
+        return Invitation(after.groups, after.session_round, after.attempt, shape)
 
     def _request(self, number: int, kind: Kind = "train") -> Request:
         experiment = self._experiment
@@ -334,18 +316,10 @@ class FederatedTraining:
 
     def _federated(self, number: int) -> Record:
         """Evaluate on the clients' own data: one more private sum, of an independent cohort."""
-        every = self._experiment.evaluation.federated_every
-        if not every or number % every:
+        if not self._schedule.evaluates(number):
             return {}
-        cohort = self._sampler.draw(number, "evaluate")
-        groups = self._sampler.split(cohort, self._experiment.secagg.groups, number, "evaluate")
         try:
-            aggregate = self._coordinator.private_sum(
-                self._request(number, "evaluate"),
-                groups,
-                round=2 * number + 1,
-                charge=self._charge(number, "evaluate", groups),
-            )
+            aggregate = self._sum(self._schedule.draw(number, "evaluate"))
         except RoundAbandoned as abandoned:
             return {"federated_status": "abandoned", "federated_reason": str(abandoned)}
         return self._read_metrics(aggregate)
@@ -363,11 +337,12 @@ class FederatedTraining:
             "federated_accuracy": correct / count,
         }
 
-    def _charge(self, number: int, kind: str, groups: Sequence[tuple[int, ...]]) -> Charge:
+    def _charge(self, planned: Planned) -> Charge:
         def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
-            key = (number, 0, kind, group)
+            key = (planned.number, planned.attempt, planned.kind, group)
             if what == "contributions":
-                self._ledger.charge_contributions(key, clients, cohort=len(groups[group]))
+                cohort = len(planned.groups[group])
+                self._ledger.charge_contributions(key, clients, cohort=cohort)
             else:
                 self._ledger.charge_sum(key)
 
@@ -392,7 +367,7 @@ class FederatedTraining:
 
     def _finish(self) -> Result:
         model = self._trainer.to_state_dict(self._model)
-        summary = self._summary()
+        summary = summarise(self._experiment, self._records, self._facts())
         self._folder.write(MODEL, save_tensors(model))
         self._folder.write_json(SUMMARY, summary)
         return Result(self._folder.path, summary, self._records, model)
@@ -405,95 +380,21 @@ class FederatedTraining:
             experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
         return {"trainer": trainer_name(experiment, self._task), "device": device}
 
-    def _summary(self) -> Record:
-        experiment, records = self._experiment, self._records
-        completed = [r for r in records if r["status"] == "completed"]
-        stages = {name for r in records for name in r.get("dropouts", {})}
+    def _facts(self) -> Record:
+        """Return what the summary says beside the experiment and its rounds."""
         return {
-            "name": experiment.name,
-            "metrics": _final_metrics(records),
-            "rounds": len(records),
-            "rounds_abandoned": len(records) - len(completed),
             "epsilon": self._ledger.figures(),
-            "dropouts": {s: sum(r["dropouts"].get(s, 0) for r in records) for s in sorted(stages)},
-            "bytes_up_per_client": _mean(r["bytes_up_per_client"] for r in completed),
-            "bytes_down_per_client": _mean(r["bytes_down_per_client"] for r in completed),
-            "seconds": sum(r["seconds"] for r in records),
-            "peak_memory_mb": peak_memory_mb(),
             "population": self._population,
             "dimension": self._trainer.layout.length,
-            "noise_multiplier": experiment.privacy.noise_multiplier,
-            "noise_from_seed": self._entropy.reproducible and not experiment.privacy.exact,
-            "noise_draw": noise_draw(experiment),
+            "noise_from_seed": self._entropy.reproducible and not self._experiment.privacy.exact,
             "wrap_probability_log2": self._wrap_probability,
-            "protocol": experiment.secagg.protocol,
-            "server": experiment.secagg.server,
-            "groups": experiment.secagg.groups,
-            "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
             "engine": self._engine | self._computed_by(),
             "shared_cache": self._coordinator.shares_cache,
-            "seed": experiment.seed,
-            "versions": versions(),
         }
 
 
-def _not_repeatable(folder: RunFolder) -> ConfigError:
+def _not_repeatable(folder: RunFolder, when: str) -> ConfigError:
     return ConfigError(
-        f"--resume {folder.path}: a run with fresh noise is not continued by this version: its "
-        "open round would be a second release; start a new run"
+        f"--resume {folder.path}: a run with fresh noise is not continued{when} by this version: "
+        "its open round would be a second release; start a new run"
     )
-
-
-def trainer_name(experiment: Experiment, task: Task) -> str:
-    """Return which local training an experiment's clients do."""
-    if experiment.privacy.by_example:
-        return "per example"
-    trainer = choose_trainer(
-        task,
-        experiment.training,
-        seed=experiment.seed,
-        device=experiment.device,
-        kind=experiment.trainer,
-    )
-    with suppress(Exception):  # client 0 has failed in every round, and its log says how
-        count = population(task, experiment.data)
-        client = ClientInfo(index=0, count=count, seed=experiment.seed)
-        unknown = np.zeros(trainer.public, dtype=np.float32)
-        start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
-        trainer.settle(start, lambda: task.data(client))
-    return trainer.name
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a run's numbers depend on."""
-    packages = ("zerosum", "torch", "numpy", "flwr", "cryptography", "dp-accounting")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
-
-
-def peak_memory_mb() -> float:
-    """Return the largest resident size of this process so far, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-def _final_metrics(records: list[Record]) -> dict[str, float]:
-    final: dict[str, float] = {}
-    for record in records:
-        for name, value in record.items():
-            if name.startswith(("test_", "federated_")) and isinstance(value, float):
-                final[name] = value
-    return final
-
-
-def _traffic(traffic: Traffic) -> Record:
-    return {
-        "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
-        "bytes_up_per_client": _mean(traffic.up.values()),
-        "bytes_down_per_client": _mean(traffic.down.values()),
-        "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
-    }
-
-
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0

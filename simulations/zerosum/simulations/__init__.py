@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zerosum.server.training import Result
+    from zerosum.server.results import Result
     from zerosum.simulations.api import resume, run
     from zerosum.simulations.config import load_experiment
 

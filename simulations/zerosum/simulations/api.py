@@ -22,9 +22,11 @@ from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import planned_protections
+from zerosum.server.results import Record, Result
+from zerosum.server.resuming import check_same
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.server.training import FederatedTraining, Record, Result
+from zerosum.server.training import FederatedTraining
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.work import Contributor
@@ -216,7 +218,7 @@ def resume(
     before = folder.experiment
     wanted = load_experiment(before if config is None else config, overrides)
     planned = plan(wanted)
-    check_same(before, planned.experiment, folder.path)
+    check_same(before, planned.experiment, folder)
     if planned.experiment != before:
         folder.write_config(planned.experiment)
     return simulate(planned, folder, on_round, report=report)
@@ -287,38 +289,6 @@ def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
     same = experiment.model_copy(update={"rounds": 1, "engine": "auto", "workers": "auto"})
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]
-
-
-def check_same(before: Experiment, after: Experiment, path: Path) -> None:
-    """Raise ConfigError unless ``after`` continues ``before``: more rounds, other paths at most."""
-    if after.rounds < before.rounds:
-        raise ConfigError(
-            f"rounds = {after.rounds}: the run in {path} was started with {before.rounds}; "
-            "on --resume they may only grow"
-        )
-    free = {
-        "rounds": before.rounds,
-        "engine": before.engine,
-        "workers": before.workers,
-        "data": after.data.model_copy(update={"path": None, "cache": None}),
-    }
-    left = before.model_copy(
-        update={"data": before.data.model_copy(update={"path": None, "cache": None})}
-    )
-    right = after.model_copy(update=free)
-    for name in Experiment.model_fields:
-        old, new = getattr(left, name), getattr(right, name)
-        if old == new:
-            continue
-        fields = getattr(type(old), "model_fields", None)
-        key = name
-        if fields:
-            inner = next(f for f in fields if getattr(old, f) != getattr(new, f))
-            key, old, new = f"{name}.{inner}", getattr(old, inner), getattr(new, inner)
-        raise ConfigError(
-            f"{key} = {new!r}: the run in {path} has {old!r}; resume it unchanged, or start a new "
-            "run with --out"
-        )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 
 if TYPE_CHECKING:
-    from zerosum.server.training import Result
+    from zerosum.server.results import Result
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
@@ -193,8 +193,9 @@ def _dry_run(
     experiment: str | None, settings: list[str], resume: Path | None, out: Path | None
 ) -> None:
     from zerosum.server.config import to_toml
+    from zerosum.server.resuming import check_same
     from zerosum.server.runs import RunFolder, check_unused
-    from zerosum.simulations.api import check_same, plan
+    from zerosum.simulations.api import plan
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 
     source: Any = experiment or DEFAULT_EXPERIMENT
@@ -204,7 +205,8 @@ def _dry_run(
         check_unused(out)
     planned = plan(load_experiment(source, settings))
     if resume is not None:
-        check_same(RunFolder.open(resume).experiment, planned.experiment, resume)
+        earlier = RunFolder.open(resume)
+        check_same(earlier.experiment, planned.experiment, earlier)
     sys.stdout.write(to_toml(planned.experiment))
     Console(stderr=True).print(
         f"{planned.population} clients, {planned.dimension:,} parameters: nothing is wrong with it."

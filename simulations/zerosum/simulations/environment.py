@@ -171,7 +171,8 @@ class SimulatedEnvironment:
     def work_of(self, place: Place) -> tuple[int, Work]:
         """Return the client of a contribute message, and what is asked of it."""
         message, context = place
-        return self.index(context), Work(self.request(message.content), self.party(context).session)
+        session = self.party(context, wire.bytes_field(message.content, "message")).session
+        return self.index(context), Work(self.request(message.content), session)
 
     def hold(self, index: int, session: Session, vector: Vector | None) -> None:
         """Keep what was computed for the client whose message is handled next."""
@@ -213,19 +214,20 @@ class SimulatedEnvironment:
         identity = self._identities[index] if self._identities else None
         return ClientParty(session, index, identity=identity, roster=self.roster, cache=self.cache)
 
-    def party(self, context: Context) -> Client:
-        """Return the live party of this client."""
+    def party(self, context: Context, message: bytes) -> Client:
+        """Return the live party of this client: one, since simulated rounds do not overlap."""
         try:
             return self._parties[self.index(context)]
         except KeyError:
             raise Declined("no session is open here") from None
 
-    def keep(self, context: Context, party: Client | None) -> None:
-        """Keep the live party, or forget it."""
-        if party is None:
-            self._end(self.index(context))
-        else:
-            self._parties[self.index(context)] = party
+    def keep(self, context: Context, party: Client) -> None:
+        """Keep the live party."""
+        self._parties[self.index(context)] = party
+
+    def forget(self, context: Context, party: Client) -> None:
+        """Forget the live party."""
+        self._end(self.index(context))
 
     def _end(self, index: int) -> None:
         """Forget a client's party and what it wrote for it; its counters stay."""

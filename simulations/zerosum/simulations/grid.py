@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from zerosum.client import wire
 from zerosum.simulations.faults import FaultPlan
 
 FIRST_NODE = 1_000
@@ -151,7 +152,7 @@ class InProcessGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def _deliver(self, messages: list[Message]) -> list[Message]:
-        reached = [m for m in messages if not self._vanishes(m)]
+        reached = [m for m in messages if not self._is_lost(m)]
         contexts = [self._context(m.metadata.dst_node_id) for m in reached]
         handle_many: HandleMany = getattr(self._app, "handle_many", self._one_by_one)
         replies = handle_many(reached, contexts)
@@ -168,14 +169,27 @@ class InProcessGrid(Grid):
         pairs = zip(messages, contexts, strict=True)
         return [answered(self._app, message, context) for message, context in pairs]
 
-    def _vanishes(self, message: Message) -> bool:
-        if self._faults is None or not message.metadata.group_id.isdecimal():
+    def _is_lost(self, message: Message) -> bool:
+        """Return whether a client vanishes before a message; of two stages it may lose one."""
+        metadata, content = message.metadata, message.content
+        lost = self._vanishes(metadata.group_id, metadata.dst_node_id, metadata.message_type)
+        stage = wire.rider_stage(content)
+        if stage is None:
+            return lost
+        round = str(wire.int_field(wire.rider(content), "round"))
+        rider_lost = self._vanishes(round, metadata.dst_node_id, wire.STAGE_TYPES[stage])
+        kept = {
+            name: record
+            for name, record in content.items()
+            if not (rider_lost if name == wire.RIDER else lost)
+        }
+        message.content = RecordDict(kept)
+        return lost and rider_lost
+
+    def _vanishes(self, round: str, node: int, message_type: str) -> bool:
+        if self._faults is None or not round.isdecimal():
             return False
-        return self._faults.vanishes(
-            int(message.metadata.group_id),
-            message.metadata.dst_node_id - FIRST_NODE,
-            message.metadata.message_type,
-        )
+        return self._faults.vanishes(int(round), node - FIRST_NODE, message_type)
 
     def _context(self, node_id: int) -> Context:
         index = node_id - FIRST_NODE

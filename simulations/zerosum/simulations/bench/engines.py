@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from zerosum.client.devices import described
+from zerosum.server.results import Record, trainer_name
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.server.training import Record, trainer_name
 from zerosum.simulations import api
 from zerosum.simulations.bench.process import Values
 from zerosum.simulations.bench.turns import Turn

@@ -1,0 +1,162 @@
+"""What a run leaves to read: its result, the lines of its metrics, its summary."""
+
+import platform
+import resource
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zerosum.client.lean import choose_trainer
+from zerosum.client.task import ClientInfo, Task, population
+from zerosum.client.training import initial_vector
+from zerosum.server.aggregate import Sample
+from zerosum.server.exchange import Traffic
+from zerosum.server.planning import noise_draw
+from zerosum.server.spec import Experiment
+
+DEPLOYED: Mapping[str, Any] = {"name": "nodes"}
+"""Engine of a run whose clients are on nodes of their own."""
+
+Record = dict[str, Any]
+"""One line of metrics.jsonl."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run produced.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder.
+    summary : dict
+        What ``summary.json`` holds.
+    rounds : list of dict
+        What ``metrics.jsonl`` holds.
+    model : dict of str to numpy.ndarray
+        The final model's parameters, float32, by name.
+    """
+
+    folder: Path
+    summary: Mapping[str, Any]
+    rounds: list[Record]
+    model: Mapping[str, np.ndarray]
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Final metrics, as ``test_accuracy``."""
+        return dict(self.summary["metrics"])
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the server saw of a round: one masked contribution as received, the opened average."""
+
+    contribution: Sample | None
+    average: np.ndarray
+
+
+def summarise(experiment: Experiment, records: list[Record], facts: Record) -> Record:
+    """Return what ``summary.json`` holds.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    records : list of dict
+        Of all rounds.
+    facts : dict
+        What neither of them says.
+    """
+    completed = [r for r in records if r["status"] == "completed"]
+    stages = {name for r in records for name in r.get("dropouts", {})}
+    return {
+        "name": experiment.name,
+        "metrics": final_metrics(records),
+        "rounds": len(records),
+        "rounds_abandoned": len(records) - len(completed),
+        "epsilon": facts["epsilon"],
+        "dropouts": {s: sum(r["dropouts"].get(s, 0) for r in records) for s in sorted(stages)},
+        "bytes_up_per_client": mean(r["bytes_up_per_client"] for r in completed),
+        "bytes_down_per_client": mean(r["bytes_down_per_client"] for r in completed),
+        "seconds": sum(r["seconds"] for r in records),
+        "peak_memory_mb": peak_memory_mb(),
+        "population": facts["population"],
+        "dimension": facts["dimension"],
+        "noise_multiplier": experiment.privacy.noise_multiplier,
+        "noise_from_seed": facts["noise_from_seed"],
+        "noise_draw": noise_draw(experiment),
+        "wrap_probability_log2": facts["wrap_probability_log2"],
+        "protocol": experiment.secagg.protocol,
+        "server": experiment.secagg.server,
+        "groups": experiment.secagg.groups,
+        "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
+        "engine": facts["engine"],
+        "shared_cache": facts["shared_cache"],
+        "seed": experiment.seed,
+        "versions": versions(),
+    }
+
+
+def trainer_name(experiment: Experiment, task: Task) -> str:
+    """Return which local training an experiment's clients do."""
+    if experiment.privacy.by_example:
+        return "per example"
+    trainer = choose_trainer(
+        task,
+        experiment.training,
+        seed=experiment.seed,
+        device=experiment.device,
+        kind=experiment.trainer,
+    )
+    with suppress(Exception):  # client 0 has failed in every round, and its log says how
+        count = population(task, experiment.data)
+        client = ClientInfo(index=0, count=count, seed=experiment.seed)
+        unknown = np.zeros(trainer.public, dtype=np.float32)
+        start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
+        trainer.settle(start, lambda: task.data(client))
+    return trainer.name
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a run's numbers depend on."""
+    packages = ("zerosum", "torch", "numpy", "flwr", "cryptography", "dp-accounting")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def peak_memory_mb() -> float:
+    """Return the largest resident size of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def final_metrics(records: list[Record]) -> dict[str, float]:
+    """Return the last value of every metric."""
+    final: dict[str, float] = {}
+    for record in records:
+        for name, value in record.items():
+            if name.startswith(("test_", "federated_")) and isinstance(value, float):
+                final[name] = value
+    return final
+
+
+def traffic_record(traffic: Traffic) -> Record:
+    """Return what a line of metrics says of a sum's messages."""
+    return {
+        "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
+        "bytes_up_per_client": mean(traffic.up.values()),
+        "bytes_down_per_client": mean(traffic.down.values()),
+        "exchanges": traffic.exchanges,
+        "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+    }
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean; zero of nothing."""
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0

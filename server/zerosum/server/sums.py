@@ -1,0 +1,222 @@
+"""One private sum on its way: its sessions, side by side, from stage to stage.
+
+No transport and no time: what goes to clients is read here, and what comes from them is put in.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from flwr.app import ArrayRecord, RecordDict
+
+from zerosum.client import wire
+from zerosum.client.request import Request
+from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.secagg import ReconstructionFailed, RemoteProtocolError, TooFewSurvivors
+from zerosum.secagg.messages import Message as SecAggMessage
+from zerosum.server.aggregate import Group
+from zerosum.server.exchange import Traffic
+
+log = logging.getLogger("zerosum.server")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a session has to know of a request before it is made.
+
+    Attributes
+    ----------
+    privacy, encoding
+        How answers are protected.
+    dimension : int
+        Length of an answer.
+    seed : int
+        The experiment's: rotations follow from it.
+    """
+
+    privacy: PrivacySpec
+    encoding: EncodingSpec
+    dimension: int
+    seed: int
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Return the shape of a request, which says nothing of its model."""
+        question = request.question
+        return cls(question.privacy, question.encoding, request.dimension, question.seed)
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """All that is fixed before the first stage of a private sum.
+
+    Attributes
+    ----------
+    groups : tuple of tuple of int
+        Roster indices, ascending; disjoint. A cohort that is one session is one group.
+    round, attempt : int
+        Number of the session, never used before in this run.
+    shape : Shape
+        Of the request that will be made.
+
+    Raises
+    ------
+    ValueError
+        If a client is in two groups.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    round: int
+    attempt: int
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        seen: set[int] = set()
+        for cohort in self.groups:
+            if twice := seen & set(cohort):
+                raise ValueError(f"client {min(twice)} is in two groups of one private sum")
+            seen.update(cohort)
+
+
+class PrivateSum:
+    """The sessions of one private sum, all at the same stage.
+
+    Parameters
+    ----------
+    invitation : Invitation
+    groups : sequence of Group
+        Those that could be opened.
+    failures : sequence of str
+        Why the others could not.
+    protocol : str
+        What the clients are told to run.
+    """
+
+    def __init__(
+        self,
+        invitation: Invitation,
+        groups: Sequence[Group],
+        failures: Sequence[str],
+        protocol: str,
+    ) -> None:
+        self.invitation = invitation
+        self.groups = list(groups)
+        self.traffic = Traffic()
+        self._unopened = list(failures)
+        self._masked = protocol == "pairwise"
+        self._stages = groups[0].session.stages if groups else ()
+        self._phase = 0
+        self._answered: set[int] | None = None
+        self._group_of: dict[int, Group] = {}
+        self.contents: dict[int, dict[int, RecordDict]] = {
+            group.number: _opening(group, protocol) for group in groups
+        }
+
+    @property
+    def stage(self) -> str:
+        """The stage that all sessions are at; empty when it is over, or nothing is left of it."""
+        over = self._phase == len(self._stages) or not self.walking
+        return "" if over else self._stages[self._phase]
+
+    @property
+    def walking(self) -> list[Group]:
+        """Groups that have not failed."""
+        return [group for group in self.groups if not group.failure]
+
+    @property
+    def failures(self) -> list[str]:
+        """Why groups failed, or were never opened."""
+        return self._unopened + [group.failure for group in self.groups if group.failure]
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether the messages of the stage went out, so that it can be closed."""
+        return self._answered is not None
+
+    def send(self) -> dict[int, RecordDict]:
+        """Return what each client is sent at this stage, and count it."""
+        self._answered = set()
+        down, contents = self.traffic.down, self.contents
+        self._group_of = {i: group for group in self.walking for i in contents[group.number]}
+        sent = {i: contents[group.number][i] for i, group in self._group_of.items()}
+        for index, content in sent.items():
+            down[index] = down.get(index, 0) + wire.size(content)
+        return sent
+
+    def receive(self, index: int, reply: RecordDict) -> None:
+        """Take a client's answer; one that cannot be read makes it a dropout of the stage."""
+        group, message = self._group_of[index], _message(reply)
+        try:
+            group.party.receive(index, message)
+        except RemoteProtocolError as error:
+            log.warning("client %d is dropped at %s: %s", index, self.stage, error)
+            return
+        if self.stage == "contribute" and self._masked and not self.traffic.sample[1]:
+            self.traffic.sample = group.number, message
+        self.traffic.up[index] = self.traffic.up.get(index, 0) + wire.size(reply)
+        if self._answered is not None:
+            self._answered.add(index)
+
+    def note_missing(self) -> None:
+        """Note who has not answered at this stage: no more answers are taken."""
+        answered = self._answered or set()
+        gone = tuple(index for index in self._group_of if index not in answered)
+        self.traffic.dropouts[self.stage] = gone
+
+    def close(self, request: Request | None = None) -> None:
+        """End the stage; a group with too few clients left fails, and the others go on.
+
+        Parameters
+        ----------
+        request : Request, optional
+            What is asked at contribute: required at share.
+        """
+        stage = self.stage
+        model = None
+        if stage == "share" and request is not None:
+            model = wire.model_record(request.model_bytes, len(request.model))
+        for group in self.walking:
+            self.contents[group.number] = _close(group, stage, request, model)
+        self._phase += 1
+        self._answered = None
+
+
+def _opening(group: Group, protocol: str) -> dict[int, RecordDict]:
+    fields: dict[str, wire.Value] = {"session": group.session.to_bytes(), "protocol": protocol}
+    return dict.fromkeys(group.session.cohort, wire.pack(fields))
+
+
+def _close(
+    group: Group, stage: str, request: Request | None, model: ArrayRecord | None
+) -> dict[int, RecordDict]:
+    """End a group's stage; return what goes to its clients next, nothing if the group failed."""
+    asked = request if stage == "share" else None
+    try:
+        messages = group.party.close(None if asked is None else asked.digest)
+    except (TooFewSurvivors, ReconstructionFailed) as error:
+        group.failure = str(error)
+        return {}
+    extra: dict[str, wire.Value] = {} if asked is None else {"request": asked.header}
+    return _packed(messages, extra, model)
+
+
+def _message(reply: RecordDict) -> bytes:
+    """Return the message of a reply; empty bytes, which no party accepts, where it has none."""
+    try:
+        return wire.bytes_field(reply, "message")
+    except ValueError:
+        return b""
+
+
+def _packed(
+    messages: Mapping[int, SecAggMessage], extra: dict[str, wire.Value], model: ArrayRecord | None
+) -> dict[int, RecordDict]:
+    """Pack each client's message; a broadcast, one object for all, is packed once."""
+    packed: dict[int, RecordDict] = {}
+    last: SecAggMessage | None = None
+    for index, message in messages.items():
+        if message is not last:
+            last, content = message, wire.pack({"message": message.to_bytes(), **extra}, model)
+        packed[index] = content
+    return packed
