@@ -153,6 +153,11 @@ class PrivateStrategy(Strategy):
             },
         }
         self._figures: dict[str, Any] = {}
+        if self._metrics and evaluation_noise is None and (privacy or {}).get("model") != "none":
+            raise ConfigError(
+                "evaluation_noise is required with metrics: a sum of clients' metrics is noised "
+                "and accounted like any other"
+            )
         self._check(self._experiment(1))
 
     @property
