@@ -26,6 +26,7 @@ def example(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLE))
     import pytorch_digits.client_app
     import pytorch_digits.server_app
+    import pytorch_digits.task
 
     yield pytorch_digits
     for name in [name for name in sys.modules if name.startswith("pytorch_digits")]:

@@ -3,7 +3,6 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from pytorch_digits import task
 from zerosum.client.mod import private_mod
 
 app = ClientApp(mods=[private_mod])
@@ -12,10 +11,11 @@ app = ClientApp(mods=[private_mod])
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the model that came, on this node's own data."""
-    partition, partitions = (
-        int(context.node_config["partition-id"]),
-        int(context.node_config["num-partitions"]),
-    )
+    # Imported where it trains: a SuperNode starts a process for each message, and few train.
+    from pytorch_digits import task
+
+    partition = int(context.node_config["partition-id"])
+    partitions = int(context.node_config["num-partitions"])
     config = message.content["config"]
     model = task.make_model()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
