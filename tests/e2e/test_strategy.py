@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -554,3 +556,15 @@ def test_a_node_is_configured_by_itself_or_declines(missing, grid_of, tmp_path, 
     )
     assert reply.has_error()
     assert "node config state-dir is missing" in caplog.text
+
+
+def test_the_code_of_the_page_runs_as_it_stands():
+    page = Path(__file__).parents[2] / "docs" / "flower-apps.md"
+    names = {}
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)  # noqa: S102
+    grid = names["grid_of"](client_app([private_mod]), "state")
+    assert len(list(grid.get_node_ids())) == 4
+    assert Path(grid._node_config(0)["policy"]).name == "policy.toml"
+    assert isinstance(names["strategy"], PrivateStrategy)
