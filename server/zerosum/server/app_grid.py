@@ -123,6 +123,7 @@ class AppGrid(_Around):
             content,
             message.metadata.dst_node_id,
             self._message_type,
+            ttl=message.metadata.ttl,
             group_id=message.metadata.group_id,
         )
 

@@ -24,11 +24,11 @@ from zerosum.server.aggregate import Aggregate
 from zerosum.server.app_grid import AppGrid
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
+from zerosum.server.exchange import Traffic
 from zerosum.server.planning import evaluation_protection, question_of
 from zerosum.server.runs import METRICS, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
-from zerosum.server.training import Record, traffic_record
 
 log = logging.getLogger("flwr")
 """Flower's own: what a ServerApp's owner reads."""
@@ -102,7 +102,7 @@ class AppRounds:
         self._sampler = CohortSampler(run.experiment.sampling, len(run.nodes), run.entropy)
         self._number = run.ledger.last_round
         self._round = 0
-        self._record: Record = {}
+        self._record: dict[str, Any] = {}
         self._skipped = False
 
     def answer(self, messages: list[Message]) -> list[Message]:
@@ -147,32 +147,30 @@ class AppRounds:
         self._round += 1
         started = time.perf_counter()
         cohort, expected = self._cohort(messages, "train")
-        records = self._records(messages)
-        question = question_of(
-            self._run.experiment, self._round, len(self._run.nodes), noise_draw="per_client"
-        ).model_copy(update={"privacy": self._clip.privacy})
-        request = AppRequest.of(question, records, weight_key=self._run.weight_key, metrics={})
+        request = self._request(messages, "train", self._clip.privacy)
         self._record = {"round": self._round, "cohort": len(cohort)}
         aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
         replies = []
         if aggregate is not None:
-            step, weight = self._average(aggregate, expected)
-            self._clip.follow(
-                aggregate.bit,
-                expected if question.privacy.private else len(aggregate.survivors),
-            )
-            name = next(iter(records.array_records))
-            told = {"survivors": len(aggregate.survivors)} | self._epsilons()
-            content = RecordDict(
-                {
-                    name: request.layout.moved(request.arrays, step),
-                    "metrics": MetricRecord({**told, self._run.weight_key: weight}),
-                }
-            )
-            replies = [Message(content, reply_to=messages[0])]
+            replies = [Message(self._reply(request, aggregate, expected), reply_to=messages[0])]
+            private = self._run.experiment.privacy.private
+            self._clip.follow(aggregate.bit, expected if private else len(aggregate.survivors))
         self._record["seconds"] = time.perf_counter() - started
         self._tell()
         return replies
+
+    def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
+        """Return what a client would have replied that trained to the mean model."""
+        step, weight = self._average(aggregate, expected)
+        told = {"survivors": len(aggregate.survivors)} | self._epsilons()
+        return RecordDict(
+            {
+                next(iter(request.records.array_records)): request.layout.moved(
+                    request.arrays, step
+                ),
+                "metrics": MetricRecord({**told, self._run.weight_key: weight}),
+            }
+        )
 
     def _evaluate(self, messages: list[Message]) -> list[Message]:
         bounds, private = self._run.metrics, self._run.experiment.privacy.private
@@ -182,19 +180,8 @@ class AppRounds:
             self._skipped = True
             return []
         cohort, _ = self._cohort(messages, "evaluate")
-        question = question_of(
-            self._run.experiment,
-            self._round,
-            len(self._run.nodes),
-            "evaluate",
-            noise_draw="per_client",
-        ).model_copy(update={"privacy": evaluation_privacy(self._run.experiment, bounds)})
-        request = AppRequest.of(
-            question,
-            self._records(messages),
-            weight_key=self._run.weight_key,
-            metrics=bounds,
-        )
+        privacy = evaluation_privacy(self._run.experiment, bounds)
+        request = self._request(messages, "evaluate", privacy)
         aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
         if aggregate is None:
             return []
@@ -210,6 +197,22 @@ class AppRounds:
         self._record |= {f"federated_{name}": value for name, value in found.items()}
         content = RecordDict({"metrics": MetricRecord({**found, self._run.weight_key: count})})
         return [Message(content, reply_to=messages[0])]
+
+    def _request(self, messages: Sequence[Message], kind: Kind, privacy: PrivacySpec) -> AppRequest:
+        """Return what all clients are asked."""
+        question = question_of(
+            self._run.experiment,
+            self._round,
+            len(self._run.nodes),
+            kind,
+            noise_draw="per_client",
+        ).model_copy(update={"privacy": privacy})
+        return AppRequest.of(
+            question,
+            self._records(messages),
+            weight_key=self._run.weight_key,
+            metrics=self._run.metrics if kind == "evaluate" else {},
+        )
 
     def _sum(
         self, request: AppRequest, cohort: tuple[int, ...], message_type: str
@@ -227,13 +230,13 @@ class AppRounds:
             log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
             if kind == "train":
                 self._record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
-                self._record |= traffic_record(abandoned.traffic)
+                self._record |= _cost(abandoned.traffic)
             return None
         if kind == "train":
             self._record |= {"status": "completed", "survivors": len(aggregate.survivors)}
             if aggregate.failures:
                 self._record |= {"failed_groups": list(aggregate.failures)}
-            self._record |= traffic_record(aggregate.traffic)
+            self._record |= _cost(aggregate.traffic)
         return aggregate
 
     def _average(self, aggregate: Aggregate, expected: float) -> tuple[np.ndarray, int]:
@@ -336,6 +339,17 @@ def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> 
     if privacy.noise == "discrete-laplace":
         return privacy.model_copy(update={"clip": math.sqrt(len(metrics) + 1)})
     return privacy
+
+
+def _cost(traffic: Traffic) -> dict[str, Any]:
+    """Return what a line of metrics says of a sum's messages."""
+    up, down = traffic.up.values(), traffic.down.values()
+    return {
+        "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
+        "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
+        "bytes_down_per_client": sum(down) / len(down) if down else 0.0,
+        "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+    }
 
 
 def in_words(figures: Mapping[str, Mapping[str, Any]]) -> str:

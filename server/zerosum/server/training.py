@@ -265,7 +265,7 @@ class FederatedTraining:
         except RoundAbandoned as abandoned:
             log.warning("round %d is abandoned: %s", number, abandoned)
             record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
-            record |= traffic_record(abandoned.traffic)
+            record |= _traffic(abandoned.traffic)
         else:
             average = self._average(aggregate)
             self._optimizer.step(average)
@@ -276,7 +276,7 @@ class FederatedTraining:
                 record |= {"failed_groups": list(aggregate.failures)}
             record |= {"average_norm": float(np.linalg.norm(average))}
             record |= {"noise_norm": self._noise_norm(aggregate)}
-            record |= traffic_record(aggregate.traffic)
+            record |= _traffic(aggregate.traffic)
         record |= self._test(number)
         record |= self._federated(number)
         figures = self._ledger.figures()
@@ -460,8 +460,7 @@ def _final_metrics(records: list[Record]) -> dict[str, float]:
     return final
 
 
-def traffic_record(traffic: Traffic) -> Record:
-    """Return what a private sum cost, as a round's record says it."""
+def _traffic(traffic: Traffic) -> Record:
     return {
         "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
         "bytes_up_per_client": _mean(traffic.up.values()),
