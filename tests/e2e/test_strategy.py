@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import (
 
 import zerosum.server.strategy as strategy_module
 from zerosum.client import wire
-from zerosum.client.app_request import stage_type
+from zerosum.client.app_request import AppQuestion, stage_type
 from zerosum.client.mod import private_mod
 from zerosum.secagg import RemoteProtocolError, Session
 from zerosum.secagg.messages import Contribution, decode
@@ -29,6 +29,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.figures import refused
 from zerosum.server.strategy import PrivateStrategy
 from zerosum.simulations.grid import FIRST_NODE, InProcessGrid
+from zerosum.simulations.report import write_report
 
 CLIENTS = 6
 POLICY = 'models = ["none", "distributed", "local", "central"]\nservers = ["semi-honest"]\n'
@@ -339,6 +340,7 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     lines = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["type"] for line in lines]
     assert kinds == ["run", "contributions", "sum", "contributions", "sum"]
+    assert "epsilon" in write_report(tmp_path / "run").read_text(encoding="utf-8")
 
 
 def test_under_privacy_an_app_that_fails_shows_nowhere(grid_of, tmp_path):
@@ -358,6 +360,32 @@ def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
     twice = strategy.epsilon["sum"]
     assert twice["participations"] == 2 * once["participations"] == 2
     assert twice["value"] > once["value"]
+
+
+def test_an_adaptive_clip_follows_the_norms(grid_of, tmp_path):
+    settings = NOISY | {"privacy": {"honest_fraction": 0.6, "clipping": "adaptive"}, "clip": 1e-3}
+    seen = Wire(client_app([private_mod]))
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    strategy.start(grid_of(seen), model(), 3)
+    headers = [c[wire.RECORD]["request"] for c in seen.sent if "request" in c[wire.RECORD]]
+    clips = [AppQuestion.model_validate_json(h).privacy.clip for h in headers[::CLIENTS]]
+    assert len(set(clips)) == 3
+    # 1[norm <= 0.001] is never true: each round is a step up, less what noise makes of it.
+    assert clips[0] == 1e-3
+
+
+def test_groups_are_sums_of_their_own(grid_of, tmp_path):
+    settings = OPEN | {"secagg": {"server": "semi-honest", "dropout": 0.0, "groups": 2}}
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    seen = Wire(client_app([private_mod]))
+    result = strategy.start(grid_of(seen), model(), 2)
+    expected = arrays_of(plain(FedAvg(fraction_evaluate=0.0), rounds=2))
+    np.testing.assert_allclose(
+        arrays_of(result)["layer.weight"], expected["layer.weight"], atol=10 * STEP, rtol=0
+    )
+    opening = [c for c in seen.sent if stage_type(c) == wire.STAGE_TYPES["advertise"]]
+    cohorts = [Session.from_bytes(wire.bytes_field(c, "session")).cohort for c in opening]
+    assert {len(cohort) for cohort in cohorts} == {3}
 
 
 def test_a_target_epsilon_is_met(grid_of, tmp_path):

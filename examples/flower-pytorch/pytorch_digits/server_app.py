@@ -14,6 +14,7 @@ MASKED_ONLY = {
     "privacy": {"model": "none", "clip": "none"},
     "encoding": {"bits": 24, "range": 4.0},
     "secagg": {"server": "semi-honest", "dropout": 0.0},
+    "deployment": {"stage_timeout": 300.0},
 }
 
 

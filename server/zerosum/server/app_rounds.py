@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
+from zerosum.client import wire
 from zerosum.client.app_request import AppRequest, only_arrays, records_digest
 from zerosum.client.entropy import Entropy
 from zerosum.client.request import Kind
@@ -230,13 +231,13 @@ class AppRounds:
             log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
             if kind == "train":
                 self._record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
-                self._record |= _cost(abandoned.traffic)
+                self._record |= _cost(abandoned.traffic, request)
             return None
         if kind == "train":
             self._record |= {"status": "completed", "survivors": len(aggregate.survivors)}
             if aggregate.failures:
                 self._record |= {"failed_groups": list(aggregate.failures)}
-            self._record |= _cost(aggregate.traffic)
+            self._record |= _cost(aggregate.traffic, request)
         return aggregate
 
     def _average(self, aggregate: Aggregate, expected: float) -> tuple[np.ndarray, int]:
@@ -341,13 +342,16 @@ def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> 
     return privacy
 
 
-def _cost(traffic: Traffic) -> dict[str, Any]:
-    """Return what a line of metrics says of a sum's messages."""
+def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
+    """Return what a line of metrics says of a sum's messages, the app's records included."""
+    lost = {i for stage in ("advertise", "share") for i in traffic.dropouts.get(stage, ())}
+    asked = traffic.down.keys() - lost if "contribute" in traffic.dropouts else ()
     up, down = traffic.up.values(), traffic.down.values()
+    carried = len(asked) * wire.size(request.records)
     return {
         "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
         "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
-        "bytes_down_per_client": sum(down) / len(down) if down else 0.0,
+        "bytes_down_per_client": (sum(down) + carried) / len(down) if down else 0.0,
         "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
     }
 
