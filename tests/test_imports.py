@@ -18,7 +18,9 @@ def packages_after(module):
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["zerosum.client", "zerosum.client.flower"])
+@pytest.mark.parametrize(
+    "module", ["zerosum.client", "zerosum.client.flower", "zerosum.client.mod"]
+)
 def test_a_deployed_client_starts_without_torch(module):
     heavy = {"torch", "dp_accounting", "scipy", "pandas", "sklearn", "matplotlib"}
     assert not packages_after(module) & heavy

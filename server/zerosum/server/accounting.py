@@ -176,6 +176,11 @@ class RunLedger:
         total: NDArray[np.int64] = self._counts.sum(axis=0)
         return total
 
+    @property
+    def last_round(self) -> int:
+        """The latest round that was charged for; 0 where none was."""
+        return max((key[0] for key in self._contributions), default=0)
+
     def figures(self, delta: float | None = None) -> dict[str, Any]:
         """Return every observer's epsilon so far.
 

@@ -1,0 +1,177 @@
+"""A Flower mod for other people's ClientApps: what they train leaves their node masked.
+
+One line of a ClientApp changes::
+
+    app = ClientApp(mods=[private_mod])
+
+The mod stands first among the mods. It answers the stages of the protocol, which the app never
+sees, and hands the app the strategy's message when it is time to train; the app's reply is turned
+into a clipped, noised and masked vector, and nothing else of it is sent. Messages that are no part
+of a private sum are refused: their answers would leave in plain. The node is configured as for
+:class:`zerosum.client.flower.DeployedEnvironment`.
+
+Importing this imports neither torch nor dp_accounting.
+"""
+
+import copy
+import logging
+import math
+from typing import cast
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from zerosum.client.app_request import AppRequest, only_arrays, stage_type
+from zerosum.client.arrays import UnusableArraysError
+from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.request import Request
+from zerosum.client.stages import Declined
+from zerosum.client.task import ClientInfo, Task
+
+log = logging.getLogger("zerosum.client")
+
+
+class AppReplyError(ValueError):
+    """The app's reply cannot be summed; the message says what it lacks."""
+
+
+class AppEnvironment(DeployedEnvironment):
+    """A deployed client whose answers come from somebody else's app.
+
+    Parameters
+    ----------
+    context : Context
+        Of the message.
+    message : Message
+        As it came.
+    call_next : callable
+        The app's function, within its further mods.
+    """
+
+    def __init__(self, context: Context, message: Message, call_next: ClientAppCallable) -> None:
+        super().__init__(context)
+        # What runs is the app that stands here, whatever name the server has for it.
+        self.policy = self.policy.model_copy(update={"tasks": "any"})
+        self._context, self._message, self._call_next = context, message, call_next
+
+    def request(self, content: RecordDict) -> AppRequest:
+        """Read the request, and refuse one that an app's reply cannot answer."""
+        try:
+            request = AppRequest.read(content)
+        except ValueError as error:
+            raise Declined(str(error)) from None
+        question = request.question
+        category = self._message.metadata.message_type.partition(".")[0]
+        if question.kind != category:
+            raise Declined(f"a message of type {category!r} asks to {question.kind}")
+        if question.privacy.by_example or question.privacy.clipping == "per-layer":
+            raise Declined("an app's update is clipped as a whole, for its client as a whole")
+        return request
+
+    def task(self, request: Request, context: Context) -> Task:
+        """Return what stands for the task: nothing asks it."""
+        return cast(Task, self)
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Let the app train or evaluate, and return what it changed or found.
+
+        Raises
+        ------
+        AppReplyError
+            If its reply lacks what is summed. What the app raises is passed on.
+        """
+        if not isinstance(request, AppRequest):
+            raise TypeError(f"an app answers an AppRequest, not a {type(request).__name__}")
+        if request.question.kind == "evaluate":
+            return _metrics(request, self._reply(request))
+        # Before the app has the records: it may change them.
+        layout, sent = request.layout, request.layout.vector(request.arrays)
+        reply = self._reply(request)
+        try:
+            delta: np.ndarray = layout.vector(only_arrays(reply)) - sent
+        except UnusableArraysError as error:
+            raise AppReplyError(f"the app's reply: {error}") from None
+        if request.question.training.weighting == "uniform":
+            return delta
+        count, most = _weight(request, reply), request.question.training.max_examples
+        if not 0 < count <= most:
+            raise AppReplyError(
+                f"{count:g} examples are not between 0 and training.max_examples = {most}"
+            )
+        weighted: np.ndarray = np.append(delta.astype(np.float64), 1.0) * (count / most)
+        return weighted
+
+    def _reply(self, request: AppRequest) -> RecordDict:
+        """Hand the app the message that the strategy meant for it."""
+        message = _changed(self._message, self._message.metadata.message_type, request.records)
+        reply = self._call_next(message, self._context)
+        if reply.has_error():
+            raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
+        return reply.content
+
+
+def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer a stage of a private sum with the app's help; refuse anything else.
+
+    Raises
+    ------
+    Declined
+        For any refusal or failure, without its cause, which is in this client's log.
+    """
+    category = message.metadata.message_type
+    asked = stage_type(message.content) if message.has_content() else None
+    if asked is None:
+        log.warning(
+            "a %s message is declined: it is no part of a private sum, and its answer would leave "
+            "this node in plain; is PrivateStrategy around the server's strategy?",
+            category,
+        )
+        raise Declined(f"no answer to {category}: only private sums are answered here")
+    app = build_app(lambda context: AppEnvironment(context, message, call_next))
+    reply = app(_changed(message, asked, message.content), context)
+    return Message(reply.content, reply_to=message)
+
+
+def _changed(message: Message, message_type: str, content: RecordDict) -> Message:
+    """Return a copy of a message with another type and content."""
+    changed = copy.copy(message)
+    changed.__dict__["_metadata"] = copy.copy(message.metadata)
+    changed.metadata.message_type = message_type
+    changed.content = content
+    return changed
+
+
+def _weight(request: AppRequest, reply: RecordDict) -> float:
+    return _metric(reply, request.question.weight_key)
+
+
+def _metric(reply: RecordDict, name: str) -> float:
+    """Return a number from the reply's metrics."""
+    for record in reply.metric_records.values():
+        value = record.get(name)
+        if isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    raise AppReplyError(f"the app's reply has no finite number {name!r} in a MetricRecord")
+
+
+def _metrics(request: AppRequest, reply: RecordDict) -> np.ndarray:
+    """Return [metrics..., count]: sums over examples without DP; means and a one, at norm 1, with.
+
+    Each metric is cut to its largest magnitude. Under DP a client without examples is a zero.
+    """
+    bounds, count = request.question.metrics, _weight(request, reply)
+    if count <= 0:
+        return np.zeros(len(bounds) + 1)
+    means = [
+        min(max(_metric(reply, name), -bound), bound) / (bound if _private(request) else 1.0)
+        for name, bound in bounds.items()
+    ]
+    if not _private(request):
+        return np.array([mean * count for mean in means] + [count])
+    metrics: np.ndarray = np.array([*means, 1.0]) / math.sqrt(len(means) + 1)
+    return metrics
+
+
+def _private(request: AppRequest) -> bool:
+    return request.question.privacy.private

@@ -1,0 +1,369 @@
+"""The rounds of somebody else's strategy, each a private sum.
+
+A strategy's messages become one request to a cohort; what the strategy gets back is one reply,
+that of a client whose model is the mean of the survivors'.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+
+from zerosum.client import wire
+from zerosum.client.app_request import AppRequest, only_arrays, records_digest
+from zerosum.client.entropy import Entropy
+from zerosum.client.request import Kind
+from zerosum.client.spec import PrivacySpec
+from zerosum.server.accounting import RunLedger
+from zerosum.server.adaptive import Clip
+from zerosum.server.aggregate import Aggregate
+from zerosum.server.app_grid import AppGrid
+from zerosum.server.config import ConfigError
+from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
+from zerosum.server.exchange import Traffic
+from zerosum.server.planning import evaluation_protection, question_of
+from zerosum.server.runs import METRICS, SUMMARY, RunFolder
+from zerosum.server.sampling import CohortSampler
+from zerosum.server.spec import Experiment
+
+log = logging.getLogger("flwr")
+"""Flower's own: what a ServerApp's owner reads."""
+
+SKIPPED = (
+    "federated evaluation is skipped: metrics would leave the clients in plain. Set "
+    "fraction_evaluate=0.0 and test on the server with evaluate_fn, or name the metrics to sum "
+    "under the mask: PrivateStrategy(..., metrics={'eval_loss': 10.0})"
+)
+
+
+@dataclass(frozen=True)
+class AppRun:
+    """What a run with somebody else's strategy consists of.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked, with its noise multiplier resolved.
+    nodes : Nodes
+        All clients.
+    grid : AppGrid
+        Carries the coordinator's stages.
+    coordinator : Coordinator
+        Runs the private sums.
+    ledger : RunLedger
+        Charged ahead of each.
+    folder : RunFolder
+        Where everything is written.
+    entropy : Entropy
+        Draws cohorts and groups.
+    weight_key : str
+        Name of the number of examples in the strategy's metrics.
+    metrics : mapping of str to float
+        Metrics that an evaluation sums, and their largest magnitudes.
+    own_cohorts : bool
+        Whether cohorts are the strategy's; otherwise ``experiment.sampling`` draws them.
+    """
+
+    experiment: Experiment
+    nodes: Nodes
+    grid: AppGrid
+    coordinator: Coordinator
+    ledger: RunLedger
+    folder: RunFolder
+    entropy: Entropy
+    weight_key: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    own_cohorts: bool = True
+
+
+class AppRounds:
+    """Answers a strategy's messages.
+
+    Parameters
+    ----------
+    run : AppRun
+    initial : ArrayRecord
+        The first model: its arrays of integers stay integers, whatever a strategy makes of them.
+    """
+
+    def __init__(self, run: AppRun, initial: ArrayRecord) -> None:
+        self._run = run
+        self._index_of = {node: index for index, node in run.nodes.by_index.items()}
+        self._integers = {
+            name: array.numpy().dtype
+            for name, array in initial.items()
+            if array.numpy().dtype.kind in "iub"
+        }
+        self._clip = Clip(run.experiment.privacy)
+        self._sampler = CohortSampler(run.experiment.sampling, len(run.nodes), run.entropy)
+        self._number = run.ledger.last_round
+        self._round = 0
+        self._record: dict[str, Any] = {}
+        self._skipped = False
+
+    def answer(self, messages: list[Message]) -> list[Message]:
+        """Run the private sum that these messages ask for, and reply to the first of them.
+
+        Raises
+        ------
+        ConfigError
+            If they ask for something that no private sum can answer.
+        """
+        if not messages:
+            return []
+        types = {message.metadata.message_type for message in messages}
+        kind = messages[0].metadata.message_type.partition(".")[0]
+        if len(types) != 1 or kind not in ("train", "evaluate"):
+            raise ConfigError(
+                f"the strategy sends messages of type {', '.join(sorted(types))}: a private sum "
+                'answers those of one type, "train" or "evaluate"'
+            )
+        return self._train(messages) if kind == "train" else self._evaluate(messages)
+
+    def finish(self) -> dict[str, Any]:
+        """Write what is left to write and return the figures of the whole run."""
+        self._flush()
+        figures = self._run.ledger.figures()
+        privacy = self._run.experiment.privacy
+        summary = {
+            "name": self._run.experiment.name,
+            "rounds": self._round,
+            "epsilon": figures,
+            "noise_multiplier": privacy.noise_multiplier,
+            "population": len(self._run.nodes),
+            "protocol": self._run.experiment.secagg.protocol,
+            "server": self._run.experiment.secagg.server,
+            "noise_from_seed": False,
+        }
+        self._run.folder.write_json(SUMMARY, summary)
+        return figures
+
+    def _train(self, messages: list[Message]) -> list[Message]:
+        self._flush()
+        self._round += 1
+        started = time.perf_counter()
+        cohort, expected = self._cohort(messages, "train")
+        request = self._request(messages, "train", self._clip.privacy)
+        self._record = {"round": self._round, "cohort": len(cohort)}
+        aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
+        replies = []
+        if aggregate is not None:
+            replies = [Message(self._reply(request, aggregate, expected), reply_to=messages[0])]
+            private = self._run.experiment.privacy.private
+            self._clip.follow(aggregate.bit, expected if private else len(aggregate.survivors))
+        self._record["seconds"] = time.perf_counter() - started
+        self._tell()
+        return replies
+
+    def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
+        """Return what a client would have replied that trained to the mean model."""
+        step, weight = self._average(aggregate, expected)
+        told = {"survivors": len(aggregate.survivors)} | self._epsilons()
+        return RecordDict(
+            {
+                next(iter(request.records.array_records)): request.layout.moved(
+                    request.arrays, step
+                ),
+                "metrics": MetricRecord({**told, self._run.weight_key: weight}),
+            }
+        )
+
+    def _evaluate(self, messages: list[Message]) -> list[Message]:
+        bounds, private = self._run.metrics, self._run.experiment.privacy.private
+        if not bounds:
+            if not self._skipped:
+                log.warning(SKIPPED)
+            self._skipped = True
+            return []
+        cohort, _ = self._cohort(messages, "evaluate")
+        privacy = evaluation_privacy(self._run.experiment, bounds)
+        request = self._request(messages, "evaluate", privacy)
+        aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
+        if aggregate is None:
+            return []
+        *sums, count = aggregate.total.tolist()
+        if count <= 0:
+            log.warning("the evaluation of round %d drowned in noise", self._round)
+            return []
+        scales = request.question.metrics
+        found = {
+            name: value / count * (scales[name] if private else 1.0)
+            for name, value in zip(scales, sums, strict=True)
+        }
+        self._record |= {f"federated_{name}": value for name, value in found.items()}
+        content = RecordDict({"metrics": MetricRecord({**found, self._run.weight_key: count})})
+        return [Message(content, reply_to=messages[0])]
+
+    def _request(self, messages: Sequence[Message], kind: Kind, privacy: PrivacySpec) -> AppRequest:
+        """Return what all clients are asked."""
+        question = question_of(
+            self._run.experiment,
+            self._round,
+            len(self._run.nodes),
+            kind,
+            noise_draw="per_client",
+        ).model_copy(update={"privacy": privacy})
+        return AppRequest.of(
+            question,
+            self._records(messages),
+            weight_key=self._run.weight_key,
+            metrics=self._run.metrics if kind == "evaluate" else {},
+        )
+
+    def _sum(
+        self, request: AppRequest, cohort: tuple[int, ...], message_type: str
+    ) -> Aggregate | None:
+        """Run one private sum; None if it is abandoned."""
+        self._number += 1
+        kind = request.question.kind
+        groups = self._sampler.split(cohort, self._run.experiment.secagg.groups, self._number, kind)
+        self._run.grid.carry(request.records, message_type)
+        try:
+            aggregate = self._run.coordinator.private_sum(
+                request, groups, round=self._number, charge=self._charge(kind, groups)
+            )
+        except RoundAbandoned as abandoned:
+            log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
+            if kind == "train":
+                self._record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
+                self._record |= _cost(abandoned.traffic, request)
+            return None
+        if kind == "train":
+            self._record |= {"status": "completed", "survivors": len(aggregate.survivors)}
+            if aggregate.failures:
+                self._record |= {"failed_groups": list(aggregate.failures)}
+            self._record |= _cost(aggregate.traffic, request)
+        return aggregate
+
+    def _average(self, aggregate: Aggregate, expected: float) -> tuple[np.ndarray, int]:
+        """Return the mean update, and the number that the strategy takes for its examples."""
+        survivors, training = len(aggregate.survivors), self._run.experiment.training
+        if self._run.experiment.privacy.private:
+            # By the number that were asked: how many answered is not for the model to tell.
+            return aggregate.total / expected, survivors
+        if training.weighting == "examples":
+            weight = float(aggregate.total[-1])
+            if weight <= 0:
+                return 0 * aggregate.total[:-1], survivors
+            return aggregate.total[:-1] / weight, max(1, round(weight * training.max_examples))
+        return aggregate.total / survivors, survivors
+
+    def _cohort(self, messages: Sequence[Message], purpose: str) -> tuple[tuple[int, ...], float]:
+        """Return who is asked, by index, and the number that a noised sum is divided by."""
+        if not self._run.own_cohorts:
+            return self._sampler.draw(self._round, purpose), self._sampler.expected_cohort
+        nodes = [message.metadata.dst_node_id for message in messages]
+        unknown = [node for node in nodes if node not in self._index_of]
+        if unknown or len(set(nodes)) < len(nodes):
+            raise ConfigError(
+                f"the strategy asks nodes {unknown or nodes}: each node of the roster at most once"
+            )
+        return tuple(sorted(self._index_of[node] for node in nodes)), float(len(nodes))
+
+    def _records(self, messages: Sequence[Message]) -> RecordDict:
+        """Return what all clients are sent, with integers as integers."""
+        first = messages[0].content
+        others = {id(message.content): message.content for message in messages}
+        digests = {records_digest(content) for content in others.values()}
+        if len(digests) > 1:
+            raise ConfigError(
+                "the strategy sends its clients different messages: a private sum asks everybody "
+                "the same"
+            )
+        try:
+            arrays = only_arrays(first)
+        except ValueError as error:
+            raise ConfigError(f"the strategy's message: {error}") from None
+        name = next(iter(first.array_records))
+        return RecordDict({**first, name: self._with_integers(arrays)})
+
+    def _with_integers(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return arrays in which those that began as integers are integers again."""
+        kept = {
+            name: Array(np.asarray(np.rint(arrays[name].numpy()), dtype=dtype))
+            for name, dtype in self._integers.items()
+            if name in arrays and arrays[name].numpy().dtype != dtype
+        }
+        return ArrayRecord({**arrays, **kept}) if kept else arrays
+
+    def _charge(self, kind: Kind, groups: Sequence[tuple[int, ...]]) -> Charge:
+        number, ledger = self._number, self._run.ledger
+
+        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
+            key = (number, 0, kind, group)
+            if what == "contributions":
+                ledger.charge_contributions(key, clients, cohort=len(groups[group]))
+            else:
+                ledger.charge_sum(key)
+
+        return charge
+
+    def _epsilons(self) -> dict[str, float]:
+        """Return every observer's epsilon so far; nothing where no noise is promised."""
+        if not self._run.experiment.privacy.private:
+            return {}
+        figures = self._run.ledger.figures()
+        return {
+            f"epsilon-{name}": math.inf if figure["value"] is None else figure["value"]
+            for name, figure in figures.items()
+        }
+
+    def _tell(self) -> None:
+        record = self._record
+        log.info(
+            "private round %d %s: %d of %d clients are in the sum; %s",
+            record["round"],
+            record["status"],
+            record["survivors"],
+            record["cohort"],
+            in_words(self._run.ledger.figures()),
+        )
+
+    def _flush(self) -> None:
+        """Write the record of the round that is over, its evaluation included."""
+        if not self._record:
+            return
+        figures = self._run.ledger.figures()
+        self._record["epsilon"] = {name: figure["value"] for name, figure in figures.items()}
+        self._run.folder.append_line(METRICS, self._record)
+        self._record = {}
+
+
+def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> PrivacySpec:
+    """Return how so many metrics and a count are protected: coordinates of 1/sqrt(k) each."""
+    privacy, _ = evaluation_protection(experiment)
+    if privacy.noise == "discrete-laplace":
+        return privacy.model_copy(update={"clip": math.sqrt(len(metrics) + 1)})
+    return privacy
+
+
+def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
+    """Return what a line of metrics says of a sum's messages, the app's records included."""
+    lost = {i for stage in ("advertise", "share") for i in traffic.dropouts.get(stage, ())}
+    asked = traffic.down.keys() - lost if "contribute" in traffic.dropouts else ()
+    up, down = traffic.up.values(), traffic.down.values()
+    carried = len(asked) * wire.size(request.records)
+    return {
+        "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
+        "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
+        "bytes_down_per_client": (sum(down) + carried) / len(down) if down else 0.0,
+        "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+    }
+
+
+def in_words(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the figures in a line."""
+    reasons = {figure["reason"] for figure in figures.values() if figure["value"] is None}
+    known = {name: figure for name, figure in figures.items() if figure["value"] is not None}
+    if not known:
+        return "; ".join(sorted(reasons))
+    said = ", ".join(
+        f"{figure['value']:.4g} ({name}, {figure['adjacency']})" for name, figure in known.items()
+    )
+    delta = next(iter(known.values()))["delta"]
+    return "; ".join([f"epsilon {said} at delta {delta:g}", *sorted(reasons)])
