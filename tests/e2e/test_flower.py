@@ -1,13 +1,7 @@
 """Nothing holds in simulation only: deployed clients, and a real SuperLink with two SuperNodes."""
 
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +22,6 @@ from zerosum.simulations.faults import FaultPlan
 from zerosum.simulations.grid import InProcessGrid, nodes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"
-BIN = Path(sys.executable).parent
 
 
 def deployed(experiment, folder, state, faults=None, policy=EXAMPLE / "policy.toml", keys=None):
@@ -187,96 +180,6 @@ def test_a_server_without_a_roster_says_what_is_missing(tmp_path, make_keys):
         read_keys(named)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for_port(port, process, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    pytest.fail(f"nothing listens on port {port}")
-
-
-class Federation:
-    """A SuperLink and SuperNodes on loopback, each in a process group that is ended by its id."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.port = free_port()
-        self.processes = []
-        self.env = os.environ | {
-            "FLWR_HOME": str(folder / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        }
-        (folder / "flwr").mkdir()
-        (folder / "flwr" / "config.toml").write_text(
-            '[superlink]\ndefault = "test"\n\n[superlink.test]\n'
-            f'address = "127.0.0.1:{self.port}"\ninsecure = true\n'
-        )
-
-    def start(self, name, *arguments):
-        with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [BIN / arguments[0], *arguments[1:]],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.env,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        self.processes.append(process)
-        return process
-
-    def stop(self):
-        for ending in (signal.SIGTERM, signal.SIGKILL):
-            for process in reversed(self.processes):
-                try:
-                    os.killpg(process.pid, ending)
-                except ProcessLookupError:
-                    continue
-            deadline = time.monotonic() + 10
-            for process in self.processes:
-                try:
-                    process.wait(max(0.1, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    continue
-
-    def flwr(self, *arguments):
-        return subprocess.run(
-            [BIN / "flwr", *arguments],
-            env=self.env,
-            cwd=self.folder / "app",
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
-
-    def wait_for_run(self, seconds):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            (run,) = json.loads(self.flwr("list", "test", "--format", "json"))["runs"]
-            if run["status"].startswith("finished"):
-                return run["status"]
-            time.sleep(3)
-        return "unfinished"
-
-
-@pytest.fixture
-def federation(tmp_path):
-    built = Federation(tmp_path)
-    yield built
-    built.stop()
-
-
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(900)
@@ -291,30 +194,12 @@ def test_the_example_runs_on_a_real_superlink_with_two_supernodes(
         settings += [f"deployment.roster={keys.path}", f"deployment.authority={keys.authority}"]
         policy = tmp_path / "app" / "policy.toml"
         policy.write_text(policy.read_text().replace("semi-honest", "malicious"))
-    superlink = federation.start(
-        "superlink",
-        "flower-superlink",
-        "--insecure",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(federation.port),
-        "--disable-runtime-dependency-installation",
-    )
-    wait_for_port(federation.port, superlink)
+    federation.superlink()
     for index in (0, 1):
-        federation.start(
-            f"supernode{index}",
-            "flower-supernode",
-            "--insecure",
-            "--superlink",
-            f"127.0.0.1:{federation.port}",
-            "--port",
-            str(free_port()),
-            "--node-config",
-            f'partition-id={index} num-partitions=2 state-dir="{tmp_path}/state{index}" '
-            f'policy="{tmp_path}/app/policy.toml"'
-            + "".join(f' {k}="{v}"' for k, v in (keys.node_config(index) if keys else {}).items()),
+        federation.supernode(
+            index,
+            2,
+            {"policy": f"{tmp_path}/app/policy.toml"} | (keys.node_config(index) if keys else {}),
         )
     overrides = " ".join(settings)
     run_config = f'out="{tmp_path}/run" overrides="{overrides}"'

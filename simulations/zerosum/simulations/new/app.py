@@ -44,6 +44,9 @@ return nn.Sequential(
     nn.Linear(32 * (height // 4) * (width // 4), OUTPUTS),
 )"""
 
+_TRAINING = "epochs = 2\nbatch_size = 20\nlr = 0.1"
+_CNN_TRAINING = "epochs = 5\nbatch_size = 10\nlr = 0.05\nmomentum = 0.9"
+
 _CLASS_LOSS = 'return nn.functional.cross_entropy(outputs, targets, reduction="none")'
 _VALUE_LOSS = "return (outputs.squeeze(1) - targets).square()"
 
@@ -166,6 +169,7 @@ def _values(made: Made) -> dict[str, str]:
         "task_imports": ("" if images or flat else "from math import prod\n")
         + "from pathlib import Path\n",
         "model": _indented(model),
+        "training": _CNN_TRAINING if images else _TRAINING,
         "loss": _indented(_VALUE_LOSS if valued else _CLASS_LOSS),
         "classes": _classes(found),
         "outputs": "OUTPUTS = 1" if valued else "OUTPUTS = len(CLASSES)",

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, log10
+from math import log10
 from pathlib import Path
 from typing import TypeVar
 
@@ -118,7 +118,8 @@ def _table(data: Path, kind: Kind, label: str | None) -> Found:
             f"--data {data}: no numeric column beside the label {chosen!r}; encode texts as "
             "numbers, or name another --label"
         )
-    said = f"{len(frame)} records, {len(features)} features, {_said(chosen, classes)}"
+    shown = f" ({listed(features)})" if len(features) <= 10 else ""
+    said = f"{len(frame)} records, {_said(chosen, classes)}, {len(features)} features{shown}"
     constants = {
         "label": literal(chosen),
         "features": literal(features),
@@ -226,16 +227,16 @@ def _chosen(names: list[str], label: str | None, what: str, default: str) -> str
 
 
 def _targets(labels: "pd.Series[float]", key: str) -> tuple[list[str] | None, float]:
-    """Return (classes, 1) or (None, a power of ten not below the largest value)."""
+    """Return (classes, 1) or (None, the power of ten nearest to their root mean square)."""
     if labels.isna().any():
         raise ConfigError(f"{key} has gaps; fill them, or leave those records out")
     kinds = labels.nunique()
     numeric = pd.api.types.is_numeric_dtype(labels) and not pd.api.types.is_bool_dtype(labels)
     if numeric and (pd.api.types.is_float_dtype(labels) or kinds > MOST_CLASSES):
-        largest = float(np.abs(labels.to_numpy(np.float64)).max())
-        if not np.isfinite(largest):
+        size = float(np.sqrt(np.square(labels.to_numpy(np.float64)).mean()))
+        if not np.isfinite(size):
             raise ConfigError(f"{key} has infinities; leave those records out")
-        return None, 10.0 ** ceil(log10(largest)) if largest else 1.0
+        return None, 10.0 ** round(log10(size)) if size else 1.0
     if kinds > MOST_TEXTS:
         raise ConfigError(f"{key} has {kinds} classes; allowed: {MOST_TEXTS}; name another --label")
     ordered: Iterable[object] = (
