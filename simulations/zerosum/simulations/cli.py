@@ -1,5 +1,6 @@
 """The ``zerosum`` command."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.commands import bench_app
 from zerosum.simulations.mistakes import check_writable, user_errors, write_json
+from zerosum.simulations.new import Kind
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 
 if TYPE_CHECKING:
@@ -68,6 +70,34 @@ def run(
             _dry_run(experiment, settings, resume, out)
             return
         _run(experiment, settings, out, resume)
+
+
+@app.command()
+def new(
+    name: Annotated[Path, typer.Argument(help="Folder to make: letters, digits and hyphens.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Your CSV, Parquet or NPZ file, or folder of images; else a sample."),
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Of the data, if no ending says.")] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column, or array, of the labels.")
+    ] = None,
+) -> None:
+    """Make a Flower app to edit, for data of your own: a model, data loading, an experiment."""
+    with user_errors(ConfigError):
+        from zerosum.simulations.new.app import make_app
+
+        made = make_app(name, data, kind, label)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Made {made.folder}, a Flower app for {made.data}: {made.found.described}.")
+    if made.found.left_out:
+        console.print(f"No inputs: {', '.join(made.found.left_out)}")
+    console.print(f"\n  cd {shlex.quote(str(made.folder))}\n  zerosum run experiment.toml\n")
+    console.print(
+        f"{made.package}/task.py has the model and {made.package}/data.py reads the records: edit "
+        "both. README.md has the commands that run it across nodes."
+    )
 
 
 @app.command()

@@ -1,0 +1,202 @@
+"""Writing the app: templates filled in with what was found of the data."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from string import Template
+from uuid import uuid4
+
+import tomli_w
+
+from zerosum.server.config import ConfigError
+from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
+from zerosum.simulations.new.look import FEWEST, Found, literal, look
+from zerosum.simulations.new.samples import write_sample
+
+MOST_CLIENTS = 10
+"""Clients of the app's simulation."""
+
+_FILES = {
+    "pyproject.toml": "pyproject.toml",
+    "experiment.toml": "experiment.toml",
+    "policy.toml": "policy.toml",
+    "README.md": "README.md",
+    ".gitignore": "gitignore",
+}
+
+_MLP = """\
+return nn.Sequential(
+    nn.Flatten(), nn.Linear({inputs}, 64), nn.ReLU(), nn.Linear(64, OUTPUTS)
+)"""
+
+_CNN = """\
+channels, height, width = SHAPE
+return nn.Sequential(
+    nn.Conv2d(channels, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(16, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(32 * (height // 4) * (width // 4), OUTPUTS),
+)"""
+
+_TRAINING = "epochs = 2\nbatch_size = 20\nlr = 0.1"
+_CNN_TRAINING = "epochs = 5\nbatch_size = 10\nlr = 0.05\nmomentum = 0.9"
+
+_CLASS_LOSS = 'return nn.functional.cross_entropy(outputs, targets, reduction="none")'
+_VALUE_LOSS = "return (outputs.squeeze(1) - targets).square()"
+
+
+@dataclass(frozen=True)
+class Made:
+    """An app that was written.
+
+    Parameters
+    ----------
+    folder, package : Path, str
+        Where it is, and the name of its Python package.
+    kind : Kind
+        Of its data.
+    data : str
+        Where its data are, seen from the folder.
+    found : Found
+        What its data are like.
+    """
+
+    folder: Path
+    package: str
+    kind: Kind
+    data: str
+    found: Found
+
+
+def make_app(
+    folder: Path, data: Path | None = None, kind: Kind | None = None, label: str | None = None
+) -> Made:
+    """Write an app into a new folder, all of it or nothing.
+
+    Parameters
+    ----------
+    folder : Path
+        Absent until now; its last part is the app's name.
+    data : Path, optional
+        Records that it is for. Default: a sample that is written into it.
+    kind : Kind, optional
+        Of the data. Default: what the path's ending says, or CSV for a sample.
+    label : str, optional
+        Column, or array, of the labels. Default: one that is named as labels are, or the last.
+
+    Raises
+    ------
+    ConfigError
+        One line that names the option, its value, what is allowed and the cure.
+    """
+    package = package_of(folder.name)
+    if os.path.lexists(folder):
+        raise ConfigError(f"NAME {folder}: it exists already; choose another, or remove it")
+    if not folder.parent.is_dir():
+        raise ConfigError(f"NAME {folder}: there is no folder {folder.parent}; create it first")
+    if data is None and label is not None:
+        raise ConfigError(f"--label {label}: there are no data that it could be in; give --data")
+    chosen = kind or Kind.CSV if data is None else kind_of(data, kind)
+    # Beside the folder, so that a rename makes it appear at once.
+    begun = folder.with_name(f".{folder.name}-{uuid4().hex}")
+    try:
+        begun.mkdir()
+        if data is None:
+            sample = write_sample(begun / "data", chosen)
+            made = Made(folder, package, chosen, f"data/{sample.name}", look(sample, chosen, None))
+        else:
+            made = Made(
+                folder, package, chosen, _seen_from(folder, data), look(data, chosen, label)
+            )
+        _write(begun, made)
+        begun.rename(folder)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"NAME {folder}: cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
+    return made
+
+
+def clients_of(found: Found) -> int:
+    """Return how many clients the app's simulation has: fewer where there are few records."""
+    return max(2, min(MOST_CLIENTS, found.records // (FEWEST // 2)))
+
+
+def _seen_from(folder: Path, data: Path) -> str:
+    """Return the way from a folder that is to be to the data, right through links on the way."""
+    there = data.absolute().parent.resolve() / data.name
+    return Path(os.path.relpath(there, folder.parent.resolve() / folder.name)).as_posix()
+
+
+def _write(folder: Path, made: Made) -> None:
+    values = _values(made)
+    for name, template in _FILES.items():
+        (folder / name).write_text(_filled(template, values), encoding="utf-8")
+    package = folder / made.package
+    package.mkdir()
+    texts = {
+        "__init__.py": f'"""The Flower app {made.folder.name}: its task and its data."""\n',
+        "task.py": _filled("task.py", values),
+        "data.py": _filled(_data_template(made.kind), values),
+    }
+    for name, text in texts.items():
+        (package / name).write_text(text, encoding="utf-8")
+
+
+def _data_template(kind: Kind) -> str:
+    return f"{kind}.py" if kind in (Kind.NPZ, Kind.IMAGES) else "table.py"
+
+
+def _values(made: Made) -> dict[str, str]:
+    """Return what the templates' placeholders stand for."""
+    found, images = made.found, made.kind is Kind.IMAGES
+    flat = made.kind in (Kind.CSV, Kind.PARQUET)
+    model = _CNN if images else _MLP.format(inputs="SHAPE[0]" if flat else "prod(SHAPE)")
+    valued = found.classes is None
+    return {
+        "name": made.folder.name,
+        "package": made.package,
+        "task": f"{made.package}.task:Task",
+        "path": tomli_w.dumps({"path": made.data}).strip(),
+        "path_words": made.data,
+        "clients": str(clients_of(found)),
+        "task_imports": ("" if images or flat else "from math import prod\n")
+        + "from pathlib import Path\n",
+        "model": _indented(model),
+        "training": _CNN_TRAINING if images else _TRAINING,
+        "loss": _indented(_VALUE_LOSS if valued else _CLASS_LOSS),
+        "classes": _classes(found),
+        "outputs": "OUTPUTS = 1" if valued else "OUTPUTS = len(CLASSES)",
+        "scaled": _filled(f"fragments/scaled_{found.scaling}.py", {}).strip(),
+        "encoded": _filled(f"fragments/encoded_{'values' if valued else 'classes'}.py", {}).strip(),
+        "kind_words": WORDS[made.kind],
+        "kind_title": "CSV" if made.kind is Kind.CSV else "Parquet",
+        "columns_words": "size and classes" if images else "columns and classes",
+        "own_words": "a folder of images" if images else "a file",
+        "own_example": "images" if images else f"mine.{made.kind}",
+        **found.constants,
+    }
+
+
+def _classes(found: Found) -> str:
+    if found.classes is not None:
+        return f"CLASSES = {literal(found.classes)}"
+    return (
+        "CLASSES = None  # the labels are values\n"
+        f"LABEL_SCALE = {found.label_scale!r}  # of about their size"
+    )
+
+
+def _indented(code: str) -> str:
+    return "\n".join(" " * 8 + line for line in code.splitlines())
+
+
+def _filled(name: str, values: dict[str, str]) -> str:
+    path = resources.files("zerosum.simulations.new") / "templates" / f"{name}.tmpl"
+    return Template(path.read_text(encoding="utf-8")).substitute(values)

@@ -1,0 +1,91 @@
+"""Which data an app can be made for, and what an app may be called."""
+
+import importlib.util
+import keyword
+import re
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+from zerosum.server.config import ConfigError
+
+
+class Kind(StrEnum):
+    """How records are stored."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+    NPZ = "npz"
+    IMAGES = "images"
+
+
+SUFFIXES = {".csv": Kind.CSV, ".parquet": Kind.PARQUET, ".pq": Kind.PARQUET, ".npz": Kind.NPZ}
+
+WORDS = {
+    Kind.CSV: "a .csv file",
+    Kind.PARQUET: "a .parquet file",
+    Kind.NPZ: "an .npz file",
+    Kind.IMAGES: "a folder of images, one folder for each class",
+}
+
+_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?", re.ASCII)
+_NAME_WORDS = (
+    "allowed: up to 32 letters, digits and hyphens, a letter first and no hyphen last, as my-app"
+)
+
+_LEFT_OUT = frozenset(
+    {"build", "data", "dist", "eggs", "env", "lib", "lib64", "parts", "runs", "state", "venv"}
+)
+"""Folders of an app that Flower, or the app's own .gitignore, does not send to nodes."""
+
+
+def package_of(name: str) -> str:
+    """Return the name of an app's Python package: my_app for my-app.
+
+    Raises
+    ------
+    ConfigError
+        If Flower takes no app of that name, or the package would hide another from the nodes.
+    """
+    if not _NAME.fullmatch(name):
+        better = re.sub(r"[^A-Za-z0-9]+", "-", name, flags=re.ASCII).strip("-0123456789")[:32]
+        cure = f"; nearest is {better}" if _NAME.fullmatch(better) else ""
+        raise ConfigError(f"NAME {name[:100]!r}: no name of a Flower app; {_NAME_WORDS}{cure}")
+    package = name.lower().replace("-", "_")
+    # The folder of an app comes first where Python looks for modules.
+    if package in _LEFT_OUT or keyword.iskeyword(package) or package in sys.stdlib_module_names:
+        reason = "a word that Python or Flower has a use for"
+    elif importlib.util.find_spec(package) is not None:
+        reason = f"the name of the installed package {package}, which the app would hide"
+    else:
+        return package
+    raise ConfigError(f"NAME {name!r}: {reason}; choose another, as my-{name}"[:300])
+
+
+def kind_of(data: Path, kind: Kind | None) -> Kind:
+    """Return the kind that was named, or else the kind that a path's ending says.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is there, or its ending says nothing.
+    """
+    found = Kind.IMAGES if data.is_dir() else SUFFIXES.get(data.suffix.lower())
+    *first, last = WORDS.values()
+    allowed = f"{', '.join(first)} or {last}"
+    if not data.exists():
+        raise ConfigError(f"--data {data}: nothing is there; give {allowed}")
+    if found is None and kind is None:
+        raise ConfigError(
+            f'--data {data}: unknown kind "{data.suffix}"; give {allowed}, or its --kind'
+        )
+    if kind is not None and (kind is Kind.IMAGES) != data.is_dir():
+        raise ConfigError(f"--kind {kind}: --data {data} is a {_shape(data)}; give {WORDS[kind]}")
+    chosen = kind if kind is not None else found
+    if chosen is None or not (data.is_dir() or data.is_file()):
+        raise ConfigError(f"--data {data}: neither a file nor a folder; give {allowed}")
+    return chosen
+
+
+def _shape(data: Path) -> str:
+    return "folder" if data.is_dir() else "file"
