@@ -41,7 +41,8 @@ from zerosum.server.calibration import planned_figures
 from zerosum.server.checks import planned_run, prepare
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.flower import read_keys, wait_for_nodes
+from zerosum.server.flower import read_keys
+from zerosum.server.greeting import wait_for_nodes
 from zerosum.server.planning import evaluation_protection, planned_protections
 from zerosum.server.runs import CONFIG, LEDGER, RunFolder
 from zerosum.server.spec import Experiment
