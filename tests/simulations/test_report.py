@@ -244,6 +244,14 @@ def test_the_command_quotes_the_folder_and_the_versions_are_listed(whole: Page) 
     assert "torch 2.13.0" in whole.text
 
 
+def test_a_run_on_a_gpu_names_it_and_promises_no_bits(tmp_path: Path) -> None:
+    engine = {"name": "serial", "trainer": "batched", "device": "cuda (a card <of> its own)"}
+    summary = summarize([record(1)], engine=engine)
+    page = read(make_run(tmp_path / "run", [record(1)], summary, device="cuda"))
+    assert "to float rounding: it was trained on cuda (a card <of> its own)." in page.text
+    assert "it gives the same model, bit for bit" not in page.text
+
+
 def test_writing_again_gives_the_same_page_and_changes_no_setting_of_matplotlib(
     tmp_path: Path,
 ) -> None:

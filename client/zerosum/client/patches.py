@@ -45,17 +45,15 @@ def _convolved(
     before = module._reversed_padding_repeated_twice  # left, right, top, bottom
     if any(before):
         inputs = nn.functional.pad(inputs, before)
-    patches = nn.functional.unfold(inputs, module.kernel_size, module.dilation, 0, module.stride)
-    rows = patches.transpose(1, 2).reshape(-1, patches.shape[1])
+    # A view and one copy: im2col on a GPU would be started once a record.
+    spans = [d * (k - 1) + 1 for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+    (down, across), (high, wide) = module.stride, module.dilation
+    windows = inputs.unfold(2, spans[0], down).unfold(3, spans[1], across)[..., ::high, ::wide]
+    ordered = windows.permute(0, 2, 3, 1, 4, 5)
+    rows = ordered.reshape(-1, weight[0].numel())
     out = rows @ weight.flatten(1).t()
     if bias is not None:
         out = out + bias
-    high, wide = (
-        (size - spread * (kernel - 1) - 1) // step + 1
-        for size, kernel, spread, step in zip(
-            inputs.shape[2:], module.kernel_size, module.dilation, module.stride, strict=True
-        )
-    )
     # Contiguous, for layers whose batching rules ask for that.
-    outputs: torch.Tensor = out.view(len(inputs), high, wide, -1).permute(0, 3, 1, 2).contiguous()
+    outputs: torch.Tensor = out.view(*ordered.shape[:3], -1).permute(0, 3, 1, 2).contiguous()
     return outputs

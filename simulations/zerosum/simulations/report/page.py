@@ -298,6 +298,11 @@ def _reproduce(run: RunRecord) -> Html:
     seeded = run.summary.get("noise_from_seed")
     if seeded or (seeded is not None and not run.experiment.privacy.private):
         promise = "With these versions it gives the same model, bit for bit, on a CPU."
+        if run.experiment.device != "cpu":
+            promise = (
+                "With these versions it gives the same model to float rounding: it was trained on "
+                f"{_device(run)}."
+            )
     elif seeded is None:
         promise = (
             "The run has not finished: --resume continues it to the model it would have given."
@@ -318,6 +323,13 @@ def _reproduce(run: RunRecord) -> Html:
             tag("code", shlex.join(["zerosum", "report", run.name])), " makes it anew."),
         table(("Package", "Version"), listed, class_="keys") if listed else "",
     )  # fmt: skip
+
+
+def _device(run: RunRecord) -> str:
+    """Return the device of a run, with the name of the card where the summary has it."""
+    engine = run.summary.get("engine")
+    named = engine.get("device") if isinstance(engine, dict) else None
+    return named if isinstance(named, str) else run.experiment.device
 
 
 def _details(title: str, *children: str) -> Html:
