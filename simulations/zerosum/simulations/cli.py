@@ -15,6 +15,7 @@ from zerosum.simulations.bench.commands import bench_app
 from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
+from zerosum.simulations.rehearsal.command import rehearse
 
 if TYPE_CHECKING:
     from zerosum.server.results import Result
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
+app.command()(rehearse)
 
 
 @app.callback()

@@ -28,7 +28,7 @@ def make_certificates(folder: Path, addresses: Sequence[str]) -> Certificates:
     folder.mkdir(parents=True)
     made = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    name = _name("zerosum test authority")
+    name = _name("zerosum rehearsal authority")
     authority = (
         _builder(name, name, authority_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -1,12 +1,9 @@
-"""A SuperLink and its SuperNodes on this machine, over TLS, each in a process group of its own.
+"""A SuperLink and its SuperNodes on this machine, over TLS: what a deployment is rehearsed on.
 
-On loopback, or each in a network namespace with an address of its own, whose link can be cut. Run
-as a script it does what the tests do, and prints what came of it:
-
-    python tests/deploy/federation.py APP --nodes 3 [--namespaces]
+On loopback, or each in a network namespace with an address of its own, whose link can be cut.
+Whatever was started is ended by its id.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -15,20 +12,23 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from certificates import make_certificates, make_node_key
-from namespaces import Host, Loopback, namespaces
-
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
+from zerosum.simulations.rehearsal.certificates import make_certificates, make_node_key
+from zerosum.simulations.rehearsal.namespaces import Host, Loopback, namespaces
 
 BIN = Path(sys.executable).parent
 STARTS = 90.0
 """Seconds that a process may take to listen: the machine may be busy."""
+
+
+ASK_SECONDS = 10.0
+"""Between two questions of how a run is."""
 
 
 class DeploymentError(Exception):
@@ -227,15 +227,36 @@ class Federation:
         status: str = said["runs"][0]["status"]
         return status
 
-    def wait_for_run(self, run: int, seconds: float) -> str:
-        """Wait until a run has ended, and return how."""
-        deadline = time.monotonic() + seconds
+    def wait_for_run(self, run: int, seconds: float, sign: Path | None = None) -> str:
+        """Wait until a run has ended, and return how.
+
+        Parameters
+        ----------
+        run : int
+            Its id.
+        seconds : float
+            That it may take.
+        sign : Path, optional
+            A file that a run which ends well writes last: asking Flower costs a process.
+
+        Raises
+        ------
+        DeploymentError
+            If it takes longer.
+        """
+        deadline, asked = time.monotonic() + seconds, 0.0
         while time.monotonic() < deadline:
-            status = self.status(run)
-            if status.startswith("finished"):
-                return status
-            time.sleep(2)
-        raise DeploymentError(f"the run did not end in {seconds:g} s:\n{self.log('superlink')}")
+            if time.monotonic() - asked > ASK_SECONDS or (sign is not None and sign.exists()):
+                status = self.status(run)
+                asked = time.monotonic()
+                if status.startswith("finished"):
+                    return status
+            time.sleep(0.5)
+        raise DeploymentError(f"the run did not end in {seconds:g} s:\n{self.run_log(run)}")
+
+    def run_log(self, run: int) -> str:
+        """Return the last words of a run's ServerApp."""
+        return self.flwr("log", str(run), "test", "--show")[-6000:]
 
     def log(self, name: str) -> str:
         """Return the last words of a program."""
@@ -277,6 +298,23 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let SIGTERM end this process as an exception does, so that nothing is left running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
 def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Federation]:
     """Yield a federation whose SuperLink runs and knows its nodes; end everything afterwards.
 
@@ -290,53 +328,13 @@ def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Fed
         Whether each has a network namespace of its own; needs the rights to make them.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_ended_in_order())
+        hosts: list[Host] = [Loopback()] * (nodes + 1)
         if apart:
-            link, *hosts = stack.enter_context(namespaces(nodes + 1))
-        else:
-            link, hosts = Loopback(), [Loopback()] * nodes
-        built = Federation(folder, link, hosts)
+            hosts = list(stack.enter_context(namespaces(nodes + 1)))
+        built = Federation(folder, hosts[0], hosts[1:])
         stack.callback(built.stop)
         built.start_superlink()
         for index in range(nodes):
             built.register(index)
         yield built
-
-
-def main() -> int:
-    """Run an app on a federation of this machine's own."""
-    parser = argparse.ArgumentParser(description="Rehearse a deployment on this machine.")
-    parser.add_argument("app", type=Path, help="folder of a Flower app")
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--namespaces", action="store_true", help="a network namespace each")
-    parser.add_argument("--seconds", type=float, default=600, help="that the run may take")
-    parser.add_argument("settings", nargs="*", help="as rounds=3")
-    chosen = parser.parse_intermixed_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="zerosum-deploy-") as scratch,
-        federation(Path(scratch) / "all", chosen.nodes, apart=chosen.namespaces) as built,
-    ):
-        return _rehearse(built, chosen.app.resolve(), chosen.settings, chosen.seconds)
-
-
-def _rehearse(built: Federation, app: Path, settings: Sequence[str], seconds: float) -> int:
-    """Start the nodes, run the app against a server that may lie, and print the summary."""
-    policy = built.folder / "policy.toml"
-    policy.write_text((app / "policy.toml").read_text().replace("semi-honest", "malicious"))
-    count = len(built.hosts)
-    for index in range(count):
-        built.start_supernode(index, f'policy="{policy}"')
-    out = built.folder / "run"
-    given = ["secagg.server=malicious", *built.keys_of_server, f"deployment.min_nodes={count}"]
-    run = built.submit(app, [*given, *settings], out)
-    print(f"run {run} of {count} nodes", flush=True)
-    status = built.wait_for_run(run, seconds)
-    print(status)
-    if status != "finished:completed":
-        print(built.log("superlink"))
-        return 1
-    print((out / "summary.json").read_text())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Hosts of a test on one machine: loopback, or network namespaces on a bridge of their own."""
+"""Hosts of a rehearsal on one machine: loopback, or network namespaces on a bridge of their own."""
 
 import contextlib
 import subprocess

@@ -1,0 +1,100 @@
+"""``zerosum rehearse``."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from zerosum.simulations.mistakes import user_errors
+from zerosum.simulations.rehearsal.federation import DeploymentError, Federation, federation
+from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
+
+POLICY = "policy.toml"
+SERVERS = ("malicious", "semi-honest")
+
+
+def rehearse(
+    app: Annotated[Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the experiment."),
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="SuperNodes.", min=2, max=64)] = 3,
+    server: Annotated[
+        str, typer.Option(help=f"What the server is trusted with: {' or '.join(SERVERS)}.")
+    ] = "malicious",
+    namespaces: Annotated[
+        bool, typer.Option("--namespaces", help="A network namespace and address for each.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Where to leave the run folder.")] = None,
+    seconds: Annotated[float, typer.Option(help="That the run may take.", min=1)] = 600,
+) -> None:
+    """Run an app on a SuperLink and SuperNodes of this machine, over TLS; leave nothing running.
+
+    Certificates, keys and roster are made for the occasion. Each node takes the app's policy.toml,
+    and the server that --server names.
+    """
+    console = Console()
+    with user_errors(DeploymentError):
+        app = _checked(app, server, namespaces, out)
+        with (
+            tempfile.TemporaryDirectory(prefix="zerosum-rehearsal-") as scratch,
+            console.status("starting the SuperLink") as status,
+            federation(Path(scratch) / "all", nodes, apart=namespaces) as built,
+        ):
+            status.update("running")
+            found = run_app(built, app, server, settings or [], seconds)
+            summary = json.loads((found / "summary.json").read_text(encoding="utf-8"))
+            if out is not None:
+                shutil.copytree(found, out, dirs_exist_ok=True)
+        rounds, lost = summary["rounds"], summary["rounds_abandoned"]
+        console.print(
+            f"{nodes} nodes, a {server} server: {rounds} rounds, {lost} abandoned, "
+            f"{summary['seconds'] / rounds:.1f} s a round; {summary['metrics']}",
+            highlight=False,
+        )
+
+
+def run_app(built: Federation, app: Path, server: str, settings: list[str], seconds: float) -> Path:
+    """Start all nodes, run an app of ours on them, and return its run folder.
+
+    Raises
+    ------
+    DeploymentError
+        If it does not end well; the message ends with the server's log.
+    """
+    count = len(built.hosts)
+    policy = built.folder / POLICY
+    policy.write_text(_policy(app / POLICY, server), encoding="utf-8")
+    for index in range(count):
+        built.start_supernode(index, f'policy="{policy}"')
+    given = [f"secagg.server={server}", f"deployment.min_nodes={count}", *built.keys_of_server]
+    out = built.folder / "run"
+    run = built.submit(app, [*given, *settings], out)
+    status = built.wait_for_run(run, seconds, out / "summary.json")
+    if status != "finished:completed":
+        raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
+    return out
+
+
+def _policy(file: Path, server: str) -> str:
+    """Return an app's policy, for nodes that take part under one kind of server."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    kept = [line for line in lines if not line.startswith("servers")]
+    return "\n".join([*kept, f'servers = ["{server}"]', ""])
+
+
+def _checked(app: Path, server: str, namespaces: bool, out: Path | None) -> Path:
+    if not (app / "pyproject.toml").is_file():
+        raise DeploymentError(f"APP {app}: no pyproject.toml there; zerosum new NAME makes an app")
+    if server not in SERVERS:
+        raise DeploymentError(f"--server {server}: it is {' or '.join(SERVERS)}")
+    if namespaces and not can_make_namespaces():
+        raise DeploymentError("--namespaces: this user may make none; run it as root, or without")
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise DeploymentError(f"--out {out}: it is not empty; name a new folder")
+    return app.resolve()
