@@ -66,6 +66,7 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",  # all nodes share this machine, and sums of floats a thread
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
         (self.folder / "flwr").mkdir(parents=True)
@@ -81,9 +82,11 @@ class Federation:
         """Give every node a signing key, and sign the list of them as one who is not the server."""
         self._identities = [IdentityKey.generate() for _ in self.hosts]
         signer = IdentityKey.generate()
-        entries = {index: key.public for index, key in enumerate(self._identities)}
+        self.signed_roster = Roster(
+            1, {index: key.public for index, key in enumerate(self._identities)}
+        )
         self.roster = self.folder / "roster"
-        self.roster.write_bytes(SignedRoster.sign(Roster(1, entries), signer).to_bytes())
+        self.roster.write_bytes(SignedRoster.sign(self.signed_roster, signer).to_bytes())
         self.authority = signer.public.hex()
         for index, key in enumerate(self._identities):
             path = self.folder / f"node{index}.key"
@@ -117,7 +120,12 @@ class Federation:
         self.flwr("supernode", "register", str(public), "test")
 
     def start_supernode(
-        self, index: int, config: str = "", *, authority: Path | None = None
+        self,
+        index: int,
+        config: str = "",
+        *,
+        authority: Path | None = None,
+        roster: Path | None = None,
     ) -> None:
         """Start a node with its key, its identity, the roster and a folder of its own.
 
@@ -129,11 +137,13 @@ class Federation:
             More node config, as ``policy="FILE"``.
         authority : Path, optional
             The certificate that it trusts, if not the SuperLink's own authority.
+        roster : Path, optional
+            The file that it is given, if not the roster that was signed.
         """
         given = {
             "state-dir": self.folder / f"state{index}",
             "identity": self.folder / f"node{index}.key",
-            "roster": self.roster,
+            "roster": roster or self.roster,
             "authority": self.authority,
         }
         words = [f"partition-id={index}", f"num-partitions={len(self.hosts)}"]

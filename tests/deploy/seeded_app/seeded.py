@@ -1,0 +1,27 @@
+"""Both apps with noise and rounding that follow from the experiment's seed: for tests alone."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.server.flower import serve
+
+SEED = 0
+
+
+class SeededNode(DeployedEnvironment):
+    """A deployed client but for its noise."""
+
+    entropy = SeededEntropy(SEED)
+
+
+client = build_app(SeededNode)
+
+server = ServerApp()
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    """Do what a deployed server does, with the same noise each time."""
+    serve(grid, context, SeededEntropy(SEED))
