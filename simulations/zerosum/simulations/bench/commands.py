@@ -12,7 +12,7 @@ from rich.table import Table
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine_command import engine
 from zerosum.simulations.bench.process import BenchError, Values, measure
-from zerosum.simulations.mistakes import user_errors, write_json
+from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 
 bench_app = typer.Typer(
     help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
@@ -31,6 +31,37 @@ def _root() -> None:
 
 
 bench_app.command()(engine)
+
+
+@bench_app.command()
+def deployment(
+    nodes: Annotated[int, typer.Option(help="SuperNodes.", min=2, max=32)] = 3,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds of a run; all but the first are steady.", min=2)
+    ] = 4,
+    repeats: Annotated[int, typer.Option(help="Runs of each kind.", min=1)] = 2,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Compare masked rounds with Flower's plain averaging, on real SuperNodes of this machine.
+
+    All over TLS, with registered nodes, in turns on one federation; digits, two epochs.
+    """
+    from zerosum.simulations.bench.deployment import run
+
+    console = Console()
+    with user_errors(BenchError, ConfigError):
+        if json_file is not None:
+            check_writable(json_file)
+        with console.status("") as status:
+            found = run(nodes, rounds, repeats, tell=status.update)
+        for row in found["rows"]:
+            console.print(
+                f"{row['rounds']:12} {row['seconds_per_round']:7.1f} s a round, "
+                f"{row['ratio_to_plain']:.2f} of plain",
+                highlight=False,
+            )
+        if json_file is not None:
+            write_json(json_file, found["rows"])
 
 
 @bench_app.command()

@@ -225,9 +225,12 @@ class Federation:
         return done.stdout
 
     def submit(self, app: Path, settings: Sequence[str], out: Path) -> int:
-        """Start a run of an app, and return its id."""
+        """Start a run of an app of ours, and return its id."""
         overrides = " ".join(settings)
-        config = f'out="{out}" overrides="{overrides}"'
+        return self.submit_config(app, f'out="{out}" overrides="{overrides}"')
+
+    def submit_config(self, app: Path, config: str) -> int:
+        """Start a run of any Flower app with a run config, and return its id."""
         said = self.flwr("run", ".", "test", "--run-config", config, "--format", "json", app=app)
         return int(json.loads(said)["run-id"])
 

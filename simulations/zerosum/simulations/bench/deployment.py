@@ -1,0 +1,106 @@
+"""Seconds a round across real nodes on this machine: masked sums against plain averaging."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from zerosum.simulations.bench.process import BenchError, Values
+from zerosum.simulations.rehearsal.federation import DeploymentError, Federation, federation
+
+APPS = Path(__file__).parent / "apps"
+SERVERS = ("semi-honest", "malicious")
+PLAIN = "plain"
+
+_POLICY = 'models = ["none"]\nservers = ["malicious", "semi-honest"]\nmax_vector_length = 100_000\n'
+
+
+def run(
+    nodes: int = 3,
+    rounds: int = 4,
+    repeats: int = 2,
+    *,
+    time_limit: float = 900.0,
+    tell: Callable[[str], None] = lambda what: None,
+) -> Values:
+    """Let the three kinds of rounds take turns on one federation.
+
+    Parameters
+    ----------
+    nodes : int
+        SuperNodes.
+    rounds : int
+        Of each run; the first, which agrees on the first keys, is not steady and not counted.
+    repeats : int
+        Runs of each kind.
+    time_limit : float
+        Seconds that a run may take.
+    tell : callable
+        Is told what is being done.
+
+    Returns
+    -------
+    dict
+        ``rows``: each with ``rounds``, ``nodes``, ``seconds_per_round`` (median over steady rounds)
+        and ``ratio_to_plain`` (median of those of each turn).
+
+    Raises
+    ------
+    BenchError
+        If a run fails.
+    """
+    found: dict[str, list[list[float]]] = {name: [] for name in (PLAIN, *SERVERS)}
+    try:
+        with tempfile.TemporaryDirectory(prefix="zerosum-bench-") as scratch:
+            tell("starting a SuperLink and its SuperNodes")
+            with federation(Path(scratch) / "all", nodes) as built:
+                policy = built.folder / "policy.toml"
+                policy.write_text(_POLICY, encoding="utf-8")
+                for index in range(nodes):
+                    built.start_supernode(index, f'policy="{policy}"')
+                for turn in range(repeats):
+                    for name, seconds in found.items():
+                        tell(f"turn {turn + 1}: {name}")
+                        seconds.append(_steady(built, name, rounds, turn, time_limit))
+    except DeploymentError as error:
+        raise BenchError(str(error)) from None
+    plain = [median(seconds) for seconds in found[PLAIN]]
+    return {
+        "rows": [
+            {
+                "rounds": name,
+                "nodes": nodes,
+                "seconds_per_round": median(second for turn in turns for second in turn),
+                "ratio_to_plain": median(
+                    median(turn) / least for turn, least in zip(turns, plain, strict=True)
+                ),
+            }
+            for name, turns in found.items()
+        ]
+    }
+
+
+def _steady(built: Federation, name: str, rounds: int, turn: int, time_limit: float) -> list[float]:
+    """Do one run, and return the seconds of its rounds after the first."""
+    out = built.folder / f"{name}{turn}"
+    if name == PLAIN:
+        config = f'rounds={rounds} nodes={len(built.hosts)} out="{out}"'
+        run, sign = built.submit_config(APPS / "plain", config), out
+    else:
+        settings = [
+            f"secagg.server={name}",
+            f"rounds={rounds}",
+            f"deployment.min_nodes={len(built.hosts)}",
+            *built.keys_of_server,
+        ]
+        run, sign = built.submit(APPS / "masked", settings, out), out / "summary.json"
+    status = built.wait_for_run(run, time_limit, sign)
+    if status != "finished:completed":
+        raise BenchError(f"{name} rounds ended as {status}:\n{built.run_log(run)}")
+    if name == PLAIN:
+        seconds: list[float] = json.loads(out.read_text(encoding="utf-8"))
+    else:
+        lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        seconds = [json.loads(line)["seconds"] for line in lines]
+    return seconds[1:]
