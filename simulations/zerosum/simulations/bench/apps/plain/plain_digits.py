@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -28,7 +29,7 @@ def train(message: Message, context: Context) -> Message:
     index, count = int(node["partition-id"]), int(node["num-partitions"])
     task = _task()
     model = task.model()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     inputs, targets = task.data(ClientInfo(index=index, count=count, seed=SEED))
     optimizer = torch.optim.SGD(model.parameters(), lr=float(config["lr"]))
     generator = torch.Generator().manual_seed(index)
@@ -36,7 +37,8 @@ def train(message: Message, context: Context) -> Message:
         order = torch.randperm(len(targets), generator=generator)
         for rows in torch.split(order, int(config["batch-size"])):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).backward()
+            loss = nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
+            torch.autograd.backward(loss)
             optimizer.step()
     content = RecordDict(
         {
@@ -82,7 +84,7 @@ class _Timed(FedAvg):
         return found
 
 
-def _task():  # type: ignore[no-untyped-def]  # a Task, whose name would import torch
+def _task() -> Any:
     from zerosum.client.spec import DataSpec, ModelSpec
     from zerosum.client.task import resolve_task
 
