@@ -160,7 +160,7 @@ class Federation:
             (run,) = json.loads(self.flwr("list", "test", "--format", "json"))["runs"]
             if run["status"].startswith("finished"):
                 return run["status"]
-            time.sleep(3)
+            time.sleep(8)  # each look is a process of its own, seconds of the nodes' time
         return "unfinished"
 
 

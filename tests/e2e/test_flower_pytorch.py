@@ -97,7 +97,7 @@ def test_it_runs_on_a_real_superlink_with_three_supernodes(
     for index in range(3):
         federation.supernode(index, 3, {"policy": f"{tmp_path}/app/policy.toml"})
     federation.flwr("run", ".", "test", "--run-config", f'nodes=3 save-to="{tmp_path}/model.pt"')
-    status = federation.wait_for_run(seconds=600)
+    status = federation.wait_for_run(seconds=800)
     assert status == "finished:completed", (tmp_path / "superlink.log").read_text()[-3000:]
     assert_same(torch.load(tmp_path / "model.pt"), plain_model(example, 3))
     (run,) = (tmp_path / "runs").iterdir()

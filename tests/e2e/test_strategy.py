@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     FedAdam,
@@ -163,6 +165,28 @@ def without(lost, app):
         return app(message, context)
 
     return losing
+
+
+def carried(app):
+    """Return an app whose messages and replies pass through Flower's own bytes."""
+
+    def through_bytes(message):
+        data = message_to_proto(message).SerializeToString()
+        return message_from_proto(ProtoMessage.FromString(data))
+
+    return lambda message, context: through_bytes(app(through_bytes(message), context))
+
+
+def test_what_is_sent_survives_flowers_own_bytes(grid_of, tmp_path):
+    expected = arrays_of(plain(FedAvg(), rounds=2))
+    strategy = PrivateStrategy(
+        FedAvg(), out=tmp_path / "run", metrics={"eval_loss": 10.0, "eval_acc": 1.0}, **OPEN
+    )
+    result = strategy.start(grid_of(carried(client_app([private_mod]))), model(), 2)
+    np.testing.assert_allclose(
+        arrays_of(result)["layer.weight"], expected["layer.weight"], atol=10 * STEP, rtol=0
+    )
+    assert set(result.evaluate_metrics_clientapp[2]) == {"eval_loss", "eval_acc"}
 
 
 LOST = {
