@@ -146,10 +146,11 @@ class DeployedEnvironment:
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
     (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
-    TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``),
-    ``device`` (where to train: ``cpu``, ``cuda`` or ``cuda:N``). Against
-    a malicious server also ``identity`` (file of this node's signing key), ``roster`` (file of the
-    signed roster) and ``authority`` (public key of who signed it, 64 hexadecimal digits).
+    TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``: a built-in
+    task takes it for the whole collection, and trains on this index's part), ``device`` (where to
+    train: ``cpu``, ``cuda`` or ``cuda:N``). Against a malicious server also ``identity`` (file of
+    this node's signing key), ``roster`` (file of the signed roster) and ``authority`` (public key
+    of who signed it, 64 hexadecimal digits).
     """
 
     entropy: Entropy = SystemEntropy()
