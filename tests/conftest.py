@@ -8,9 +8,7 @@ import pytest
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Let torch use one thread, as a simulation does."""
-    import torch
+    from zerosum.client import threads
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with threads.one_thread():
+        yield

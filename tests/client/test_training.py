@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import ClientInfo, TaskError
@@ -177,6 +177,41 @@ def test_every_kind_of_data_set_trains_alike(wrap: Callable[[Tensor, Tensor], An
     assert np.array_equal(local.train(start, wrap(*data), SEED), local.train(start, data, SEED))
 
 
+class Tripled(TensorDataset):
+    """A data set of tensors that gives other items than they are."""
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+        inputs, target = super().__getitem__(index)
+        return 3 * inputs, target
+
+
+class TripledPart(Subset[tuple[Tensor, Tensor]]):
+    """Some of a data set's items, changed."""
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+        inputs, target = super().__getitem__(index)
+        return 3 * inputs, target
+
+
+@pytest.mark.parametrize(
+    "wrap", [Tripled, lambda x, y: TripledPart(TensorDataset(x, y), range(len(y)))]
+)
+def test_a_data_set_that_changes_its_tensors_is_trained_on_what_it_gives(wrap: Any) -> None:
+    inputs, targets = Toy().data(ClientInfo(3, 4))
+    local, start = LocalTrainer(Toy(), SPECS["plain"]), initial_vector(Toy(), 0)
+    found = local.train(start, wrap(inputs, targets), SEED)
+    np.testing.assert_array_equal(found, local.train(start, (3 * inputs, targets), SEED))
+    assert not np.array_equal(found, local.train(start, (inputs, targets), SEED))
+
+
+def test_two_records_in_a_list_are_records() -> None:
+    inputs, targets = Toy().data(ClientInfo(0, 4))
+    records = [(inputs[0], targets[0]), (inputs[1], targets[1])]
+    local, start = LocalTrainer(Toy(), SPECS["plain"]), initial_vector(Toy(), 0)
+    found = local.train(start, records, SEED)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, local.train(start, (inputs[:2], targets[:2]), SEED))
+
+
 class Counting(nn.Module):
     """A buffer that grows with every batch, and dropout."""
 
@@ -320,3 +355,30 @@ def test_images_are_laid_out_anew_only_for_a_model_that_does_not_mind(
     assert one.model.layouts[-1] is kept
     wanted = reference(start, data, spec, 0, Images())
     np.testing.assert_allclose(start + delta, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("view", ["misreads", "drops"])
+def test_a_layout_is_judged_at_weights_that_say_something(view: str) -> None:
+    """With a last layer of zeros all outputs are alike, whatever was read."""
+
+    class Images(Toy):
+        def model(self) -> nn.Module:
+            module: Any = Seen(view)
+            if view == "drops":
+                module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Dropout(0.5), nn.Flatten())
+                module.append(nn.Linear(32, 3))
+            last = module.last if view == "misreads" else module[-1]
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+            return module
+
+    inputs = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(1)).double()
+    data, spec = (inputs, torch.arange(8) % 3), TrainSpec(epochs=1, batch_size=4, lr=0.5)
+    start = initial_vector(Images(), 0).astype(float)
+    first = trainer(spec, Images())
+    middle = start + first.train(start, data, 0)
+    again = trainer(spec, Images())  # as after a crash, or with --resume
+    np.testing.assert_array_equal(first.train(middle, data, 1), again.train(middle, data, 1))
+    if view == "misreads":
+        wanted = reference(start, data, spec, 0, Images())
+        np.testing.assert_allclose(middle, wanted, rtol=0, atol=1e-12)

@@ -85,6 +85,30 @@ def test_one_pass_keeps_the_sensitivity_and_the_bound(
         assert np.abs(found).max() <= code.bound
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 300),
+    st.floats(-10, 10),
+    st.integers(3, 16),
+    st.floats(-1, 1),
+    st.integers(0, 1000),
+    st.booleans(),
+    st.booleans(),
+)
+def test_vectors_about_the_clip_keep_the_sensitivity(
+    dimension, exponent, bits, beyond, seed, rotated, spiky
+):
+    clip = 10.0**exponent
+    code = encoding(dimension, clip, bits, rotation_seed=bytes(32) if rotated else None)
+    vector = np.random.default_rng(seed).normal(size=dimension)
+    vector = vector**5 if spiky else vector
+    vector *= clip * 10.0**beyond / np.linalg.norm(vector)
+    found = code.encode_clipped(vector.astype(np.float32), coins(seed))
+    assert found is not None
+    assert squared_norm(found) <= math.floor(code.l2_sensitivity**2)
+    assert np.abs(found).max() <= code.bound
+
+
 @pytest.mark.parametrize("rotation", [None, bytes(range(32))])
 @pytest.mark.parametrize("norm", [0.3, 1.0, 50.0, 1e15])
 def test_one_pass_agrees_with_clipping_and_encoding(norm, rotation):

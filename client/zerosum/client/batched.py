@@ -172,6 +172,7 @@ class BatchedTrainer(LocalTrainer):
                     self._losses(self.model(some.inputs.to(self.device)), some.targets)
             except Exception as error:  # training will raise it again, and say more
                 log.debug("memory of a record is not known: %s", error)
+                return kept / len(some.targets)
             finally:
                 self._restore_buffers()
             self._kept[records.form] = kept / len(some.targets)

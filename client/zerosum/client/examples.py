@@ -1,6 +1,6 @@
 """One view of the data sets that a Task may return: a length, and batches by index."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -125,13 +125,14 @@ def as_examples(
     TaskError
         If it is neither a pair of tensors or arrays of one length nor a map-style Dataset.
     """
-    if isinstance(dataset, Subset) and isinstance(dataset.dataset, TensorDataset):
+    # Exactly these types: a subclass may give other items than its tensors.
+    if type(dataset) is Subset and type(dataset.dataset) is TensorDataset:
         whole = as_examples(dataset.dataset, dtype, device)
         if isinstance(whole, TensorExamples):
             return SubsetExamples(whole, torch.as_tensor(dataset.indices))
-    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
         dataset = (dataset.tensors[0], dataset.tensors[1])
-    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+    if isinstance(dataset, tuple | list) and _is_pair(dataset):
         inputs, targets = (_tensor(part) for part in dataset)
         if len(inputs) != len(targets):
             raise TaskError(
@@ -144,6 +145,11 @@ def as_examples(
         f"data: {type(dataset).__name__} is neither a pair (inputs, targets) of tensors nor a "
         "torch Dataset with __len__ and __getitem__"
     )
+
+
+def _is_pair(dataset: Sequence[Any]) -> bool:
+    """Tell a pair of arrays from two records in a list."""
+    return len(dataset) == 2 and not all(isinstance(part, tuple | list) for part in dataset)
 
 
 def _tensor(part: Any) -> torch.Tensor:

@@ -328,11 +328,10 @@ def _task_of(request: Request) -> tuple[str, bytes, bytes, int]:
 
 @lru_cache(maxsize=1)
 def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, Answerer]":
-    import torch
-
     from zerosum.client.answer import Answerer
+    from zerosum.client.threads import use_one_thread
 
-    torch.set_num_threads(1)  # as in every simulation: sums of floats depend on it
+    use_one_thread()  # as in every simulation: sums of floats depend on it
     task = resolve_task(
         name, DataSpec.model_validate_json(data), ModelSpec.model_validate_json(model), seed
     )

@@ -1,5 +1,6 @@
 """Local training of one client, and evaluation of a model."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,9 @@ class LocalTrainer:
 
     Nothing of a client outlives its call: parameters are loaded, momentum starts at zero, and
     buffers are put back. The arithmetic is that of ``torch.optim.SGD`` (momentum without
-    dampening), with the proximal gradient of FedProx (Li et al. 2020, equation 2) added after
-    weight decay. On a CPU with one thread, equal arguments give equal bits.
+    dampening; a parameter that no loss depends on decays all the same), with the proximal gradient
+    of FedProx (Li et al. 2020, equation 2) added after weight decay. On a CPU with one thread,
+    equal arguments give equal bits.
 
     Parameters
     ----------
@@ -234,20 +236,31 @@ class LocalTrainer:
         return inputs if self._minds[shape] else inputs.contiguous(memory_format=_CHANNELS_LAST)
 
     def _same_channels_last(self, shape: tuple[int, ...]) -> bool:
-        """Compare outputs in both layouts on random images, so that no client's data decide."""
+        """Compare outputs in both layouts, on random images and weights: no client's data decide.
+
+        Units are dropped by place in memory, so that a model which drops some minds too.
+        """
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn((2, *shape), generator=generator, dtype=self.dtype)
+        kept = self._flat.weights.clone()
         found = []
         try:
+            for weights, _ in self._views:
+                fan_in = max(1, weights.numel() // max(1, len(weights)) if weights.dim() else 1)
+                weights.copy_(torch.randn(weights.shape, generator=generator) / fan_in**0.5)
             for laid_out in (inputs, inputs.contiguous(memory_format=_CHANNELS_LAST)):
                 with seeded(0), torch.no_grad():
                     found.append(self.model(laid_out))
-                self._restore_buffers()
             first, second = found
-            return torch.allclose(first, second, rtol=0, atol=1e-3 * first.abs().max().item())
+            largest = first.abs().max().item()
+            return 0 < largest < math.inf and torch.allclose(
+                first, second, rtol=0, atol=1e-3 * largest
+            )
         except Exception:  # of a model that views its inputs as contiguous, or needs other ones
-            self._restore_buffers()
             return False
+        finally:
+            self._flat.weights.copy_(kept)
+            self._restore_buffers()
 
     def _descend(self, origin: torch.Tensor, first: bool) -> None:
         """Take a step along the flat gradient."""

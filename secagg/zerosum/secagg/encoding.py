@@ -289,10 +289,9 @@ class Encoding:
         if self.clip is None:
             return rounded(vector, scale, bound, rounding)
         largest = math.floor(self.l2_sensitivity**2)
-        surely = (reach + math.sqrt(self.length)) ** 2 <= largest
         for _ in range(MAX_REJECTIONS + 1):
             found = rounded(vector, scale, bound, rounding)
-            if surely or squared_norm(found) <= largest:
+            if squared_norm(found) <= largest:
                 return found
         return None
 

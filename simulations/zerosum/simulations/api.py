@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from zerosum.client.clipping import layer_clips
 from zerosum.client.devices import repeatable
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
+from zerosum.client.threads import one_thread
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
@@ -241,7 +241,7 @@ def simulate(
         planned.task, entropy, device=experiment.device, trainer=experiment.trainer
     )
     with (
-        _one_thread(),
+        one_thread(),
         _logged("zerosum.client", folder.path / CLIENT_LOG),
         _logged("zerosum.server", folder.path / SERVER_LOG),
         repeatable(experiment.device),
@@ -289,18 +289,6 @@ def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
     same = experiment.model_copy(update={"rounds": 1, "engine": "auto", "workers": "auto"})
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for torch and BLAS: what makes a run repeatable, and fastest at this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -160,6 +160,11 @@ def flower(workload: Workload, workers: int, turn: Turn) -> None:
     )
 
 
+@lru_cache(maxsize=1)
+def _network(workload: Workload) -> Any:
+    return workload.network()
+
+
 def _trained(workload: Workload, index: int, arrays: Any) -> tuple[Any, int]:
     """Train as Flower's PyTorch tutorial does; return the state and the number of records."""
     import torch  # before Flower looks for it
@@ -167,7 +172,7 @@ def _trained(workload: Workload, index: int, arrays: Any) -> tuple[Any, int]:
     torch.set_num_threads(1)
     state = arrays.to_torch_state_dict()
     inputs, targets = _clients(workload)[index]
-    model = workload.network()
+    model = _network(workload)  # made once a process: the state replaces all of it
     model.load_state_dict(state)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     model.train()

@@ -17,11 +17,10 @@ from typing import Any, Literal
 
 import numpy as np
 import ray
-import torch
 from ray.exceptions import RayError, RayTaskError
-from threadpoolctl import threadpool_limits
 
 from zerosum.client.request import Question, Request
+from zerosum.client.threads import use_one_thread
 from zerosum.secagg import Session
 from zerosum.simulations.engine.work import (
     Contributor,
@@ -51,8 +50,7 @@ class _Actor:
     """Computes chunks on one core of some machine."""
 
     def __init__(self, contributor: Contributor) -> None:
-        torch.set_num_threads(1)
-        threadpool_limits(1)
+        use_one_thread()
         self._contributor = contributor
         self._known: tuple[int, Work] | None = None
         self._said: SimpleQueue[logging.LogRecord] = SimpleQueue()
@@ -114,6 +112,7 @@ class RayEngine:
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
         self._number = 0
+        self._closed = False
         try:
             self._contributor = ray.put(contributor)
             self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
@@ -138,11 +137,12 @@ class RayEngine:
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
         """Return who contributed, and the sum of their vectors."""
-        chunks = chunked(clients, self._count)
-        return summed(work, self._computed(work, chunks, "sum"))
+        with closing(self._computed(work, chunked(clients, self._count), "sum")) as parts:
+            return summed(work, parts)
 
     def close(self) -> None:
         """End the actors, and Ray where this engine started it."""
+        self._closed = True
         for actor in [*self._idle, *self._starting.values()]:
             ray.kill(actor)
         self._idle, self._starting = [], {}
@@ -179,7 +179,8 @@ class RayEngine:
         finally:
             for actor, _, _ in round.busy.values():  # the caller stopped early
                 ray.kill(actor)
-                self._start()
+                if not self._closed:
+                    self._start()
 
     def _give(self, round: _Round) -> None:
         while round.chunks and self._idle:

@@ -22,13 +22,13 @@ from multiprocessing.process import BaseProcess
 from typing import Literal
 
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits
 
 from zerosum.client.request import Question, Request
+from zerosum.client.threads import use_one_thread
 from zerosum.secagg import Session
 from zerosum.simulations.engine.work import (
     Contributor,
+    Signed,
     Vector,
     Work,
     add_up,
@@ -89,6 +89,7 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._number = 0
         self._sent: tuple[bytes, bytes, int] = (b"", b"", 0)
+        self._closed = False
         try:
             for slot in self._slots:
                 self._workers.append(self._fork(slot))
@@ -101,7 +102,7 @@ class WorkerPool:
         """Processes that compute at once."""
         return len(self._slots)
 
-    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
+    def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Signed | None]]:
         """Yield clients and vectors as they are done; each vector is the caller's own."""
         parts = self._computed(work, [(index,) for index in clients], "vector")
         with closing(parts):
@@ -109,11 +110,12 @@ class WorkerPool:
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
         """Return who contributed, and the sum of their vectors."""
-        chunks = chunked(clients, self.workers)
-        return summed(work, self._computed(work, chunks, "sum"))
+        with closing(self._computed(work, chunked(clients, self.workers), "sum")) as parts:
+            return summed(work, parts)
 
     def close(self) -> None:
         """End the workers."""
+        self._closed = True
         for worker in self._workers:
             worker.connection.close()
             worker.process.kill()
@@ -137,18 +139,21 @@ class WorkerPool:
                 for ready in wait(list(busy)):
                     worker = busy[ready]  # type: ignore[index]
                     try:
-                        contributed: list[int] = worker.connection.recv()
+                        contributed: list[int] | Exception = worker.connection.recv()
                     except (EOFError, OSError):
                         del busy[worker.connection]
                         idle.append(self._replace(worker, queue))
                         continue
                     del busy[worker.connection]
+                    if isinstance(contributed, Exception):
+                        raise contributed
                     if contributed:
                         yield contributed, worker.slot[:length]
                     idle.append(worker)
         finally:
-            for worker in busy.values():  # the caller stopped early: what they do is not wanted
-                self._renew(worker)
+            if not self._closed:  # the caller stopped early: what they do is not wanted
+                for worker in busy.values():
+                    self._renew(worker)
 
     def _announce(self, work: Work) -> None:
         self._number += 1
@@ -228,8 +233,7 @@ def _serve(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
         other.close()
-    torch.set_num_threads(1)
-    threadpool_limits(1)  # BLAS forgets its limit in a fork, and its threads wait by spinning
+    use_one_thread()
     work: Work | None = None
     while True:
         try:
@@ -245,8 +249,14 @@ def _serve(
         if work is None:
             os._exit(1)
         found = slot[: work.session.vector_length]
+        answer: list[int] | Exception
+        try:
+            answer = _compute(contributor, work, clients, mode, found)
+        except Exception as error:  # of ours: what a client raises stays with the client
+            log.exception("a worker failed")
+            answer = RuntimeError(f"a worker failed: {type(error).__name__}: {error}")
         with contextlib.suppress(OSError):
-            connection.send(_compute(contributor, work, clients, mode, found))
+            connection.send(answer)
 
 
 def _compute(
