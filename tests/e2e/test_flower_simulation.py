@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -103,7 +104,8 @@ class Simulation:
         )
         command = ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1"]
         command += ["--port", str(self.port), "--disable-runtime-dependency-installation"]
-        with (folder / "superlink.log").open("wb") as log:
+        self.log = folder / "superlink.log"
+        with self.log.open("wb") as log:
             self.superlink = subprocess.Popen(
                 [BIN / command[0], *command[1:]],
                 stdout=log,
@@ -136,11 +138,18 @@ class Simulation:
 
     def run(self, nodes, out, overrides, tries=5):
         """Run the example to its end, and return what was printed meanwhile."""
-        printed = self.flwr(
-            *("run", ".", "simulation", "--stream"),
+        before = self.log.read_text().count("Finished task")
+        answer = self.flwr(
+            *("run", ".", "simulation", "--format", "json"),
             *("--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"),
             *("--run-config", f'out="{out}" overrides="{" ".join(overrides)}"'),
         )
+        deadline = time.monotonic() + 600
+        while self.log.read_text().count("Finished task") == before:
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            time.sleep(0.5)
+        run_id = re.search(r'"run-id": "(\d+)"', answer)
+        printed = self.flwr("log", run_id[1], "simulation", "--show")
         # Ray gives itself 30 seconds to start: a busy machine may need more.
         if tries and "node timed out during startup" in printed:
             return self.run(nodes, out, overrides, tries - 1)
