@@ -192,6 +192,9 @@ class TripledPart(Subset[tuple[Tensor, Tensor]]):
         inputs, target = super().__getitem__(index)
         return 3 * inputs, target
 
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, Tensor]]:
+        return [self[index] for index in indices]
+
 
 @pytest.mark.parametrize(
     "wrap", [Tripled, lambda x, y: TripledPart(TensorDataset(x, y), range(len(y)))]

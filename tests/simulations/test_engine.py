@@ -203,6 +203,28 @@ def test_workers_that_died_while_idle_cost_nobody():
         engine.close()
 
 
+class Ours(Exception):
+    """A mistake in the engine, not in a client."""
+
+
+def test_a_mistake_of_ours_ends_the_run_and_drops_nobody(monkeypatch):
+    def fails(*_):
+        raise Ours("a bug")
+
+    work, clients = works()
+    monkeypatch.setattr(Contributor, "vector", fails)
+    monkeypatch.setattr(Contributor, "vectors", fails)
+    with pytest.raises(Ours):
+        Serial(Contributor(Toy(), SeededEntropy(0))).total(work, clients)
+    engine = pool(Toy())
+    try:
+        with pytest.raises(RuntimeError, match="Ours: a bug"):
+            engine.total(work, clients)
+    finally:
+        engine.close()
+    assert multiprocessing.active_children() == []
+
+
 def test_a_caller_that_stops_early_leaves_a_pool_that_goes_on():
     work, clients = works()
     engine = pool(Toy())

@@ -143,7 +143,8 @@ training (clipping, noise, sums, the server's step) is done on the CPU."""
     trainer: Literal["auto", "lean", "general", "batched"] = "auto"
     """How clients are trained. `lean`: by hand-derived rules, models of common layers on a CPU. \
 `general`: any model by autograd, one client after another. `batched`: clients in groups, as many \
-as fit into memory, in one process. `auto`: lean on a CPU, batched on a GPU. What lean and batched \
+as fit into memory, in one process; where one fails, its group is trained one by one in that \
+round. `auto`: lean on a CPU, batched on a GPU. What lean and batched \
 cannot train they leave to general, and the summary says so. All agree to float rounding, so this \
 too is fixed for a run."""
     data: DataSpec = DataSpec()
