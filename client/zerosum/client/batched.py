@@ -52,8 +52,8 @@ class BatchedTrainer(LocalTrainer):
     done leaves. Models that draw random numbers (dropout), mix the records of a batch
     (batch normalisation) or have no batching rule (LSTM) are trained by :class:`LocalTrainer`, one
     client after another, with its bits on the same device: the log says why. Nothing is taken on
-    trust: in each group the first finite gradient is compared with that of the model by itself. Whom
-    that, or a client that fails, sends to be trained one by one differs by float rounding alone.
+    trust: in each group the first finite gradient is compared with that of the model by itself.
+    Whom that, or a client that fails, sends to be trained one by one differs by float rounding.
 
     A group is as many clients as fit into memory: for each, four times its parameters, its
     records, and twice what autograd keeps of a batch; together at most half of a GPU's memory
