@@ -187,9 +187,9 @@ class Federation:
                     os.kill(number, ending)
             deadline = time.monotonic() + 10
             while self.running() and time.monotonic() < deadline:
-                for process in self.processes.values():
-                    process.poll()
                 time.sleep(0.1)
+        for process in self.processes.values():
+            process.wait(10)
         self.processes.clear()
 
     def running(self) -> list[int]:
