@@ -26,7 +26,7 @@ from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.greeting import Attendance, simulated_nodes, wait_for_nodes
+from zerosum.server.greeting import Attendance, meet, simulated_nodes
 from zerosum.server.results import DEPLOYED, Record, Result
 from zerosum.server.resuming import check_same, continued, has_checkpoint, held
 from zerosum.server.runs import RunFolder
@@ -172,15 +172,9 @@ def _simulated(grid: Grid, context: Context) -> tuple[None, Nodes]:
 
 
 def _deployed(grid: Grid, experiment: Experiment) -> tuple[Attendance, Nodes]:
-    roster = read_keys(experiment)
-    waiting = experiment.deployment
-    attendance = Attendance(grid, waiting, wait_for_nodes(grid, waiting))
-    try:
-        return attendance, Nodes(attendance.by_index, roster)
-    except ValueError as error:
-        raise ConfigError(
-            f"deployment.roster = {experiment.deployment.roster!r}: {error}"
-        ) from None
+    met = meet(grid, experiment.deployment, read_keys(experiment))
+    attendance = Attendance(grid, experiment.deployment, dict(met.by_index))
+    return attendance, Nodes(attendance.by_index, met.roster)
 
 
 def read_keys(experiment: Experiment) -> Roster | None:

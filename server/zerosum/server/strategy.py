@@ -40,9 +40,9 @@ from zerosum.server.app_rounds import AppRounds, AppRun, evaluation_privacy, in_
 from zerosum.server.calibration import planned_figures
 from zerosum.server.checks import planned_run, prepare
 from zerosum.server.config import ConfigError, parse_experiment
-from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.server.coordinator import Coordinator
 from zerosum.server.flower import read_keys
-from zerosum.server.greeting import wait_for_nodes
+from zerosum.server.greeting import meet
 from zerosum.server.planning import evaluation_protection, planned_protections
 from zerosum.server.runs import CONFIG, LEDGER, RunFolder
 from zerosum.server.spec import Experiment
@@ -272,7 +272,8 @@ class PrivateStrategy(Strategy):
         except UnusableArraysError as error:
             raise ConfigError(f"initial_arrays: {error}") from None
         app_grid = AppGrid(grid, MessageType.TRAIN)
-        nodes = _nodes(app_grid, experiment)
+        log.info("PrivateStrategy waits for its nodes")
+        nodes = meet(app_grid, experiment.deployment, read_keys(experiment))
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         _check_accounted(experiment, len(nodes), dimension)
         _warn_of_statistics(experiment, initial)
@@ -347,19 +348,6 @@ def _check_averages(strategy: Strategy) -> None:
 
 def _nodes_wanted(strategy: Strategy) -> int:
     return max(2, int(getattr(strategy, "min_available_nodes", 2)))
-
-
-def _nodes(grid: AppGrid, experiment: Experiment) -> Nodes:
-    """Wait for the nodes, all of the roster where there is one."""
-    roster, spec = read_keys(experiment), experiment.deployment
-    if roster is not None:
-        spec = spec.model_copy(update={"min_nodes": max(spec.min_nodes, len(roster))})
-    log.info("PrivateStrategy waits for %d nodes", spec.min_nodes)
-    by_index = wait_for_nodes(grid, spec)
-    try:
-        return Nodes(by_index, roster)
-    except ValueError as error:
-        raise ConfigError(f"deployment.roster = {spec.roster!r}: {error}") from None
 
 
 def _check_accounted(experiment: Experiment, population: int, dimension: int) -> None:
