@@ -3,14 +3,13 @@
 import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from zerosum.server.checkpoint import STATE
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.planning import fixed_part
-from zerosum.server.runs import CONFIG, RunFolder
+from zerosum.server.runs import CONFIG, LEDGER, LOCK, METRICS, RunFolder, check_unused
 from zerosum.server.spec import Experiment
-
-LOCK = ".lock"
 
 
 def has_checkpoint(folder: RunFolder) -> bool:
@@ -50,8 +49,55 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
         )
 
 
+def claimed(path: Path) -> RunFolder:
+    """Return the folder of an earlier run, or a new and empty one; nothing is written to it.
+
+    Raises
+    ------
+    ConfigError
+        If the path is something else.
+    """
+    if not (path / CONFIG).is_file():
+        check_unused(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+    return RunFolder(path)
+
+
+def rounds_before(folder: RunFolder) -> int:
+    """Return how many rounds of training a folder's run has begun.
+
+    Raises
+    ------
+    ConfigError
+        If its ledger is damaged, or lacks rounds that the metrics have.
+    """
+    try:
+        asked = {
+            line["key"][0]
+            for line in folder.read_lines(LEDGER)
+            if line["type"] == "contributions" and line["key"][2] == "train"
+        }
+        told = folder.read_lines(METRICS)
+        opened = sum(line["status"] == "completed" for line in told)
+        last = max((line["round"] for line in told), default=0)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{folder.path}: {LEDGER} or {METRICS} is damaged ({error}): what was spent is not "
+            "known any more; start a new run with --out"
+        ) from None
+    if opened > len(asked):
+        raise ConfigError(
+            f"{folder.path}: {LEDGER} has {len(asked)} rounds and {METRICS} {opened}: what was "
+            "spent is not known any more; restore the file, or start a new run with --out"
+        )
+    return max(last, len(asked))
+
+
 @contextmanager
-def held(folder: RunFolder) -> Iterator[None]:
+def held(folder: RunFolder) -> Iterator[RunFolder]:
     """Keep other processes from continuing a run that goes on in this one.
 
     Raises
@@ -66,4 +112,4 @@ def held(folder: RunFolder) -> Iterator[None]:
             raise ConfigError(
                 f"{folder.path}: the run still goes on in another process; stop that one first"
             ) from None
-        yield
+        yield folder
