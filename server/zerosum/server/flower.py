@@ -86,8 +86,6 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     with held(folder):
         if earlier is not None:
             check_same(earlier.experiment, experiment, earlier)
-            earlier.write_config(experiment)
-            log.info("going on with %s", path)
         coordinator = Coordinator(
             grid,
             nodes,
@@ -114,6 +112,9 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
             on_round=on_round,
             engine=SIMULATED if simulated else DEPLOYED,
         )
+        if earlier is not None:
+            earlier.write_config(experiment)
+            log.info("going on with %s", path)
         result = training.run()
     log.info("run folder: %s", result.folder.resolve())
     return result
