@@ -19,7 +19,7 @@ from flwr.serverapp import Grid, ServerApp
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.simulated import simulated_roster
-from zerosum.client.task import population, resolve_task
+from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
@@ -74,39 +74,22 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
     task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
     attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
-    count = len(nodes)
-    wanted = population(task, asked.data) if asked.data.clients else count
-    if wanted != count:
-        raise ConfigError(
-            f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
-        )
-    dimension = len(initial_vector(task, asked.seed))
-    experiment = prepare(asked, population=count, dimension=dimension)
+    experiment = _prepared(asked, task, len(nodes))
     folder = RunFolder.create(path, experiment) if earlier is None else earlier
+
+    def on_round(record: Record) -> None:
+        _log_round(record)
+        if attendance is not None:
+            attendance.welcome_back()
+
     with held(folder):
         if earlier is not None:
             check_same(earlier.experiment, experiment, earlier)
-        coordinator = Coordinator(
-            grid,
-            nodes,
-            experiment.secagg,
-            # A ServerApp that begins anew in the same run opens other sessions than before.
-            run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
-            entropy=entropy,
-            timeouts=None if simulated else experiment.deployment,
-            pipeline=experiment.deployment.pipeline and not simulated,
-        )
-
-        def on_round(record: Record) -> None:
-            _log_round(record)
-            if attendance is not None:
-                attendance.welcome_back()
-
         training = FederatedTraining(
             experiment,
             task,
-            count,
-            coordinator,
+            len(nodes),
+            _coordinator(grid, context, nodes, experiment, entropy, simulated=simulated),
             entropy,
             folder,
             on_round=on_round,
@@ -118,6 +101,37 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         result = training.run()
     log.info("run folder: %s", result.folder.resolve())
     return result
+
+
+def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
+    """Check an experiment against the nodes that are there, and resolve its noise."""
+    wanted = population(task, asked.data) if asked.data.clients else count
+    if wanted != count:
+        raise ConfigError(
+            f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
+        )
+    return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
+
+
+def _coordinator(
+    grid: Grid,
+    context: Context,
+    nodes: Nodes,
+    experiment: Experiment,
+    entropy: Entropy,
+    *,
+    simulated: bool,
+) -> Coordinator:
+    return Coordinator(
+        grid,
+        nodes,
+        experiment.secagg,
+        # A ServerApp that begins anew in the same run opens other sessions than before.
+        run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
+        entropy=entropy,
+        timeouts=None if simulated else experiment.deployment,
+        pipeline=experiment.deployment.pipeline and not simulated,
+    )
 
 
 def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
