@@ -1,4 +1,4 @@
-# make demo | test | check | slow | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
+# make demo | test | check | slow | deploy-test | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
 PYTHON ?= python3
 PIP_ARGS ?=
 FUZZ ?=
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test slow fuzz check format docs clean
+.PHONY: demo test slow deploy-test fuzz check format docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/zerosum run
@@ -16,6 +16,10 @@ test: $(VENV)/.installed-test
 
 slow: $(VENV)/.installed-test
 	$(PYTEST) -x -m "slow or statistical or network"
+
+# Three SuperNodes on loopback, over TLS, with identity keys, against a server that may lie.
+deploy-test: $(VENV)/.installed-test
+	$(PYTEST) -m network tests/deploy/test_deployment.py -k three_registered
 
 # FUZZ="--runs 1000000 --seed 7" says how much.
 fuzz: $(VENV)/.installed-test

@@ -29,6 +29,8 @@ from zerosum.secagg.messages import Contribution, decode
 from zerosum.server.app_grid import AppGrid
 from zerosum.server.config import ConfigError
 from zerosum.server.figures import refused
+from zerosum.server.resuming import held
+from zerosum.server.runs import RunFolder
 from zerosum.server.strategy import PrivateStrategy
 from zerosum.simulations.grid import FIRST_NODE, InProcessGrid
 from zerosum.simulations.report import write_report
@@ -384,6 +386,79 @@ def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
     twice = strategy.epsilon["sum"]
     assert twice["participations"] == 2 * once["participations"] == 2
     assert twice["value"] > once["value"]
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_rounds_are_numbered_on_in_one_file(grid_of, tmp_path):
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
+    grid = grid_of(client_app([private_mod]))
+    strategy.start(grid, model(), 2)
+    strategy.start(grid, model(), 1)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3]
+    assert RunFolder(tmp_path / "run").experiment.rounds == 3
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"noise_multiplier": 3.0}, r"privacy\.noise_multiplier = 3\.0: the run in"),
+        ({"clip": 2.0}, r"privacy\.clip = 2\.0: the run in"),
+        ({"sampling": {"kind": "poisson", "cohort": 6}}, r"sampling\.kind = 'poisson': the run in"),
+    ],
+)
+def test_a_folder_of_other_settings_is_left_as_it_was(changed, message, grid_of, tmp_path):
+    out, grid = tmp_path / "run", grid_of(client_app([private_mod]))
+    PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=out, **NOISY).start(grid, model(), 1)
+    before = files(out)
+    other = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=out, **(NOISY | changed))
+    with pytest.raises(ConfigError, match=message):
+        other.start(grid, model(), 1)
+    assert files(out) == before
+
+
+def test_a_folder_in_use_is_refused(grid_of, tmp_path):
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
+    grid = grid_of(client_app([private_mod]))
+    strategy.start(grid, model(), 1)
+    with held(RunFolder(tmp_path / "run")):
+        before = files(tmp_path / "run")
+        with pytest.raises(ConfigError, match="still goes on in another process"):
+            strategy.start(grid, model(), 1)
+    assert files(tmp_path / "run") == before
+
+
+def test_a_used_folder_without_its_ledger_is_refused(grid_of, tmp_path):
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
+    grid = grid_of(client_app([private_mod]))
+    strategy.start(grid, model(), 1)
+    (tmp_path / "run" / "ledger.jsonl").unlink()
+    with pytest.raises(ConfigError, match="what was spent is not known"):
+        strategy.start(grid, model(), 1)
+
+
+def test_whoever_is_asked_once_is_not_asked_by_a_second_start(grid_of, tmp_path):
+    settings = NOISY | {"sampling": {"kind": "once", "cohort": 3}}
+    settings |= {"secagg": {"server": "semi-honest", "dropout": 0.0}}
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    grid = grid_of(client_app([private_mod]))
+    strategy.start(grid, model(), 1)
+    with pytest.raises(ConfigError, match="clients were asked already"):
+        strategy.start(grid, model(), 1)
+    assert strategy.epsilon == {}
+
+
+def test_a_folder_of_something_else_is_refused_before_nodes_are_met(grid_of, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("mine")
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
+    with pytest.raises(ConfigError, match="is not an empty folder"):
+        strategy.start(grid_of(client_app([private_mod])), model(), 1)
+    assert list(files(tmp_path / "run")) == ["thesis.txt"]
 
 
 def test_an_adaptive_clip_follows_the_norms(grid_of, tmp_path):

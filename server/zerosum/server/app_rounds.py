@@ -102,7 +102,8 @@ class AppRounds:
         self._clip = Clip(run.experiment.privacy)
         self._sampler = CohortSampler(run.experiment.sampling, len(run.nodes), run.entropy)
         self._number = run.ledger.last_round
-        self._round = 0
+        lines = run.folder.read_lines(METRICS)
+        self._round = max((line["round"] for line in lines), default=0)
         self._record: dict[str, Any] = {}
         self._skipped = False
 

@@ -19,14 +19,14 @@ from flwr.serverapp import Grid, ServerApp
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.simulated import simulated_roster
-from zerosum.client.task import population, resolve_task
+from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.greeting import Attendance, simulated_nodes, wait_for_nodes
+from zerosum.server.greeting import Attendance, meet, simulated_nodes
 from zerosum.server.results import DEPLOYED, Record, Result
 from zerosum.server.resuming import check_same, continued, has_checkpoint, held
 from zerosum.server.runs import RunFolder
@@ -74,49 +74,64 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
     task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
     attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
-    count = len(nodes)
-    wanted = population(task, asked.data) if asked.data.clients else count
-    if wanted != count:
-        raise ConfigError(
-            f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
-        )
-    dimension = len(initial_vector(task, asked.seed))
-    experiment = prepare(asked, population=count, dimension=dimension)
+    experiment = _prepared(asked, task, len(nodes))
     folder = RunFolder.create(path, experiment) if earlier is None else earlier
+
+    def on_round(record: Record) -> None:
+        _log_round(record)
+        if attendance is not None:
+            attendance.welcome_back()
+
     with held(folder):
         if earlier is not None:
             check_same(earlier.experiment, experiment, earlier)
-            earlier.write_config(experiment)
-            log.info("going on with %s", path)
-        coordinator = Coordinator(
-            grid,
-            nodes,
-            experiment.secagg,
-            # A ServerApp that begins anew in the same run opens other sessions than before.
-            run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
-            entropy=entropy,
-            timeouts=None if simulated else experiment.deployment,
-            pipeline=experiment.deployment.pipeline and not simulated,
-        )
-
-        def on_round(record: Record) -> None:
-            _log_round(record)
-            if attendance is not None:
-                attendance.welcome_back()
-
         training = FederatedTraining(
             experiment,
             task,
-            count,
-            coordinator,
+            len(nodes),
+            _coordinator(grid, context, nodes, experiment, entropy, simulated=simulated),
             entropy,
             folder,
             on_round=on_round,
             engine=SIMULATED if simulated else DEPLOYED,
         )
+        if earlier is not None:
+            earlier.write_config(experiment)
+            log.info("going on with %s", path)
         result = training.run()
     log.info("run folder: %s", result.folder.resolve())
     return result
+
+
+def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
+    """Check an experiment against the nodes that are there, and resolve its noise."""
+    wanted = population(task, asked.data) if asked.data.clients else count
+    if wanted != count:
+        raise ConfigError(
+            f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
+        )
+    return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
+
+
+def _coordinator(
+    grid: Grid,
+    context: Context,
+    nodes: Nodes,
+    experiment: Experiment,
+    entropy: Entropy,
+    *,
+    simulated: bool,
+) -> Coordinator:
+    return Coordinator(
+        grid,
+        nodes,
+        experiment.secagg,
+        # A ServerApp that begins anew in the same run opens other sessions than before.
+        run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
+        entropy=entropy,
+        timeouts=None if simulated else experiment.deployment,
+        pipeline=experiment.deployment.pipeline and not simulated,
+    )
 
 
 def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
@@ -172,15 +187,9 @@ def _simulated(grid: Grid, context: Context) -> tuple[None, Nodes]:
 
 
 def _deployed(grid: Grid, experiment: Experiment) -> tuple[Attendance, Nodes]:
-    roster = read_keys(experiment)
-    waiting = experiment.deployment
-    attendance = Attendance(grid, waiting, wait_for_nodes(grid, waiting))
-    try:
-        return attendance, Nodes(attendance.by_index, roster)
-    except ValueError as error:
-        raise ConfigError(
-            f"deployment.roster = {experiment.deployment.roster!r}: {error}"
-        ) from None
+    met = meet(grid, experiment.deployment, read_keys(experiment))
+    attendance = Attendance(grid, experiment.deployment, dict(met.by_index))
+    return attendance, Nodes(attendance.by_index, met.roster)
 
 
 def read_keys(experiment: Experiment) -> Roster | None:

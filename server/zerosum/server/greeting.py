@@ -2,13 +2,16 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from zerosum.client import wire
+from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
+from zerosum.server.coordinator import Nodes
 from zerosum.server.exchange import poll
 from zerosum.server.spec import DeploymentSpec
 
@@ -17,28 +20,105 @@ log = logging.getLogger("zerosum.server")
 HELLO_SECONDS = 2.0
 """Pause between two looks for nodes."""
 
+MOST_NAMED = 10
+"""Missing clients that are named."""
+
 PRESENT_SECONDS = 0.2
 """The same, for nodes that Flower's simulation runtime is making."""
 
 
-def wait_for_nodes(grid: Grid, spec: DeploymentSpec) -> dict[int, int]:
-    """Wait until enough nodes have said which client they are; return node ids by index.
+def meet(grid: Grid, spec: DeploymentSpec, roster: Roster | None) -> Nodes:
+    """Wait for the clients of a run: a roster's, or else 0 to n - 1 for an n >= min_nodes.
 
     Raises
     ------
     ConfigError
-        If two nodes claim one index, or the indices have gaps.
+        If the roster has gaps, or somebody is still missing after ``start_timeout``.
     """
-    found: dict[int, int] = {}
-    greeted: set[int] = set()
-    while len(found) < spec.min_nodes:
-        new = [node for node in grid.get_node_ids() if node not in greeted]
+    if roster is not None and list(roster.entries) != list(range(len(roster))):
+        raise ConfigError(
+            f"deployment.roster = {spec.roster!r}: it has clients {_some(roster.entries)}, and "
+            f"needs 0 to {len(roster) - 1}: sign one without gaps"
+        )
+    return Nodes(wait_for_nodes(grid, spec, None if roster is None else len(roster)), roster)
+
+
+def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None) -> dict[int, int]:
+    """Wait until everybody has said which client they are; return node ids by index.
+
+    Of two nodes that claim one index, the first that is still there has it. A node that did not
+    answer is asked again.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+    spec : DeploymentSpec
+        ``min_nodes``, and how long to wait.
+    expected : int, optional
+        Clients 0 to ``expected - 1`` take part, and no others. Default: at least ``min_nodes``,
+        and all below the largest index that is claimed.
+
+    Raises
+    ------
+    ConfigError
+        If somebody is still missing after ``start_timeout``: it says who.
+    """
+    deadline = time.monotonic() + spec.start_timeout
+    claims: dict[int, int | None] = {}
+    while True:
+        online = list(grid.get_node_ids())
+        new = [node for node in online if node not in claims]
         for node, index in _hellos(grid, new, spec):
-            greeted.add(node)
-            _enter(node, index, found)
-        if len(found) < spec.min_nodes:
-            time.sleep(HELLO_SECONDS)
-    return _complete(found)
+            _warn_of_claim(node, index, _first(claims, online), expected)
+            claims[node] = index if _belongs(index, expected) else None
+        found = _first(claims, grid.get_node_ids())
+        count = expected or max(spec.min_nodes, 1 + max(found, default=0))
+        if len(found) == count:
+            return dict(sorted(found.items()))
+        if time.monotonic() > deadline:
+            raise _missing(found, count, spec)
+        time.sleep(HELLO_SECONDS)
+
+
+def _first(claims: Mapping[int, int | None], online: Iterable[int]) -> dict[int, int]:
+    """Return the node of each client: of those online, the first that claimed to be it."""
+    there, found = set(online), dict[int, int]()
+    for node, index in claims.items():
+        if index is not None and node in there:
+            found.setdefault(index, node)
+    return found
+
+
+def _belongs(index: int | None, expected: int | None) -> bool:
+    return index is not None and index >= 0 and (expected is None or index < expected)
+
+
+def _warn_of_claim(
+    node: int, index: int | None, found: Mapping[int, int], expected: int | None
+) -> None:
+    if index is None:
+        return  # nonsense, which was said already
+    if not _belongs(index, expected):
+        log.warning("node %d claims to be client %d, who is none of this run's", node, index)
+    elif index in found:
+        log.warning(
+            "node %d claims to be client %d, on node %d, and is left out: give each its own "
+            "partition-id", node, index, found[index],
+        )  # fmt: skip
+
+
+def _missing(found: Mapping[int, int], count: int, spec: DeploymentSpec) -> ConfigError:
+    absent = islice((index for index in range(count) if index not in found), MOST_NAMED + 1)
+    return ConfigError(
+        f"deployment.start_timeout = {spec.start_timeout:g}: {count - len(found)} of {count} "
+        f"clients have not said hello: {_some(absent)}; start their nodes, look into their logs, "
+        "or wait longer"
+    )
+
+
+def _some(indices: Iterable[int]) -> str:
+    first = list(islice(indices, MOST_NAMED + 1))
+    return ", ".join(map(str, first[:MOST_NAMED])) + (", …" if len(first) > MOST_NAMED else "")
 
 
 def simulated_nodes(grid: Grid) -> dict[int, int]:
@@ -109,27 +189,35 @@ class Attendance:
         self._grid = grid
         self._spec = spec
         self._strangers: set[int] = set()
+        self._silences: dict[int, int] = {}
+        self._looks = 0
 
     def welcome_back(self) -> None:
         """Find clients whose node restarted, and so has another node id; nobody is added.
 
         It takes no time where no node is new. Whoever claims the index of a node that is still
         there is left out until that one is gone: without identity keys nothing else tells two
-        claims apart.
+        claims apart. One that does not answer is asked again, less and less often: each time the
+        round waits for it.
         """
         online = set(self._grid.get_node_ids())
         new = online - set(self.by_index.values()) - self._strangers
-        self._strangers |= new  # until they have said who they are
-        for node, index in _hellos(self._grid, new, self._spec):
+        asked = {n for n in new if self._looks % 2 ** self._silences.get(n, 0) == 0}
+        self._looks += 1
+        silent = set(asked)
+        for node, index in _hellos(self._grid, asked, self._spec):
+            silent.discard(node)
             before = None if index is None else self.by_index.get(index)
             if index is None or before is None:
                 log.warning("node %d is none of this run's clients", node)
+                self._strangers.add(node)
             elif before in online:
                 log.warning("node %d claims to be client %d, on node %d", node, index, before)
-                self._strangers.discard(node)
             else:
                 log.info("client %d is back, on another node", index)
                 self.by_index[index] = node
+        for node in silent:
+            self._silences[node] = self._silences.get(node, 0) + 1
 
 
 def _hellos(

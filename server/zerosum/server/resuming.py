@@ -1,16 +1,17 @@
 """What an earlier run's folder allows: the same experiment, and little beside more rounds."""
 
 import fcntl
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from zerosum.server.checkpoint import STATE
+from zerosum.client.spec import DataSpec
+from zerosum.server.checkpoint import STATE, Checkpoint
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
-from zerosum.server.planning import fixed_part
-from zerosum.server.runs import CONFIG, RunFolder
+from zerosum.server.planning import configuration_digest, fixed_part
+from zerosum.server.runs import CONFIG, DATA, LEDGER, LOCK, METRICS, RunFolder, check_unused
 from zerosum.server.spec import Experiment
-
-LOCK = ".lock"
 
 
 def has_checkpoint(folder: RunFolder) -> bool:
@@ -26,7 +27,8 @@ def continued(folder: RunFolder, overrides: Iterable[str]) -> Experiment:
 def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None:
     """Raise ConfigError unless ``after`` continues ``before``.
 
-    There may be more rounds, other paths and workers, and another way to wait for nodes.
+    There may be more rounds, other paths and workers, and another way to wait for nodes. What a
+    path leads to is for :class:`DataRecord`.
     """
     where = folder.path
     if after.rounds < before.rounds:
@@ -50,8 +52,153 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
         )
 
 
+def check_continues(
+    checkpoint: Checkpoint, experiment: Experiment, folder: RunFolder, parameters: int, public: int
+) -> None:
+    """Refuse a folder whose parts do not belong together: nothing spent may be forgotten.
+
+    Parameters
+    ----------
+    checkpoint, experiment, folder
+        What was found, and what is to be gone on with.
+    parameters, public : int
+        Of the task's model: trainable parameters, entries of components.
+
+    Raises
+    ------
+    ConfigError
+        If something of the checkpoint's differs.
+    """
+    where = f"--resume {folder.path}"
+    if checkpoint.configuration != configuration_digest(experiment):
+        raise ConfigError(
+            f"{where}: the checkpoint is of another configuration than config.toml; restore "
+            "the file, or start a new run"
+        )
+    if checkpoint.round > experiment.rounds:
+        raise ConfigError(f"{where}: rounds = {experiment.rounds}, but {checkpoint.round} are over")
+    if len(checkpoint.model) != parameters:
+        raise ConfigError(
+            f"{where}: the checkpoint has {len(checkpoint.model)} parameters, the task's model "
+            f"{parameters}"
+        )
+    found = 0 if checkpoint.components is None else len(checkpoint.components)
+    if found != public:
+        raise ConfigError(
+            f"{where}: the checkpoint has {found} entries of components, the task's model {public}"
+        )
+    for name, (size, digest) in checkpoint.files.items():
+        folder.check_beginning(name, size, digest)
+
+
+def claimed(path: Path) -> RunFolder:
+    """Return the folder of an earlier run, or a new and empty one; nothing is written to it.
+
+    Raises
+    ------
+    ConfigError
+        If the path is something else.
+    """
+    if not (path / CONFIG).is_file():
+        check_unused(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+    return RunFolder(path)
+
+
+def rounds_before(folder: RunFolder) -> int:
+    """Return how many rounds of training a folder's run has begun.
+
+    Raises
+    ------
+    ConfigError
+        If its ledger is damaged, or lacks rounds that the metrics have.
+    """
+    try:
+        asked = {
+            line["key"][0]
+            for line in folder.read_lines(LEDGER)
+            if line["type"] == "contributions" and line["key"][2] == "train"
+        }
+        told = folder.read_lines(METRICS)
+        opened = sum(line["status"] == "completed" for line in told)
+        last = max((line["round"] for line in told), default=0)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{folder.path}: {LEDGER} or {METRICS} is damaged ({error}): what was spent is not "
+            "known any more; start a new run with --out"
+        ) from None
+    if opened > len(asked):
+        raise ConfigError(
+            f"{folder.path}: {LEDGER} has {len(asked)} rounds and {METRICS} {opened}: what was "
+            "spent is not known any more; restore the file, or start a new run with --out"
+        )
+    return max(last, len(asked))
+
+
+class DataRecord:
+    """What a run's records were, by a fingerprint in its folder.
+
+    Noise that follows from a seed is the same in a round that is done again: on other records the
+    two sums would differ by what changed, and have no noise between them.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    spec : DataSpec
+        ``path`` is what is looked at. A task that reads its records elsewhere is taken on trust.
+    """
+
+    def __init__(self, folder: RunFolder, spec: DataSpec) -> None:
+        self._folder, self._path = folder, spec.path
+
+    def check(self, open_round: bool) -> None:
+        """Write the fingerprint down, before anything is asked for.
+
+        Parameters
+        ----------
+        open_round : bool
+            Whether a round was begun and is done again. Others may be of other records.
+
+        Raises
+        ------
+        ConfigError
+            If such a round would be done again on other records.
+        """
+        new = fingerprint(self._path).encode()
+        file = self._folder.path / DATA
+        before = file.read_bytes() if file.is_file() else None
+        if open_round and new != before:
+            raise ConfigError(
+                f"data.path = {self._path!r}: a round of the run in {self._folder.path} was begun "
+                f"on {'unknown' if before is None else 'other'} records, and its noise is the same "
+                "again: give it the records that it had, or start a new run with --out"
+            )
+        if new != before:
+            self._folder.write(DATA, new)
+
+
+def fingerprint(path: str | None) -> str:
+    """Return SHA-256 of a file, or of all that a folder holds; moved, it is the same.
+
+    Of what cannot be read, and of no path, it is the text itself.
+    """
+    found = None if path is None else Path(path).expanduser()
+    if found is not None and found.is_file():
+        with found.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    if found is None or not found.is_dir():
+        return hashlib.sha256(repr(path).encode()).hexdigest()
+    whole = hashlib.sha256()
+    for part in sorted(part for part in found.rglob("*") if part.is_file()):
+        whole.update(f"{part.relative_to(found).as_posix()}\0{fingerprint(str(part))}\0".encode())
+    return whole.hexdigest()
+
+
 @contextmanager
-def held(folder: RunFolder) -> Iterator[None]:
+def held(folder: RunFolder) -> Iterator[RunFolder]:
     """Keep other processes from continuing a run that goes on in this one.
 
     Raises
@@ -66,4 +213,4 @@ def held(folder: RunFolder) -> Iterator[None]:
             raise ConfigError(
                 f"{folder.path}: the run still goes on in another process; stop that one first"
             ) from None
-        yield
+        yield folder

@@ -18,8 +18,10 @@ SUMMARY = "summary.json"
 MODEL = "model.safetensors"
 REPORT = "report.html"
 CHECKPOINT = "checkpoint"
+DATA = f"{CHECKPOINT}/data.sha256"
 CLIENT_LOG = "clients.log"
 SERVER_LOG = "server.log"
+LOCK = ".lock"
 
 _CONFIG_HEADER = "# Resolved configuration of this run. docs/configuration.md explains every key.\n"
 
@@ -144,7 +146,8 @@ class RunFolder:
 def check_unused(path: Path) -> None:
     """Raise ConfigError where a new run cannot be written to ``path``."""
     try:
-        exists, empty = path.exists(), path.is_dir() and not any(path.iterdir())
+        exists = path.exists()
+        empty = path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())
         holds_run = (path / CONFIG).exists()
     except (OSError, ValueError) as error:
         raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {error}") from None

@@ -91,7 +91,10 @@ class DeploymentSpec(Spec):
     """How a deployed server waits. Deployments only."""
 
     min_nodes: PositiveInt = 2
-    """Nodes to wait for before the first round."""
+    """Nodes to wait for before the first round; with a roster, all of its clients are waited \
+for."""
+    start_timeout: PositiveFloat = 600.0
+    """Seconds to wait for them, before the run ends with an error that names who is missing."""
     stage_timeout: PositiveFloat = 60.0
     """Seconds to wait for the answers of a protocol stage."""
     train_timeout: PositiveFloat = 600.0

@@ -42,8 +42,9 @@ from zerosum.server.checks import planned_run, prepare
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.flower import read_keys
-from zerosum.server.greeting import wait_for_nodes
+from zerosum.server.greeting import meet
 from zerosum.server.planning import evaluation_protection, planned_protections
+from zerosum.server.resuming import check_same, claimed, held, rounds_before
 from zerosum.server.runs import CONFIG, LEDGER, RunFolder
 from zerosum.server.spec import Experiment
 
@@ -96,7 +97,8 @@ class PrivateStrategy(Strategy):
     max_examples : int
         Largest number of examples of a client under ``weighting = "examples"``.
     out : str or Path, optional
-        Run folder, with ledger and records. Default: ``runs/RUN_ID``.
+        Run folder, with ledger and records. Default: ``runs/RUN_ID``. A folder of the same
+        settings is gone on with: its ledger counts, and its rounds are numbered on.
 
     Raises
     ------
@@ -188,23 +190,25 @@ class PrivateStrategy(Strategy):
             privacy.
         """
         self._figures = {}
-        run = self._open(grid, initial_arrays, num_rounds, timeout)
-        rounds = AppRounds(run, initial_arrays)
-        around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
-        try:
-            return self._strategy.start(
-                around,
-                initial_arrays,
-                num_rounds,
-                timeout,
-                train_config,
-                evaluate_config,
-                evaluate_fn,
-            )
-        finally:
-            self._figures = rounds.finish()
-            log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
-            log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
+        path = Path(self._out or f"runs/{grid.run.run_id}")
+        with held(claimed(path)) as folder:
+            run = self._open(grid, folder, initial_arrays, num_rounds, timeout)
+            rounds = AppRounds(run, initial_arrays)
+            around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
+            try:
+                return self._strategy.start(
+                    around,
+                    initial_arrays,
+                    num_rounds,
+                    timeout,
+                    train_config,
+                    evaluate_config,
+                    evaluate_fn,
+                )
+            finally:
+                self._figures = rounds.finish()
+                log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
+                log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -261,9 +265,13 @@ class PrivateStrategy(Strategy):
                 "privacy.epsilon with metrics: give noise_multiplier and evaluation_noise instead"
             )
 
-    def _open(self, grid: Grid, initial: ArrayRecord, rounds: int, timeout: float) -> AppRun:
+    def _open(
+        self, grid: Grid, folder: RunFolder, initial: ArrayRecord, rounds: int, timeout: float
+    ) -> AppRun:
         """Find out who is there, check everything against it, and open ledger and run folder."""
-        experiment = self._experiment(rounds)
+        earlier = folder.experiment if (folder.path / CONFIG).is_file() else None
+        before = rounds_before(folder)
+        experiment = self._experiment(max(before + rounds, earlier.rounds if earlier else 0))
         if self._waits:
             deployment = experiment.deployment.model_copy(update={"train_timeout": timeout})
             experiment = experiment.model_copy(update={"deployment": deployment})
@@ -272,40 +280,56 @@ class PrivateStrategy(Strategy):
         except UnusableArraysError as error:
             raise ConfigError(f"initial_arrays: {error}") from None
         app_grid = AppGrid(grid, MessageType.TRAIN)
-        nodes = _nodes(app_grid, experiment)
+        log.info("PrivateStrategy waits for its nodes")
+        nodes = meet(app_grid, experiment.deployment, read_keys(experiment))
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         _check_accounted(experiment, len(nodes), dimension)
         _warn_of_statistics(experiment, initial)
-        run_id = grid.run.run_id.to_bytes(_RUN_ID_BYTES, "little")
-        folder = _folder(Path(self._out or f"runs/{grid.run.run_id}"), experiment)
-        protections = self._protections(experiment, len(nodes), dimension)
+        if earlier is not None:
+            check_same(earlier, experiment, folder)
+        if before and experiment.sampling.kind == "once":
+            raise ConfigError(
+                f'sampling.kind = "once": clients were asked already in {folder.path}, and another '
+                "start would not know whom: give another out"
+            )
+        ledger = self._ledger(experiment, folder, len(nodes), dimension)
+        folder.write_config(experiment)
         return AppRun(
             experiment=experiment,
             nodes=nodes,
             grid=app_grid,
-            coordinator=Coordinator(
-                app_grid,
-                nodes,
-                experiment.secagg,
-                # A ServerApp that starts again numbers its rounds anew.
-                run_id=run_id + SystemRandomness().take(_RUN_ID_BYTES),
-                entropy=self.entropy,
-                timeouts=experiment.deployment,
-            ),
-            ledger=RunLedger(
-                folder.path / LEDGER,
-                privacy=experiment.privacy,
-                secagg=experiment.secagg,
-                sampling=experiment.sampling,
-                population=len(nodes),
-                protections=protections,
-                seeded=False,
-            ),
+            coordinator=self._coordinator(app_grid, nodes, experiment),
+            ledger=ledger,
             folder=folder,
             entropy=self.entropy,
             weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
             metrics=self._metrics,
             own_cohorts=self._own_cohorts,
+        )
+
+    def _coordinator(self, grid: AppGrid, nodes: Nodes, experiment: Experiment) -> Coordinator:
+        return Coordinator(
+            grid,
+            nodes,
+            experiment.secagg,
+            # A ServerApp that starts again opens other sessions than before.
+            run_id=grid.run.run_id.to_bytes(_RUN_ID_BYTES, "little")
+            + SystemRandomness().take(_RUN_ID_BYTES),
+            entropy=self.entropy,
+            timeouts=experiment.deployment,
+        )
+
+    def _ledger(
+        self, experiment: Experiment, folder: RunFolder, population: int, dimension: int
+    ) -> RunLedger:
+        return RunLedger(
+            folder.path / LEDGER,
+            privacy=experiment.privacy,
+            secagg=experiment.secagg,
+            sampling=experiment.sampling,
+            population=population,
+            protections=self._protections(experiment, population, dimension),
+            seeded=False,
         )
 
     def _protections(
@@ -349,19 +373,6 @@ def _nodes_wanted(strategy: Strategy) -> int:
     return max(2, int(getattr(strategy, "min_available_nodes", 2)))
 
 
-def _nodes(grid: AppGrid, experiment: Experiment) -> Nodes:
-    """Wait for the nodes, all of the roster where there is one."""
-    roster, spec = read_keys(experiment), experiment.deployment
-    if roster is not None:
-        spec = spec.model_copy(update={"min_nodes": max(spec.min_nodes, len(roster))})
-    log.info("PrivateStrategy waits for %d nodes", spec.min_nodes)
-    by_index = wait_for_nodes(grid, spec)
-    try:
-        return Nodes(by_index, roster)
-    except ValueError as error:
-        raise ConfigError(f"deployment.roster = {spec.roster!r}: {error}") from None
-
-
 def _check_accounted(experiment: Experiment, population: int, dimension: int) -> None:
     """Refuse noise that no accountant knows; say what the run is going to cost."""
     if not experiment.privacy.private:
@@ -384,12 +395,3 @@ def _warn_of_statistics(experiment: Experiment, arrays: ArrayRecord) -> None:
             "negative: use GroupNorm or LayerNorm, or track_running_stats=False",
             kept[0],
         )
-
-
-def _folder(path: Path, experiment: Experiment) -> RunFolder:
-    """Make the run folder, or go on in that of an earlier start of the same run."""
-    if (path / CONFIG).is_file():
-        folder = RunFolder.open(path)
-        folder.write_config(experiment)
-        return folder
-    return RunFolder.create(path, experiment)

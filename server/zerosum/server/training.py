@@ -10,6 +10,7 @@ import torch
 from safetensors.numpy import save as save_tensors
 
 from zerosum.client.components import principal_components
+from zerosum.client.contribution import Protection
 from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
 from zerosum.client.request import Kind, Request
@@ -40,6 +41,7 @@ from zerosum.server.results import (
     traffic_record,
     trainer_name,
 )
+from zerosum.server.resuming import DataRecord, check_continues
 from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.schedule import Planned, Schedule
@@ -97,42 +99,18 @@ class FederatedTraining:
         self._test_data = task.test_data()
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
-        self._done = 0
+        self._done = 0 if checkpoint is None else checkpoint.round
         # Stand before the model in every request; zero until they are found.
         self._components = np.zeros(self._trainer.public, dtype=np.float32)
         self._clip = Clip(experiment.privacy, checkpoint.clip if checkpoint else None)
-        repeatable = entropy.reproducible and not experiment.privacy.exact
+        self._repeatable = entropy.reproducible and not experiment.privacy.exact
         if checkpoint is not None:
-            if entropy.reproducible and not repeatable:
-                # Cohorts would be the same again, and two releases of one sample are not two.
-                raise _not_repeatable(folder, "")
-            self._check_continues(checkpoint)
-            self._done = checkpoint.round
-            if checkpoint.components is not None:
-                self._components = checkpoint.components.numpy()
-            self._optimizer.restore(
-                checkpoint.model, checkpoint.optimizer_tensors, checkpoint.optimizer_scalars
-            )
+            self._restore(checkpoint)
         self._sampler = CohortSampler(
-            experiment.sampling,
-            population,
-            entropy,
-            checkpoint.order_seed if checkpoint is not None else None,
+            experiment.sampling, population, entropy, checkpoint.order_seed if checkpoint else None
         )
         planned = planned_protections(experiment, population, self._trainer.layout.length)
-        self._ledger = RunLedger(
-            folder.path / LEDGER,
-            privacy=experiment.privacy,
-            secagg=experiment.secagg,
-            sampling=experiment.sampling,
-            population=population,
-            protections=planned,
-            seeded=repeatable,
-            examples=example_units(experiment),
-            records=experiment.privacy.examples,
-        )
-        if checkpoint is None and not repeatable and self._ledger.participations().any():
-            raise _not_repeatable(folder, " before its first checkpoint")
+        self._ledger = self._open_ledger(planned)
         self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts)
         self.last_opened: Opened | None = None
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
@@ -143,31 +121,42 @@ class FederatedTraining:
             )
         self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
 
-    def _check_continues(self, checkpoint: Checkpoint) -> None:
-        """Refuse a folder whose parts do not belong together: nothing spent may be forgotten."""
-        where = f"--resume {self._folder.path}"
-        if checkpoint.configuration != configuration_digest(self._experiment):
-            raise ConfigError(
-                f"{where}: the checkpoint is of another configuration than config.toml; restore "
-                "the file, or start a new run"
-            )
-        if checkpoint.round > self._experiment.rounds:
-            raise ConfigError(
-                f"{where}: rounds = {self._experiment.rounds}, but {checkpoint.round} are over"
-            )
-        if len(checkpoint.model) != self._trainer.layout.length:
-            raise ConfigError(
-                f"{where}: the checkpoint has {len(checkpoint.model)} parameters, the task's model "
-                f"{self._trainer.layout.length}"
-            )
-        found = 0 if checkpoint.components is None else len(checkpoint.components)
-        if found != self._trainer.public:
-            raise ConfigError(
-                f"{where}: the checkpoint has {found} entries of components, the task's model "
-                f"{self._trainer.public}"
-            )
-        for name, (size, digest) in checkpoint.files.items():
-            self._folder.check_beginning(name, size, digest)
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Go on where a checkpoint says, if it is of this run and can be gone on with."""
+        if self._entropy.reproducible and not self._repeatable:
+            # Cohorts would be the same again, and two releases of one sample are not two.
+            raise _not_repeatable(self._folder, "")
+        parameters = self._trainer.layout.length
+        check_continues(
+            checkpoint, self._experiment, self._folder, parameters, self._trainer.public
+        )
+        if checkpoint.components is not None:
+            self._components = checkpoint.components.numpy()
+        self._optimizer.restore(
+            checkpoint.model, checkpoint.optimizer_tensors, checkpoint.optimizer_scalars
+        )
+
+    def _open_ledger(self, planned: Mapping[str, Protection]) -> RunLedger:
+        """Read what was spent; refuse to do a round again that would not be the same release."""
+        experiment, folder = self._experiment, self._folder
+        ledger = RunLedger(
+            folder.path / LEDGER,
+            privacy=experiment.privacy,
+            secagg=experiment.secagg,
+            sampling=experiment.sampling,
+            population=self._population,
+            protections=planned,
+            seeded=self._repeatable,
+            examples=example_units(experiment),
+            records=experiment.privacy.examples,
+        )
+        asked = bool(ledger.participations().any())
+        if not self._repeatable and not self._done and asked:
+            raise _not_repeatable(folder, " before its first checkpoint")
+        if self._repeatable and experiment.privacy.private:
+            begun = ledger.last_round > self._done if self._done else asked
+            DataRecord(folder, experiment.data).check(open_round=begun)
+        return ledger
 
     def run(self) -> Result:
         """Run the rounds that are left and write the results."""

@@ -203,7 +203,8 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change.
+        Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change. A round that
+        was begun is done again with the same noise, and so on the same records alone.
     config : optional
         The experiment, to check that it is the one in the folder.
     on_round, report
@@ -219,8 +220,6 @@ def resume(
     wanted = load_experiment(before if config is None else config, overrides)
     planned = plan(wanted)
     check_same(before, planned.experiment, folder)
-    if planned.experiment != before:
-        folder.write_config(planned.experiment)
     return simulate(planned, folder, on_round, report=report)
 
 
@@ -260,6 +259,8 @@ def simulate(
             on_round,
             engine={"name": engine.name, "workers": engine.workers},
         )
+        if experiment != folder.experiment:
+            folder.write_config(experiment)
         result = training.run()
         if report:
             write_sight(folder, training, planned.task)

@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +66,16 @@ def _write_key(
     key: ec.EllipticCurvePrivateKey,
     kind: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
 ) -> None:
-    path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
+    write_secret(
+        path, key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
     )
-    path.chmod(0o600)
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Write a new file that nobody else could read at any time."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
 
 
 def _builder(

@@ -3,9 +3,11 @@
 import json
 import shutil
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
+import tomli_w
 import typer
 from rich.console import Console
 
@@ -83,9 +85,11 @@ def run_app(built: Federation, app: Path, server: str, settings: list[str], seco
 
 def _policy(file: Path, server: str) -> str:
     """Return an app's policy, for nodes that take part under one kind of server."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    kept = [line for line in lines if not line.startswith("servers")]
-    return "\n".join([*kept, f'servers = ["{server}"]', ""])
+    try:
+        given = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise DeploymentError(f"{file} is not valid TOML: {error}") from None
+    return tomli_w.dumps(given | {"servers": [server]})
 
 
 def _checked(app: Path, server: str, namespaces: bool, out: Path | None) -> Path:

@@ -15,11 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
-from zerosum.simulations.rehearsal.certificates import make_certificates, make_node_key
+from zerosum.simulations.rehearsal.certificates import (
+    make_certificates,
+    make_node_key,
+    write_secret,
+)
 from zerosum.simulations.rehearsal.namespaces import Host, Loopback, namespaces
 
 BIN = Path(sys.executable).parent
@@ -35,32 +38,38 @@ class DeploymentError(Exception):
     """A process did not start, or a run did not end; the message ends with its log."""
 
 
-@dataclass
 class Federation:
     """Everything that a deployment needs, in one folder.
 
-    Attributes
+    Parameters
     ----------
     folder : Path
-        Of certificates, keys, logs, node states and runs.
+        Of certificates, keys, logs, node states and runs: empty or absent; all is made here.
     link : Host
         Where the SuperLink runs.
     hosts : sequence of Host
         Where each node runs.
     """
 
-    folder: Path
-    link: Host
-    hosts: Sequence[Host]
-    port: int = 0
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _identities: list[IdentityKey] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.port = self.port or free_port()
+    def __init__(self, folder: Path, link: Host, hosts: Sequence[Host]) -> None:
+        self.folder, self.link, self.hosts = folder, link, hosts
+        self.port = free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.mark = f"ZEROSUM_FEDERATION={secrets.token_hex(16)}"
+        self.env = os.environ | self._environment()
+        (folder / "flwr").mkdir(parents=True)
+        self.certificates = make_certificates(folder / "tls", [link.address, "127.0.0.1"])
+        (folder / "flwr" / "config.toml").write_text(
+            '[superlink]\ndefault = "test"\n\n[superlink.test]\n'
+            f'address = "{link.address}:{self.port}"\n'
+            f'root-certificates = "{self.certificates.authority}"\n'
+        )
+        self._make_roster()
+
+    def _environment(self) -> dict[str, str]:
+        """Return what every program of this federation is started with."""
         name, value = self.mark.split("=")
-        self.env = os.environ | {
+        return {
             name: value,
             "FLWR_HOME": str(self.folder / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -69,29 +78,17 @@ class Federation:
             "OMP_NUM_THREADS": "1",  # all nodes share this machine, and sums of floats a thread
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
-        (self.folder / "flwr").mkdir(parents=True)
-        self.certificates = make_certificates(self.folder / "tls", [self.link.address, "127.0.0.1"])
-        (self.folder / "flwr" / "config.toml").write_text(
-            '[superlink]\ndefault = "test"\n\n[superlink.test]\n'
-            f'address = "{self.link.address}:{self.port}"\n'
-            f'root-certificates = "{self.certificates.authority}"\n'
-        )
-        self._make_roster()
 
     def _make_roster(self) -> None:
         """Give every node a signing key, and sign the list of them as one who is not the server."""
-        self._identities = [IdentityKey.generate() for _ in self.hosts]
+        identities = [IdentityKey.generate() for _ in self.hosts]
         signer = IdentityKey.generate()
-        self.signed_roster = Roster(
-            1, {index: key.public for index, key in enumerate(self._identities)}
-        )
+        self.signed_roster = Roster(1, {index: key.public for index, key in enumerate(identities)})
         self.roster = self.folder / "roster"
         self.roster.write_bytes(SignedRoster.sign(self.signed_roster, signer).to_bytes())
         self.authority = signer.public.hex()
-        for index, key in enumerate(self._identities):
-            path = self.folder / f"node{index}.key"
-            path.write_bytes(key.to_bytes())
-            path.chmod(0o600)
+        for index, key in enumerate(identities):
+            write_secret(self.folder / f"node{index}.key", key.to_bytes())
 
     @property
     def keys_of_server(self) -> list[str]:

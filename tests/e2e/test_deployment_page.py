@@ -1,0 +1,79 @@
+"""The numbers of docs/deployment.md fit together: its nodes take part in its run."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from zerosum.client.contribution import min_survivors
+from zerosum.client.entropy import SystemEntropy
+from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.spec import ClientPolicy
+from zerosum.secagg import NoFeasibleGraph, ServerMode
+from zerosum.secagg.failures import colluders_in
+from zerosum.secagg.graph import parameters
+from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.server.runs import RunFolder
+from zerosum.server.training import FederatedTraining
+from zerosum.simulations import api, load_experiment
+from zerosum.simulations.grid import InProcessGrid, nodes
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+
+
+def block(first):
+    """Return the indented block of the page that begins with these words."""
+    lines = PAGE[PAGE.index(f"    {first}") :].splitlines()
+    end = next(i for i, line in enumerate(lines) if line and not line.startswith("    "))
+    return "\n".join(line[4:] for line in lines[:end])
+
+
+POLICY = block("models = ")
+EXPERIMENT = tomllib.loads(block("[privacy]"))
+
+
+def deployed(folder, keys, policy, experiment):
+    """Run one round on three nodes of a policy, with keys, in this process."""
+    file = folder / "policy.toml"
+    file.write_text(policy.replace("task:task", "digits"))
+    small = {"task": "digits", "rounds": 1, "data": {"clients": 3, "limit": 200}}
+    planned = api.plan(load_experiment({**experiment, **small}))
+    grid = InProcessGrid(
+        build_app(DeployedEnvironment),
+        3,
+        node_config=lambda index: {
+            "state-dir": str(folder / f"state{index}"),
+            "policy": str(file),
+            **keys.node_config(index),
+        },
+    )
+    entropy, roster = SystemEntropy(), Nodes(nodes(3), keys.roster)
+    secagg = planned.experiment.secagg
+    coordinator = Coordinator(grid, roster, secagg, run_id=b"page", entropy=entropy)
+    run = RunFolder.create(folder / "run", planned.experiment)
+    return FederatedTraining(planned.experiment, planned.task, 3, coordinator, entropy, run).run()
+
+
+def test_the_policy_of_the_page_assumes_a_colluder():
+    policy = ClientPolicy.model_validate(tomllib.loads(POLICY))
+    assert colluders_in(3, 3, policy.corruption, ServerMode.MALICIOUS) == 1
+
+
+def test_the_nodes_of_the_page_take_part_in_its_run(tmp_path, one_thread, make_keys):
+    result = deployed(tmp_path, make_keys(tmp_path / "keys", 3), POLICY, EXPERIMENT)
+    assert result.rounds[0]["survivors"] == 3
+    assert result.summary["server"] == "malicious"
+
+
+def test_nodes_that_assume_one_more_colluder_decline_it(tmp_path, one_thread, make_keys):
+    wary = POLICY.replace("corruption = 0.34", "corruption = 0.67")
+    result = deployed(tmp_path, make_keys(tmp_path / "keys", 3), wary, EXPERIMENT)
+    assert result.rounds[0]["status"] == "abandoned"
+
+
+def test_five_nodes_of_which_one_colludes_can_spare_one():
+    five = parameters(5, dropout=0.2, corruption=0.2, server="malicious")
+    assert five.colluders == 1
+    assert min_survivors(EXPERIMENT["privacy"]["honest_fraction"], 5, five.colluders) == 4
+    with pytest.raises(NoFeasibleGraph):
+        parameters(3, dropout=0.34, corruption=0.34, server="malicious")

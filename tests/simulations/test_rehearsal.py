@@ -1,0 +1,60 @@
+"""What a rehearsal writes before it starts anything."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from zerosum.simulations.rehearsal import DeploymentError, Federation
+from zerosum.simulations.rehearsal.certificates import make_node_key
+from zerosum.simulations.rehearsal.command import _policy
+from zerosum.simulations.rehearsal.namespaces import Loopback
+
+POLICIES = {
+    "none": ("", {}),
+    "one line": ('servers = ["semi-honest"]\nmax_clip = 1.0\n', {"max_clip": 1.0}),
+    "several lines": (
+        'servers = [\n    "semi-honest",\n]\ntasks = [\n    "task:task",\n]\n',
+        {"tasks": ["task:task"]},
+    ),
+    "quoted": ('"servers" = ["semi-honest"]\nmax_clip = 1.0\n', {"max_clip": 1.0}),
+}
+
+
+@pytest.mark.parametrize("written", POLICIES)
+def test_a_policy_is_the_apps_but_for_its_servers(written, tmp_path):
+    text, kept = POLICIES[written]
+    file = tmp_path / "policy.toml"
+    if text:
+        file.write_text(text)
+    assert tomllib.loads(_policy(file, "malicious")) == kept | {"servers": ["malicious"]}
+
+
+def test_a_policy_that_is_no_toml_is_named(tmp_path):
+    (tmp_path / "policy.toml").write_text("servers = [")
+    with pytest.raises(DeploymentError, match=r"policy\.toml is not valid TOML"):
+        _policy(tmp_path / "policy.toml", "malicious")
+
+
+@pytest.fixture
+def no_chmod(monkeypatch):
+    """Files keep the mode that they were made with, and nothing is taken off it."""
+    monkeypatch.setattr(Path, "chmod", lambda path, mode: None)
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("no_chmod")
+def test_private_keys_are_made_unreadable_to_others(tmp_path):
+    built = Federation(tmp_path / "all", Loopback(), [Loopback(), Loopback()])
+    make_node_key(built.folder / "supernode0.pem")
+    keys = [
+        *built.folder.glob("node*.key"),
+        built.folder / "supernode0.pem",
+        built.certificates.key,
+    ]
+    assert len(keys) == 4
+    assert {key.stat().st_mode & 0o777 for key in keys} == {0o600}
+    assert built.roster.stat().st_mode & 0o777 == 0o666, "the control: others are as they come"
