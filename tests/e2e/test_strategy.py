@@ -620,3 +620,18 @@ def test_the_code_of_the_page_runs_as_it_stands():
     assert len(list(grid.get_node_ids())) == 4
     assert Path(grid._node_config(0)["policy"]).name == "policy.toml"
     assert isinstance(names["strategy"], PrivateStrategy)
+
+
+def test_an_app_that_exits_under_privacy_shows_nowhere_and_is_a_dropout_without(grid_of, tmp_path):
+    def exits(index, round):
+        if index < 2:
+            raise SystemExit("the disk is full")
+        return False
+
+    for name, settings, errors in (("noisy", NOISY, 0), ("open", OPEN, 2)):
+        seen = Wire(client_app([private_mod], fails=exits))
+        strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / name, **settings)
+        result = strategy.start(grid_of(seen), model(), 1)
+        assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS - errors
+        assert len(seen.errors) == errors
+        assert not any("disk" in error for error in seen.errors)

@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
+from zerosum.client.failures import FAILURES
 from zerosum.client.parties import find_party, forget_party, keep_party
 from zerosum.client.provisioning import (
     Credentials,
@@ -132,7 +133,7 @@ def answer(
         here = environment(context)
         with here.store(context).exclusive():
             return stage(here, content, context)
-    except Exception as error:
+    except FAILURES as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
             log.warning("client %s declined to %s: %s", who, name, error)

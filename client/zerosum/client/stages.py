@@ -15,6 +15,7 @@ from flwr.app import Context, RecordDict
 from zerosum.client import wire
 from zerosum.client.contribution import Protection, guarantee_holds
 from zerosum.client.entropy import Entropy
+from zerosum.client.failures import FAILURES
 from zerosum.client.inside import train_on_noise
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
@@ -328,7 +329,7 @@ def protected(
         update = answer()
         if protection.noise_inside:
             protection.check_usable(update)
-    except Exception:
+    except FAILURES:
         log.exception("client %d: its answer to round %d failed", index, question.round)
         if not question.privacy.private:
             raise
