@@ -1,11 +1,12 @@
 """The durable record: decisions outlive a process, torn lines do not count."""
 
+import logging
 import threading
 import time
 
 import pytest
 
-from zerosum.client.store import DamagedStoreError, FileStore, MemoryStore
+from zerosum.client.store import BusyStoreError, DamagedStoreError, FileStore, MemoryStore
 from zerosum.secagg import OldRoster, StaleSession
 
 SESSION, OTHER = bytes(32), bytes([1]) * 32
@@ -125,3 +126,17 @@ def test_one_process_at_a_time_holds_the_store(tmp_path):
         thread.join(30)
     assert most == 1
     assert FileStore(tmp_path / "state").contributions == 8
+
+
+def test_who_waits_too_long_for_the_store_says_so_and_gives_up(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    first, second = FileStore(tmp_path / "state"), FileStore(tmp_path / "state")
+    with (
+        first.exclusive(),
+        pytest.raises(BusyStoreError, match="longest_wait"),
+        second.exclusive(0.1),
+    ):
+        pass
+    assert "waiting for the answer to another message" in caplog.text
+    with second.exclusive(0.1):
+        pass

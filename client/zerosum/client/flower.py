@@ -35,7 +35,7 @@ from zerosum.client.simulated import (
 )
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.stages import Declined, Environment, roster_for
-from zerosum.client.store import DamagedStoreError, DecisionStore, FileStore
+from zerosum.client.store import BusyStoreError, DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
 from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
 from zerosum.secagg.messages import session_of
@@ -52,7 +52,7 @@ IDEAL = "zerosum.ideal"
 """Where a simulated node keeps its one party of the ideal protocol."""
 _CREDENTIALS = ("identity", "roster", "authority")
 
-_REFUSALS = (Declined, DamagedStoreError, ProvisioningError, RemoteProtocolError)
+_REFUSALS = (Declined, BusyStoreError, DamagedStoreError, ProvisioningError, RemoteProtocolError)
 
 
 EnvironmentOf = Callable[[Context], Environment]
@@ -121,7 +121,7 @@ def answer(
     """Run a stage; what goes wrong is logged here, and the server learns only that it did.
 
     The client's record is held alone from first to last: a message that arrives twice at once is
-    answered once.
+    answered once, and the others wait for it, at most as long as the policy says.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def answer(
     name = stage.__name__.strip("_")
     try:
         here = environment(context)
-        with here.store(context).exclusive():
+        with here.store(context).exclusive(here.policy.longest_wait):
             return stage(here, content, context)
     except FAILURES as error:
         who = context.node_config.get("partition-id", "without an index")

@@ -5,6 +5,7 @@ its decisions, no policy, no keys. That a node is simulated is told by this proc
 a message, a run config or a context: whatever a server sends, a deployed client stays one.
 """
 
+import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -70,7 +71,7 @@ class ContextStore:
             state[DECISIONS] = ConfigRecord({"contributions": 0})
         self._kept: Any = state[DECISIONS]
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Do nothing: a node is sent one message at a time."""
         return nullcontext()
 

@@ -454,6 +454,10 @@ zerosum."""
     session_timeout: PositiveFloat = 86_400.0
     """Seconds after which the secrets of a session that nobody ended are forgotten."""
 
+    longest_wait: PositiveFloat = 3600.0
+    """Seconds for which a message waits while the answer to another is computed; then it is \
+declined."""
+
     def for_sessions(self) -> Policy:
         """Return the part that is judged by a session alone, before anything is asked."""
         return Policy(

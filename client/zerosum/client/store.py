@@ -7,26 +7,49 @@ before the message that it justifies leaves.
 import fcntl
 import hashlib
 import json
+import logging
+import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from zerosum.secagg import OldRoster, StaleSession
+
+log = logging.getLogger("zerosum.client")
+
+_LOOKS_PER_SECOND = 20
+_SAID_EVERY = 60.0
+"""Seconds between two lines about a record that another process holds."""
 
 
 class DamagedStoreError(Exception):
     """What a client decided cannot be read any more: it takes part in nothing."""
 
 
+class BusyStoreError(Exception):
+    """Another message is being answered for longer than this one may wait."""
+
+
 class DecisionStore(Protocol):
     """Decisions of one client, across runs and restarts."""
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Hold the store alone, from before anything is read in it until an answer leaves.
 
         Two messages may reach a node at once, each in a process of its own.
+
+        Parameters
+        ----------
+        longest : float
+            Seconds to wait for another.
+
+        Raises
+        ------
+        BusyStoreError
+            If that is not enough.
         """
         ...
 
@@ -70,7 +93,7 @@ class MemoryStore:
         self._roster: tuple[int, str] | None = None
         self._contributions = 0
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Do nothing: one process, one message at a time."""
         return nullcontext()
 
@@ -122,10 +145,23 @@ class FileStore:
         self._counters = folder / "counters.json"
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, longest: float = math.inf) -> Iterator[None]:
         """Wait for other processes of this node, then keep them out; a killed one holds nothing."""
         with (self._folder / "lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            began, said = time.monotonic(), 0.0
+            while not _locked(lock):
+                waited = time.monotonic() - began
+                if waited >= longest:
+                    raise BusyStoreError(
+                        f"{self._folder} has been held by the answer to another message for "
+                        f"{waited:.0f} seconds, longer than the policy's longest_wait"
+                    )
+                if not said or waited >= said + _SAID_EVERY:
+                    said = max(waited, 1e-9)
+                    log.info(
+                        "waiting for the answer to another message, which holds %s", self._folder
+                    )
+                time.sleep(1 / _LOOKS_PER_SECOND)
             yield
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
@@ -200,6 +236,14 @@ class FileStore:
 
     def _write(self, counters: dict[str, Any]) -> None:
         replace_file(self._counters, json.dumps(counters).encode())
+
+
+def _locked(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _are_counters(found: object) -> bool:
