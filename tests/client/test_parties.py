@@ -173,3 +173,16 @@ def test_a_request_that_the_policy_refuses_ends_its_session(node, monkeypatch):
     with pytest.raises(Declined, match="not for this client"):
         stages.contribute(environment, wire.pack({"message": b"x"}), node.context)
     assert kept(node.context.state, proposed) == [False]
+
+
+def test_a_session_that_the_record_knows_is_not_begun_again(node, tmp_path, caplog):
+    """Counters from a copy forget that the round was opened; the session's own lines do not."""
+    counters = tmp_path / "state" / "counters.json"
+    node.ask("query.advertise", node.opening(2))
+    copy = counters.read_bytes()
+    node.ask("query.advertise", node.opening(4))
+    counters.write_bytes(copy)
+    node.context.state = RecordDict()
+    with pytest.raises(Declined):
+        node.ask("query.advertise", node.opening(4))
+    assert "begun with another seed" in caplog.text

@@ -89,7 +89,7 @@ def test_counters_that_cannot_be_read_forget_nothing(tmp_path, damage):
         lambda: store.raise_high_water(b"run", 1, 0),
         lambda: store.admit_roster(1, bytes(32)),
     ):
-        with pytest.raises(DamagedStoreError, match="damaged"):
+        with pytest.raises(DamagedStoreError, match="have this node's index and identity taken"):
             use()
 
 
@@ -140,3 +140,13 @@ def test_who_waits_too_long_for_the_store_says_so_and_gives_up(tmp_path, caplog)
     assert "waiting for the answer to another message" in caplog.text
     with second.exclusive(0.1):
         pass
+
+
+def test_counters_lost_beside_sessions_are_no_fresh_start(tmp_path):
+    store = FileStore(tmp_path / "state")
+    store.raise_high_water(b"run", 1, 0)
+    store.append(SESSION, (b"one",))
+    (tmp_path / "state" / "counters.json").unlink()
+    with pytest.raises(DamagedStoreError, match="lost"):
+        FileStore(tmp_path / "state").raise_high_water(b"run", 1, 0)
+    assert FileStore(tmp_path / "new").contributions == 0

@@ -200,6 +200,7 @@ class DeployedEnvironment:
             self.index(context),
             identity=None if credentials is None else credentials.identity,
             roster=roster_for(session, credentials),
+            record=self.store(context).lines(session.digest),
         )
 
     def party(self, context: Context, message: bytes) -> Client:

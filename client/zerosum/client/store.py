@@ -25,6 +25,13 @@ _SAID_EVERY = 60.0
 """Seconds between two lines about a record that another process holds."""
 
 
+NO_WAY_BACK = (
+    "what this node did is not known any more. A copy would forget what came after it, so that the "
+    "same is done twice: have this node's index and identity taken out of the roster, and let it "
+    "come back with an index, an identity and a state-dir that are new"
+)
+
+
 class DamagedStoreError(Exception):
     """What a client decided cannot be read any more: it takes part in nothing."""
 
@@ -174,7 +181,7 @@ class FileStore:
         try:
             return tuple(bytes.fromhex(line.decode()) for line in whole.split(b"\n") if line)
         except ValueError:
-            raise DamagedStoreError(f"{self._path(session)} is damaged") from None
+            raise DamagedStoreError(f"{self._path(session)} is damaged: {NO_WAY_BACK}") from None
 
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Append lines after the last whole one and flush file and folder to the disk."""
@@ -225,11 +232,12 @@ class FileStore:
         try:
             found = json.loads(self._counters.read_bytes())
         except FileNotFoundError:
-            found = {}
+            # They are written before the first session is: beside one they have been lost.
+            found = None if any(self._sessions.iterdir()) else {}
         except ValueError:
             found = None
         if not _are_counters(found):
-            raise DamagedStoreError(f"{self._counters} is damaged: restore it from a copy")
+            raise DamagedStoreError(f"{self._counters} is damaged or lost: {NO_WAY_BACK}")
         read: dict[str, Any] = found
         counters: dict[str, Any] = {"high_water": {}, "roster": None, "contributions": 0}
         return counters | read
