@@ -635,3 +635,17 @@ def test_an_app_that_exits_under_privacy_shows_nowhere_and_is_a_dropout_without(
         assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS - errors
         assert len(seen.errors) == errors
         assert not any("disk" in error for error in seen.errors)
+
+
+def test_a_client_whose_epsilon_is_spent_declines_before_it_trains(grid_of, tmp_path, caplog):
+    calls = []
+    policy = tmp_path / "bounded.toml"
+    policy.write_text(POLICY + "max_epsilon = 8.0\n")
+    app = client_app([private_mod], fails=lambda index, round: calls.append(round))
+    grid = grid_of(app, policy=str(policy))
+    start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
+    start(grid, model(), 9)
+    assert calls == [number for number in range(1, 10) for _ in range(CLIENTS)]
+    start(grid, model(), 1)
+    assert len(calls) == 9 * CLIENTS, "a new run is no new budget"
+    assert "above the policy's max_epsilon = 8" in caplog.text

@@ -7,9 +7,10 @@ a message, a run config or a context: whatever a server sends, a deployed client
 
 import math
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
@@ -25,6 +26,7 @@ OPEN_POLICY = ClientPolicy(
     servers=["malicious", "semi-honest"],
     protocols=["pairwise", "ideal", "none"],
     min_noise_multiplier=0.0,
+    max_contributions=2**62,
     tasks="any",
 )
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""
@@ -66,6 +68,8 @@ class ContextStore:
         Of the node's context.
     """
 
+    accounts: ClassVar[bool] = False
+
     def __init__(self, state: RecordDict) -> None:
         if DECISIONS not in state.config_records:
             state[DECISIONS] = ConfigRecord({"contributions": 0})
@@ -98,7 +102,12 @@ class ContextStore:
         """Vectors sent."""
         return int(self._kept["contributions"])
 
-    def count_contribution(self) -> None:
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """Nothing that is known: a simulated client has no budget."""
+        return None if self.contributions else ()
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
         """Count one more vector."""
         self._kept["contributions"] = self.contributions + 1
 

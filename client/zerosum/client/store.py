@@ -11,10 +11,10 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, ClassVar, Protocol
 
 from zerosum.secagg import OldRoster, StaleSession
 
@@ -42,6 +42,11 @@ class BusyStoreError(Exception):
 
 class DecisionStore(Protocol):
     """Decisions of one client, across runs and restarts."""
+
+    @property
+    def accounts(self) -> bool:
+        """Whether costs are kept even where no policy bounds them yet."""
+        ...
 
     def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Hold the store alone, from before anything is read in it until an answer leaves.
@@ -81,8 +86,13 @@ class DecisionStore(Protocol):
         """How many vectors this client has sent."""
         ...
 
-    def count_contribution(self) -> None:
-        """Count one more vector; durable when this returns."""
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """The sum of the costs of all vectors sent, empty for none; None if one had no bound."""
+        ...
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+        """Count one more vector, and what it cost if that is bounded; durable when this returns."""
         ...
 
 
@@ -92,13 +102,15 @@ class MemoryStore:
     There may be one for each of very many clients.
     """
 
-    __slots__ = ("_contributions", "_high_water", "_lines", "_roster")
+    __slots__ = ("_contributions", "_high_water", "_lines", "_roster", "_spent")
+    accounts: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._lines: tuple[bytes, tuple[bytes, ...]] | None = None
         self._high_water: dict[bytes, tuple[int, int]] = {}
         self._roster: tuple[int, str] | None = None
         self._contributions = 0
+        self._spent: tuple[float, ...] | None = ()
 
     def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Do nothing: one process, one message at a time."""
@@ -129,9 +141,15 @@ class MemoryStore:
         """Vectors sent."""
         return self._contributions
 
-    def count_contribution(self) -> None:
-        """Count one more vector."""
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """The sum of all costs."""
+        return self._spent
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+        """Count one more vector, and its cost."""
         self._contributions += 1
+        self._spent = _added(self._spent, cost)
 
 
 class FileStore:
@@ -144,6 +162,8 @@ class FileStore:
     folder : Path
         The node's state directory; made if it is absent, readable by its owner only.
     """
+
+    accounts: ClassVar[bool] = True
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -219,10 +239,22 @@ class FileStore:
         """Vectors sent, across runs."""
         return int(self._read()["contributions"])
 
-    def count_contribution(self) -> None:
-        """Count one more vector, durably."""
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """The sum of all costs, across runs; None too for vectors that an older version sent."""
+        counters = self._read()
+        if counters["accounted"] != counters["contributions"]:
+            return None
+        return tuple(counters["spent"])
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+        """Count one more vector, and its cost, durably."""
         counters = self._read()
         counters["contributions"] += 1
+        total = _added(tuple(counters["spent"]), cost)
+        if total is not None:
+            counters["accounted"] += 1
+            counters["spent"] = list(total)
         self._write(counters)
 
     def _path(self, session: bytes) -> Path:
@@ -239,8 +271,14 @@ class FileStore:
         if not _are_counters(found):
             raise DamagedStoreError(f"{self._counters} is damaged or lost: {NO_WAY_BACK}")
         read: dict[str, Any] = found
-        counters: dict[str, Any] = {"high_water": {}, "roster": None, "contributions": 0}
-        return counters | read
+        empty: dict[str, Any] = {
+            "high_water": {},
+            "roster": None,
+            "contributions": 0,
+            "accounted": 0,
+            "spent": [],
+        }
+        return empty | read
 
     def _write(self, counters: dict[str, Any]) -> None:
         replace_file(self._counters, json.dumps(counters).encode())
@@ -262,9 +300,24 @@ def _are_counters(found: object) -> bool:
     pairs = marks.values() if isinstance(marks, dict) else [None]
     return (
         type(found.get("contributions", 0)) is int
+        and type(found.get("accounted", 0)) is int
+        and _are_costs(found.get("spent", []))
         and all(_is_pair(pair, int) for pair in pairs)
         and (roster is None or _is_pair(roster, str))
     )
+
+
+def _are_costs(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is float and one >= 0 for one in value)
+
+
+def _added(
+    spent: tuple[float, ...] | None, cost: Sequence[float] | None
+) -> tuple[float, ...] | None:
+    """Return a sum of costs with one more; None where it has no bound, or the orders differ."""
+    if spent is None or cost is None or (spent and len(spent) != len(cost)):
+        return None
+    return tuple(float(a + b) for a, b in zip(spent or (0.0,) * len(cost), cost, strict=True))
 
 
 def _is_pair(value: object, second: type) -> bool:
