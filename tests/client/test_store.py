@@ -76,6 +76,9 @@ def test_the_roster_never_goes_back(reopen):
         '{"high_water": []}',
         '{"high_water": {"x": [1]}}',
         '{"roster": [1, 2]}',
+        '{"sessions": {"x": [[1, "../../etc"]]}}',
+        '{"sessions": {"x": 1}}',
+        '{"spent": ["1"]}',
         "\udcff",
     ],
 )
@@ -150,3 +153,18 @@ def test_counters_lost_beside_sessions_are_no_fresh_start(tmp_path):
     with pytest.raises(DamagedStoreError, match="lost"):
         FileStore(tmp_path / "state").raise_high_water(b"run", 1, 0)
     assert FileStore(tmp_path / "new").contributions == 0
+
+
+def test_lines_of_sessions_long_over_are_deleted_and_none_that_may_go_on(tmp_path):
+    def names():
+        return sorted(path.stem for path in (tmp_path / "state" / "sessions").iterdir())
+
+    digests = [bytes([number]) * 32 for number in range(7)]
+    for number, digest in enumerate(digests[:6]):
+        store = FileStore(tmp_path / "state")
+        store.raise_high_water(b"run", number, 0, digest)
+        store.append(digest, (b"line",))
+    store.raise_high_water(b"another run", 50, 0, digests[6])
+    assert names() == [digest.hex() for digest in digests[3:6]]
+    assert [store.is_over(b"run", number) for number in (2, 3, 5)] == [True, False, False]
+    assert not store.is_over(b"unheard of", 0)

@@ -209,17 +209,20 @@ class DeployedEnvironment:
         if data is None:
             raise Declined("no such session is open here: this client restarted or was never asked")
         session = ClientState.from_bytes(data).session
-        credentials = self.credentials(context)
+        store, credentials = self.store(context), self.credentials(context)
+        if store.is_over(session.run_id, session.round):
+            forget_party(context.state, session.digest)
+            raise Declined(f"the session of round {session.round} is over here")
         return ClientParty.restore(
             data,
             identity=None if credentials is None else credentials.identity,
             roster=roster_for(session, credentials),
-            record=self.store(context).lines(session.digest),
+            record=store.lines(session.digest),
         )
 
     def keep(self, context: Context, party: Client) -> None:
         """Export the party into the context's state."""
-        keep_party(context.state, party)
+        keep_party(context.state, party, self.policy.session_timeout)
 
     def forget(self, context: Context, party: Client) -> None:
         """Delete the party from the context's state."""

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from zerosum.client.provisioning import Credentials
 from zerosum.client.spec import ClientPolicy, MechanismName, PrivacyModel
-from zerosum.client.store import newer_mark
+from zerosum.client.store import ROUNDS_KEPT, newer_mark
 from zerosum.secagg import IdentityKey, Roster
 from zerosum.secagg.randomness import derive_seed
 
@@ -36,7 +36,7 @@ GIVEN: Final = frozenset({"partition-id", "num-partitions"})
 
 DECISIONS: Final = "zerosum.decisions"
 
-_ACTORS = "flwr.simulation.ray_transport.ray_actor"
+_ACTORS, _ACTOR = "flwr.simulation.ray_transport.ray_actor", "ClientAppActor"
 
 
 def is_simulated(context: Context) -> bool:
@@ -53,7 +53,14 @@ def in_simulation_runtime() -> bool:
     ray = sys.modules.get("ray")
     if ray is None or _ACTORS not in sys.modules or not ray.is_initialized():
         return False
-    return ray.get_runtime_context().get_actor_id() is not None
+    here = ray.get_runtime_context()
+    return here.get_actor_id() is not None and _made_of(here.current_actor) == (_ACTORS, _ACTOR)
+
+
+def _made_of(actor: Any) -> tuple[str | None, str | None]:
+    """Return module and name of an actor's class, which Ray says in no public way."""
+    made = getattr(actor, "_ray_actor_creation_function_descriptor", None)
+    return getattr(made, "module_name", None), getattr(made, "class_name", None)
 
 
 class ContextStore:
@@ -88,11 +95,18 @@ class ContextStore:
         self._kept["lines"] = [*self.lines(session), *lines]
         self._kept["session"] = session
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
         """Admit a session newer than all before; a node's state is of one run."""
         mark = self._kept.get("mark")
         before = None if mark is None else (mark[0], mark[1])
         self._kept["mark"] = list(newer_mark(before, (round, attempt)))
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether a round lies further back than two open ones can."""
+        mark = self._kept.get("mark")
+        return mark is not None and round < mark[0] - ROUNDS_KEPT
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Do nothing: the roster follows from the run."""

@@ -100,7 +100,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     if roster is not None:
         store.admit_roster(roster.version, roster.digest)
     _check_budget(store, environment.policy)
-    store.raise_high_water(session.run_id, session.round, session.attempt)
+    store.raise_high_water(session.run_id, session.round, session.attempt, session.digest)
     party = environment.open_party(context, session, protocol)
     step = party.advertise()
     return _sent(environment, context, party, step)

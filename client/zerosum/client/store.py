@@ -20,6 +20,10 @@ from zerosum.secagg import OldRoster, StaleSession
 
 log = logging.getLogger("zerosum.client")
 
+ROUNDS_KEPT = 2
+"""Numbers of sessions that may lie between two that are open at once: a federated evaluation \
+stands between two rounds of training."""
+
 _LOOKS_PER_SECOND = 20
 _SAID_EVERY = 60.0
 """Seconds between two lines about a record that another process holds."""
@@ -73,8 +77,14 @@ class DecisionStore(Protocol):
         """Record lines for a session; durable when this returns."""
         ...
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
         """Admit a new session; raise StaleSession unless it is newer than all before."""
+        ...
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether lines of a round's sessions may be gone: nothing goes on from them."""
         ...
 
     def admit_roster(self, version: int, digest: bytes) -> None:
@@ -128,9 +138,15 @@ class MemoryStore:
         """Forget the lines: the session is over, and is never opened again."""
         self._lines = None
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
         """Admit a session newer than all before."""
         self._high_water[run_id] = newer_mark(self._high_water.get(run_id), (round, attempt))
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether a round lies further back than two open ones can."""
+        return _is_over(self._high_water.get(run_id), round)
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster."""
@@ -215,14 +231,27 @@ class FileStore:
             os.fsync(file.fileno())
         sync_folder(self._sessions)
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
-        """Admit a session newer than all before, durably."""
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
+        """Admit a session newer than all before, durably; delete the lines of those long over."""
         counters = self._read()
         marks, run = counters["high_water"], hashlib.sha256(run_id).hexdigest()
         before = marks.get(run)
         mark = newer_mark(None if before is None else (before[0], before[1]), (round, attempt))
         marks[run] = list(mark)
+        known = counters["sessions"].get(run, [])
+        over = [digest for number, digest in known if _is_over(mark, number)]
+        kept = [[number, digest] for number, digest in known if not _is_over(mark, number)]
+        counters["sessions"][run] = [*kept, [round, session.hex()]]
         self._write(counters)
+        for digest in over:  # only now: no message of theirs is answered any more
+            self._path(bytes.fromhex(digest)).unlink(missing_ok=True)
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether a round lies further back than two open ones can."""
+        mark = self._read()["high_water"].get(hashlib.sha256(run_id).hexdigest())
+        return _is_over(None if mark is None else (mark[0], mark[1]), round)
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster, durably."""
@@ -273,6 +302,7 @@ class FileStore:
         read: dict[str, Any] = found
         empty: dict[str, Any] = {
             "high_water": {},
+            "sessions": {},
             "roster": None,
             "contributions": 0,
             "accounted": 0,
@@ -297,14 +327,25 @@ def _are_counters(found: object) -> bool:
     if not isinstance(found, dict):
         return False
     marks, roster = found.get("high_water", {}), found.get("roster")
+    sessions = found.get("sessions", {})
     pairs = marks.values() if isinstance(marks, dict) else [None]
+    opened = sessions.values() if isinstance(sessions, dict) else [None]
     return (
         type(found.get("contributions", 0)) is int
         and type(found.get("accounted", 0)) is int
         and _are_costs(found.get("spent", []))
         and all(_is_pair(pair, int) for pair in pairs)
+        and all(isinstance(each, list) and all(map(_is_session, each)) for each in opened)
         and (roster is None or _is_pair(roster, str))
     )
+
+
+def _is_session(value: object) -> bool:
+    """Return whether this is a round and the digest of a session."""
+    if not _is_pair(value, str):
+        return False
+    digest: str = value[1]  # type: ignore[index]
+    return set(digest) <= set("0123456789abcdef") and len(digest) % 2 == 0
 
 
 def _are_costs(value: object) -> bool:
@@ -354,6 +395,10 @@ def newer_mark(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[in
     if before is not None and new <= before:
         raise StaleSession(f"round {new[0]} attempt {new[1]} is not newer than {before}")
     return new
+
+
+def _is_over(mark: tuple[int, int] | None, round: int) -> bool:
+    return mark is not None and round < mark[0] - ROUNDS_KEPT
 
 
 def _not_older(before: tuple[int, str] | None, new: tuple[int, str]) -> tuple[int, str]:
