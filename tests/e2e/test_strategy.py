@@ -649,3 +649,74 @@ def test_a_client_whose_epsilon_is_spent_declines_before_it_trains(grid_of, tmp_
     start(grid, model(), 1)
     assert len(calls) == 9 * CLIENTS, "a new run is no new budget"
     assert "above the policy's max_epsilon = 8" in caplog.text
+
+
+def of_another_function(message, context):
+    message.metadata.message_type = "train.other"
+
+
+def of_another_run_config(message, context):
+    context.run_config = {"lr": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [(of_another_function, "'train.other'"), (of_another_run_config, "run config")],
+)
+def test_a_client_for_whom_the_server_chose_another_app_declines(
+    lie, said, grid_of, tmp_path, caplog
+):
+    """Its own action or run config would make the sum's difference to the others its update."""
+    inner = client_app([private_mod])
+
+    @inner.train("other")
+    def other(message, context):
+        content = RecordDict({"arrays": trained(message.content["arrays"], 9, {"server-round": 1})})
+        return Message(content, reply_to=message)
+
+    def lying(message, context):
+        asks = "request" in message.content[wire.RECORD]
+        if asks and context.node_config["partition-id"] == 1:
+            lie(message, context)
+        return inner(message, context)
+
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
+    result = strategy.start(grid_of(lying), model(), 1)
+    assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS - 1
+    assert said in caplog.text
+
+
+@pytest.mark.parametrize("given", [None, {"lr": 0.1, "name": "x"}])
+def test_a_run_config_is_that_of_the_run_or_the_one_that_is_given(given, grid_of, tmp_path):
+    grid = grid_of(client_app([private_mod]))
+    grid._run_config = {"lr": 0.1, "name": "x"}
+    if given is None:
+        grid.run.override_config = dict(grid._run_config)
+    strategy = PrivateStrategy(
+        FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", run_config=given, **OPEN
+    )
+    result = strategy.start(grid, model(), 1)
+    assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS
+
+
+def test_an_app_sees_its_own_state_and_none_of_the_masks_seeds(grid_of, tmp_path):
+    seen = []
+    app = ClientApp(mods=[private_mod])
+
+    @app.train()
+    def train(message, context):
+        seen.append((context.node_config["partition-id"], sorted(context.state)))
+        before = context.state.config_records.get("mine", ConfigRecord({"rounds": 0}))
+        context.state = RecordDict({"mine": ConfigRecord({"rounds": before["rounds"] + 1})})
+        context.state["zerosum.party.x"] = ConfigRecord({"state": b"planted"})
+        arrays = trained(message.content["arrays"], 0, message.content["config"])
+        return Message(RecordDict({"arrays": arrays}), reply_to=message)
+
+    grid = grid_of(app)
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
+    result = strategy.start(grid, model(), 2)
+    assert [names for index, names in seen if index == 0] == [[], ["mine"]]
+    assert result.train_metrics_clientapp[2]["survivors"] == CLIENTS
+    for state in grid._states.values():
+        assert state["mine"]["rounds"] == 2
+        assert "zerosum.party.x" not in state

@@ -22,7 +22,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from zerosum.client.app_request import AppRequest, only_arrays, stage_type
+from zerosum.client.app_request import AppRequest, config_digest, only_arrays, stage_type
 from zerosum.client.arrays import UnusableArraysError
 from zerosum.client.flower import DeployedEnvironment, build_app
 from zerosum.client.request import Request
@@ -30,6 +30,9 @@ from zerosum.client.stages import Declined
 from zerosum.client.task import ClientInfo, Task
 
 log = logging.getLogger("zerosum.client")
+
+_OURS = "zerosum."
+"""What names of our records in a node's state begin with."""
 
 
 class AppReplyError(ValueError):
@@ -62,9 +65,18 @@ class AppEnvironment(DeployedEnvironment):
         except ValueError as error:
             raise Declined(str(error)) from None
         question = request.question
-        category = self._message.metadata.message_type.partition(".")[0]
-        if question.kind != category:
-            raise Declined(f"a message of type {category!r} asks to {question.kind}")
+        came = self._message.metadata.message_type
+        # Both choose what the app computes, and a server could choose for one client alone.
+        if came != question.message_type or question.kind != came.partition(".")[0]:
+            raise Declined(
+                f"a message of type {came!r} carries a request to {question.kind}, by "
+                f"{question.message_type!r}"
+            )
+        if config_digest(self._context.run_config).hex() != question.run_config:
+            raise Declined(
+                "the run config that came here is not the one that the request speaks of: a "
+                "server that changes its own gives it to PrivateStrategy(..., run_config=...)"
+            )
         if question.privacy.by_example or question.privacy.clipping == "per-layer":
             raise Declined("an app's update is clipped as a whole, for its client as a whole")
         return request
@@ -105,7 +117,7 @@ class AppEnvironment(DeployedEnvironment):
     def _reply(self, request: AppRequest) -> RecordDict:
         """Hand the app the message that the strategy meant for it."""
         message = _changed(self._message, self._message.metadata.message_type, request.records)
-        reply = self._call_next(message, self._context)
+        reply = _called(self._call_next, message, self._context)
         if reply.has_error():
             raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
         return reply.content
@@ -131,6 +143,20 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     app = build_app(lambda context: AppEnvironment(context, message, call_next))
     reply = app(_changed(message, asked, message.content), context)
     return Message(reply.content, reply_to=message)
+
+
+def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
+    """Call an app with a context whose state lacks what is ours: seeds of masks among it."""
+    ours = {name: record for name, record in context.state.items() if name.startswith(_OURS)}
+    its = copy.copy(context)
+    its.state = RecordDict({k: v for k, v in context.state.items() if k not in ours})
+    try:
+        return call_next(message, its)
+    finally:
+        kept = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
+        for name in list(context.state):
+            del context.state[name]
+        context.state.update(kept | ours)
 
 
 def _changed(message: Message, message_type: str, content: RecordDict) -> Message:
