@@ -375,6 +375,22 @@ def test_under_privacy_an_app_that_fails_shows_nowhere(grid_of, tmp_path):
     assert seen.errors == []
 
 
+def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_path):
+    weights = []
+
+    class Watching(FedAvg):
+        def aggregate_train(self, server_round, replies):
+            replies = list(replies)
+            weights.append(replies[0].content["metrics"]["num-examples"])
+            return super().aggregate_train(server_round, replies)
+
+    lost = without({"advertise": (0,)}, client_app([private_mod]))
+    for name, settings in (("noisy", NOISY), ("open", OPEN)):
+        strategy = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / name, **settings)
+        strategy.start(grid_of(lost), model(), 2)
+    assert weights == [CLIENTS, CLIENTS, CLIENTS, CLIENTS - 1]
+
+
 def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
     grid = grid_of(client_app([private_mod]))

@@ -250,8 +250,9 @@ class AppRounds:
         """Return the mean update, and the number that the strategy takes for its examples."""
         survivors, training = len(aggregate.survivors), self._run.experiment.training
         if self._run.experiment.privacy.private:
-            # By the number that were asked: how many answered is not for the model to tell.
-            return aggregate.total / expected, survivors
+            # By the number that were asked: how many answered is not for the model to tell, nor
+            # for what a strategy makes of the weight.
+            return aggregate.total / expected, max(1, round(expected))
         if training.weighting == "examples":
             weight = float(aggregate.total[-1])
             if weight <= 0:
