@@ -52,6 +52,8 @@ class AppEnvironment(DeployedEnvironment):
         The app's function, within its further mods.
     """
 
+    warns_of_any_key = False
+
     def __init__(self, context: Context, message: Message, call_next: ClientAppCallable) -> None:
         super().__init__(context)
         # What runs is the app that stands here, whatever name the server has for it.
