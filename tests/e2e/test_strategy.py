@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import (
 import zerosum.server.strategy as strategy_module
 from zerosum.client import wire
 from zerosum.client.app_request import AppQuestion, stage_type
-from zerosum.client.mod import private_mod
+from zerosum.client.mod import PrivateClientApp, private_mod
 from zerosum.secagg import RemoteProtocolError, Session
 from zerosum.secagg.messages import Contribution, decode
 from zerosum.server.app_grid import AppGrid
@@ -69,9 +69,9 @@ def trained(arrays, index, config):
     return ArrayRecord(moved)
 
 
-def client_app(mods, examples=lambda index: 20, fails=lambda index, round: False):
+def client_app(mods, examples=lambda index: 20, fails=lambda *who: False, make=ClientApp):
     """An ordinary ClientApp; all that is ours are its mods."""
-    app = ClientApp(mods=mods)
+    app = make(mods=mods)
 
     @app.train()
     def train(message, context):
@@ -736,3 +736,46 @@ def test_an_app_sees_its_own_state_and_none_of_the_masks_seeds(grid_of, tmp_path
     for state in grid._states.values():
         assert state["mine"]["rounds"] == 2
         assert "zerosum.party.x" not in state
+
+
+@pytest.mark.parametrize("kind", [ClientApp, PrivateClientApp])
+@pytest.mark.parametrize("error", [OSError("secret-record-17"), SystemExit("secret-record-17")])
+def test_an_error_around_the_mod_leaves_the_node_unless_the_app_is_private(
+    kind, error, grid_of, caplog
+):
+    """The control shows why: Flower sends the text of what an app raises."""
+    app = kind(mods=[private_mod]) if kind is ClientApp else kind()
+
+    @app.lifespan()
+    def lifespan(context):
+        raise error
+        yield
+
+    @app.train()
+    def train(message, context):
+        return message
+
+    said = []
+    content = RecordDict({"arrays": model()})
+
+    def watched(message, context):
+        try:
+            return app(message, context)
+        except (Exception, SystemExit) as raised:
+            said.append(str(raised))
+            raise RuntimeError from None
+
+    grid_of(watched).send_and_receive([Message(content, FIRST_NODE, "train")])
+    assert ("secret-record-17" in said[0]) == (kind is ClientApp)
+    if kind is PrivateClientApp:
+        assert "secret-record-17" in caplog.text
+
+
+def test_a_private_app_is_an_app_like_any_other(grid_of, tmp_path):
+    app = client_app([], make=PrivateClientApp)
+    expected = arrays_of(plain(FedAvg(fraction_evaluate=0.0), rounds=1))
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
+    found = arrays_of(strategy.start(grid_of(app), model(), 1))
+    np.testing.assert_allclose(
+        found["layer.weight"], expected["layer.weight"], atol=10 * STEP, rtol=0
+    )

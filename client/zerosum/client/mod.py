@@ -4,6 +4,8 @@ One line of a ClientApp changes::
 
     app = ClientApp(mods=[private_mod])
 
+or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``.
+
 The mod stands first among the mods. It answers the stages of the protocol, which the app never
 sees, and hands the app the strategy's message when it is time to train; the app's reply is turned
 into a clipped, noised and masked vector, and nothing else of it is sent. Messages that are no part
@@ -20,10 +22,13 @@ from typing import cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.client import ClientFnExt
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from zerosum.client.app_request import AppRequest, config_digest, only_arrays, stage_type
 from zerosum.client.arrays import UnusableArraysError
+from zerosum.client.failures import FAILURES
 from zerosum.client.flower import DeployedEnvironment, build_app
 from zerosum.client.request import Request
 from zerosum.client.stages import Declined
@@ -145,6 +150,40 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     app = build_app(lambda context: AppEnvironment(context, message, call_next))
     reply = app(_changed(message, asked, message.content), context)
     return Message(reply.content, reply_to=message)
+
+
+class PrivateClientApp(ClientApp):
+    """A ClientApp behind :func:`private_mod`, of whose errors nothing leaves the node.
+
+    Flower sends a server the text of whatever an app raises. The mod keeps back what is raised
+    within it; this also what lies around it: a lifespan function, and the mods themselves.
+
+    Parameters
+    ----------
+    client_fn : callable, optional
+        As for Flower's.
+    mods : list, optional
+        Further mods, behind :func:`private_mod`.
+    """
+
+    def __init__(self, client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None) -> None:
+        super().__init__(client_fn, mods=[private_mod, *(mods or [])])
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message.
+
+        Raises
+        ------
+        Declined
+            For any refusal or failure, without its cause, which is in this client's log.
+        """
+        try:
+            return super().__call__(message, context)
+        except Declined:
+            raise
+        except FAILURES:
+            log.exception("the app failed outside of what it was asked")
+            raise Declined("no answer: the reason is in this client's log") from None
 
 
 def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
