@@ -40,7 +40,7 @@ def records(**changed):
     return RecordDict({"arrays": arrays(), "config": ConfigRecord(config | changed)})
 
 
-def asked(content, kind="train", **training):
+def asked(content, kind="train", message_type="train", run_config=None, **training):
     question = Question(
         kind=kind,
         round=1,
@@ -55,7 +55,14 @@ def asked(content, kind="train", **training):
         noise_draw="per_client",
         max_loss=1.0,
     )
-    return AppRequest.of(question, content, weight_key="num-examples", metrics={"loss": 2.0})
+    return AppRequest.of(
+        question,
+        content,
+        message_type=message_type,
+        run_config=run_config or {},
+        weight_key="num-examples",
+        metrics={"loss": 2.0},
+    )
 
 
 def sent(request):
@@ -105,6 +112,18 @@ def test_a_request_is_read_as_it_was_written():
     assert set(unmarked(message)) == {"arrays", "config"}
     other = asked(records(lr=0.2))
     assert other.digest != request.digest
+
+
+def test_the_function_that_answers_and_its_run_config_are_part_of_what_is_asked():
+    """What differs there masks with nobody."""
+    different = [
+        asked(records()),
+        asked(records(), message_type="train.other"),
+        asked(records(), run_config={"lr": 1}),
+        asked(records(), run_config={"lr": 1.0}),
+        asked(records(), run_config={"lr": True}),
+    ]
+    assert len({request.digest for request in different}) == len(different)
 
 
 def test_the_answer_is_as_long_as_what_is_summed():

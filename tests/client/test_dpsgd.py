@@ -134,10 +134,15 @@ def unreadable(x: Tensor, y: Tensor) -> Any:
     raise OSError("a bad sector")
 
 
+def ending(x: Tensor, y: Tensor) -> Any:
+    raise SystemExit("a bad sector")
+
+
 DAMAGES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "a target out of range": lambda x, y: (x, y + 5),
     "a record of another shape": lambda x, y: (x[:4], y),
     "a record that cannot be read": unreadable,
+    "a record that ends the process": ending,
     "a record without a target": lambda x, y: (x,),
     "a record that is not finite": lambda x, y: (x * math.nan, y),
     "a target of another type": lambda x, y: (x, "seven"),

@@ -7,6 +7,7 @@ from zerosum.client import parties, stages, wire
 from zerosum.client.flower import DeployedEnvironment, build_app
 from zerosum.client.stages import Declined
 from zerosum.secagg import ClientParty, Session
+from zerosum.secagg.messages import ConfirmRequest
 
 DAY = 86_400.0
 
@@ -173,3 +174,41 @@ def test_a_request_that_the_policy_refuses_ends_its_session(node, monkeypatch):
     with pytest.raises(Declined, match="not for this client"):
         stages.contribute(environment, wire.pack({"message": b"x"}), node.context)
     assert kept(node.context.state, proposed) == [False]
+
+
+def test_a_session_that_the_record_knows_is_not_begun_again(node, tmp_path, caplog):
+    """Counters from a copy forget that the round was opened; the session's own lines do not."""
+    counters = tmp_path / "state" / "counters.json"
+    node.ask("query.advertise", node.opening(2))
+    copy = counters.read_bytes()
+    node.ask("query.advertise", node.opening(4))
+    counters.write_bytes(copy)
+    node.context.state = RecordDict()
+    with pytest.raises(Declined):
+        node.ask("query.advertise", node.opening(4))
+    assert "begun with another seed" in caplog.text
+
+
+def test_all_that_is_past_its_time_is_forgotten_whoever_is_looked_for(monkeypatch):
+    state, now = RecordDict(), [1000.0]
+    monkeypatch.setattr(parties.time, "time", lambda: now[0])
+    old, new = opened(state, 2), session(4)
+    now[0] += 61
+    parties.keep_party(state, ClientParty(new, 0), 60)
+    assert len(state) == 1
+    now[0] += 61
+    assert parties.find_party(state, old.digest, 60) is None
+    assert not state
+
+
+def test_a_state_that_comes_back_is_not_gone_on_from(node, caplog):
+    """Flower keeps the state of whichever message ends last: an old one may return."""
+    node.ask("query.advertise", node.opening(2))
+    before = node.context.state.config_records[parties.PREFIX + session(2).digest.hex()]
+    node.ask("query.advertise", node.opening(6))
+    node.context.state[parties.PREFIX + session(2).digest.hex()] = before
+    message = ConfirmRequest(session(2).digest, b"\x07").to_bytes()
+    with pytest.raises(Declined):
+        node.ask("query.share", wire.pack({"message": message}))
+    assert "is over here" in caplog.text
+    assert kept(node.context.state, session(2), session(6)) == [False, True]

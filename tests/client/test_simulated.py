@@ -15,7 +15,7 @@ from zerosum.client.stages import Declined
 from zerosum.secagg import StaleSession
 
 BARE = {"partition-id": 1, "num-partitions": 3}
-FLOWERS_ACTORS = "flwr.simulation.ray_transport.ray_actor"
+FLOWERS_ACTORS, ACTOR = "flwr.simulation.ray_transport.ray_actor", "ClientAppActor"
 
 
 def context(run_config=None, **node_config):
@@ -32,10 +32,14 @@ def context(run_config=None, **node_config):
 def process(monkeypatch):
     """Return a function that makes this process look like another."""
 
-    def process(ray=True, initialized=True, actor="a1", flower=True):
+    def process(ray=True, initialized=True, actor="a1", flower=True, of=(FLOWERS_ACTORS, ACTOR)):
+        made = SimpleNamespace(module_name=of[0], class_name=of[1])
+        here = SimpleNamespace(
+            get_actor_id=lambda: actor,
+            current_actor=SimpleNamespace(_ray_actor_creation_function_descriptor=made),
+        )
         stand_in = SimpleNamespace(
-            is_initialized=lambda: initialized,
-            get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: actor),
+            is_initialized=lambda: initialized, get_runtime_context=lambda: here
         )
         for name, there, module in (("ray", ray, stand_in), (FLOWERS_ACTORS, flower, object())):
             if there:
@@ -53,8 +57,24 @@ def test_an_actor_of_flowers_simulation_plays_nodes(process):
 
 @pytest.mark.parametrize(
     "looks",
-    [{"ray": False}, {"initialized": False}, {"actor": None}, {"flower": False}],
-    ids=["no ray", "ray not started", "a driver of ray", "an actor of somebody else"],
+    [
+        {"ray": False},
+        {"initialized": False},
+        {"actor": None},
+        {"flower": False},
+        {"of": ("somebody.elses", ACTOR)},
+        {"of": (FLOWERS_ACTORS, "Other")},
+        {"of": (None, None)},
+    ],
+    ids=[
+        "no ray",
+        "ray not started",
+        "a driver of ray",
+        "an actor without Flower",
+        "an actor of somebody else",
+        "another actor of Flower's",
+        "an actor that Ray does not name",
+    ],
 )
 def test_no_other_process_does(process, looks):
     process(**looks)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from zerosum.client import stages, wire
+from zerosum.client import budget, stages, wire
+from zerosum.client.contribution import Protection
 from zerosum.client.entropy import SystemEntropy
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Question, Request
@@ -14,10 +15,11 @@ from zerosum.client.spec import (
     EncodingSpec,
     ModelSpec,
     PrivacySpec,
+    SecAggSpec,
     TrainSpec,
 )
 from zerosum.client.stages import Declined
-from zerosum.client.store import MemoryStore
+from zerosum.client.store import FileStore, MemoryStore
 from zerosum.secagg import (
     ClientParty,
     IdentityKey,
@@ -28,6 +30,8 @@ from zerosum.secagg import (
     WrongRoster,
 )
 from zerosum.secagg.parameters import parameters
+from zerosum.server.accounting import RunLedger
+from zerosum.server.spec import SamplingSpec
 
 N = 600
 KEYS = [IdentityKey.generate() for _ in range(N)]
@@ -142,11 +146,11 @@ def test_no_other_protocol_is_joined(protocol):
         advertise(Node(), session(), protocol)
 
 
-def asked(population, **privacy):
+def asked(population, kind="train", steps=None, **privacy):
     question = Question(
-        kind="train", round=1, seed=0, population=population, task="digits", data=DataSpec(),
-        model=ModelSpec(), training=TrainSpec(), privacy=PrivacySpec(**privacy),
-        encoding=EncodingSpec(), noise_draw="per_client", max_loss=1.0,
+        kind=kind, round=1, seed=0, population=population, task="digits", data=DataSpec(),
+        model=ModelSpec(), training=TrainSpec(steps=steps), privacy=PrivacySpec(**privacy),
+        encoding=EncodingSpec(range=0.5), noise_draw="per_client", max_loss=1.0,
     )  # fmt: skip
     return Request(question, np.zeros(5, dtype=np.float32))
 
@@ -213,3 +217,109 @@ def test_by_default_all_mechanisms_are_trusted_but_the_one_that_is_not_proved():
 def test_where_no_noise_is_promised_no_mechanism_is_asked_for():
     policy = ClientPolicy(tasks="any", models=["none"], mechanisms=[])
     stages._check_request(asked(60, model="none"), policy)
+
+
+def local_steps(z, steps, lot, **policy):
+    privacy = {"unit": "example", "examples": 40, "lot": lot, "noise_multiplier": z}
+    request = asked(60, steps=steps, **LOCAL, **privacy)
+    stages._check_request(request, ClientPolicy(**policy))
+
+
+def test_noise_inside_training_is_judged_by_what_all_steps_cost():
+    """A million steps on all examples at z = 0.5 are one contribution, and protect nothing."""
+    with pytest.raises(Declined, match="1000000 steps at noise multiplier"):
+        local_steps(0.5, 1_000_000, 40)
+    local_steps(0.5, 1, 40)
+    with pytest.raises(Declined, match="2 steps"):
+        local_steps(0.5, 2, 40)
+    local_steps(1.0, 100, 4)
+    local_steps(0.5, 1_000_000, 40, min_noise_multiplier=0.0)
+
+
+COHORT = 60
+
+
+def price(store, request, **policy):
+    session_seed = bytes(32)
+    protection = Protection.build(
+        request.question.privacy, request.question.encoding, cohort=COHORT, dimension=5,
+        rotation_seed=session_seed,
+    )  # fmt: skip
+    return stages._price(store, ClientPolicy(**policy), request, protection)
+
+
+def contributed(folder, request, **policy):
+    """Contribute until the policy declines, each time in a process of its own; say how often."""
+    for count in range(100):
+        try:
+            cost = price(FileStore(folder), request, **policy)
+        except Declined as declined:
+            return count, str(declined)
+        FileStore(folder).count_contribution(cost)
+    return 100, ""
+
+
+def test_a_client_stops_before_its_epsilon_is_spent_across_runs(tmp_path):
+    request = asked(COHORT, noise_multiplier=2.0)
+    count, said = contributed(tmp_path / "a", request, max_epsilon=8.0)
+    assert count == 9  # 7.9 by now; once more is 8.5
+    assert "above the policy's max_epsilon = 8" in said
+    # What was counted without a bound is known when there is one, in whatever run.
+    for _ in range(count):
+        FileStore(tmp_path / "b").count_contribution(price(FileStore(tmp_path / "b"), request))
+    assert contributed(tmp_path / "b", request, max_epsilon=8.0)[0] == 0
+    assert contributed(tmp_path / "b", request, max_epsilon=12.0)[0] > 0
+
+
+@pytest.mark.parametrize("name", OF_MECHANISM)
+def test_its_figure_is_no_less_than_the_runs_own_and_hardly_more(name, tmp_path):
+    request = asked(COHORT, noise_multiplier=3.0, **OF_MECHANISM[name])
+    privacy = request.question.privacy
+    cost = price(FileStore(tmp_path), request)
+    mine = budget.epsilon(5 * np.array(cost), 1e-5)
+    protection = Protection.build(
+        privacy, request.question.encoding, cohort=COHORT, dimension=5, rotation_seed=bytes(32)
+    )
+    ledger = RunLedger(
+        None, privacy=privacy, secagg=SecAggSpec(), sampling=SamplingSpec(kind="everyone"),
+        population=COHORT, protections={"train": protection},
+    )  # fmt: skip
+    for number in range(5):
+        key = (number, 0, "train", 0)
+        ledger.charge_contributions(key, range(COHORT), cohort=COHORT)
+        ledger.charge_sum(key)
+    theirs = ledger.figures(1e-5)["sum"]["value"]
+    assert 0.9999 * theirs <= mine <= 1.25 * theirs
+
+
+def test_examples_that_a_client_draws_itself_are_cheaper_and_an_evaluation_dearer(tmp_path):
+    store = FileStore(tmp_path)
+    examples = {"unit": "example", "examples": 1000, "noise_multiplier": 2.0}
+    whole, half, tenth = (
+        np.array(price(store, asked(COHORT, **examples, lot=lot))) for lot in (1000, 500, 100)
+    )
+    assert (tenth < half).all()
+    assert (half < whole).all()
+    evaluated = np.array(price(store, asked(COHORT, "evaluate", noise_multiplier=2.0)))
+    trained = np.array(price(store, asked(COHORT, noise_multiplier=2.0)))
+    assert evaluated[:50] == pytest.approx(4 * trained[:50], rel=0.01)
+
+
+def test_what_has_no_bound_is_declined_where_there_is_a_budget(tmp_path):
+    plain = {"models": ["none", "central", "distributed"], "max_epsilon": 5.0}
+    for unbounded in (asked(COHORT, model="none"), asked(COHORT, model="central")):
+        with pytest.raises(Declined, match="nothing bounds the epsilon of this"):
+            price(FileStore(tmp_path), unbounded, **plain)
+        assert price(FileStore(tmp_path), unbounded) is None
+    FileStore(tmp_path).count_contribution(None)
+    with pytest.raises(Declined, match="of what this node sent before"):
+        price(FileStore(tmp_path), asked(COHORT), **plain)
+
+
+def test_contributions_end_by_default():
+    store = MemoryStore()
+    for _ in range(1000):
+        stages._check_budget(store, ClientPolicy())
+        store.count_contribution()
+    with pytest.raises(Declined, match="max_contributions = 1000"):
+        stages._check_budget(store, ClientPolicy())

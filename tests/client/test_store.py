@@ -1,11 +1,12 @@
 """The durable record: decisions outlive a process, torn lines do not count."""
 
+import logging
 import threading
 import time
 
 import pytest
 
-from zerosum.client.store import DamagedStoreError, FileStore, MemoryStore
+from zerosum.client.store import BusyStoreError, DamagedStoreError, FileStore, MemoryStore
 from zerosum.secagg import OldRoster, StaleSession
 
 SESSION, OTHER = bytes(32), bytes([1]) * 32
@@ -75,6 +76,9 @@ def test_the_roster_never_goes_back(reopen):
         '{"high_water": []}',
         '{"high_water": {"x": [1]}}',
         '{"roster": [1, 2]}',
+        '{"sessions": {"x": [[1, "../../etc"]]}}',
+        '{"sessions": {"x": 1}}',
+        '{"spent": ["1"]}',
         "\udcff",
     ],
 )
@@ -88,7 +92,7 @@ def test_counters_that_cannot_be_read_forget_nothing(tmp_path, damage):
         lambda: store.raise_high_water(b"run", 1, 0),
         lambda: store.admit_roster(1, bytes(32)),
     ):
-        with pytest.raises(DamagedStoreError, match="damaged"):
+        with pytest.raises(DamagedStoreError, match="have this node's index and identity taken"):
             use()
 
 
@@ -125,3 +129,42 @@ def test_one_process_at_a_time_holds_the_store(tmp_path):
         thread.join(30)
     assert most == 1
     assert FileStore(tmp_path / "state").contributions == 8
+
+
+def test_who_waits_too_long_for_the_store_says_so_and_gives_up(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    first, second = FileStore(tmp_path / "state"), FileStore(tmp_path / "state")
+    with (
+        first.exclusive(),
+        pytest.raises(BusyStoreError, match="longest_wait"),
+        second.exclusive(0.1),
+    ):
+        pass
+    assert "waiting for the answer to another message" in caplog.text
+    with second.exclusive(0.1):
+        pass
+
+
+def test_counters_lost_beside_sessions_are_no_fresh_start(tmp_path):
+    store = FileStore(tmp_path / "state")
+    store.raise_high_water(b"run", 1, 0)
+    store.append(SESSION, (b"one",))
+    (tmp_path / "state" / "counters.json").unlink()
+    with pytest.raises(DamagedStoreError, match="lost"):
+        FileStore(tmp_path / "state").raise_high_water(b"run", 1, 0)
+    assert FileStore(tmp_path / "new").contributions == 0
+
+
+def test_lines_of_sessions_long_over_are_deleted_and_none_that_may_go_on(tmp_path):
+    def names():
+        return sorted(path.stem for path in (tmp_path / "state" / "sessions").iterdir())
+
+    digests = [bytes([number]) * 32 for number in range(7)]
+    for number, digest in enumerate(digests[:6]):
+        store = FileStore(tmp_path / "state")
+        store.raise_high_water(b"run", number, 0, digest)
+        store.append(digest, (b"line",))
+    store.raise_high_water(b"another run", 50, 0, digests[6])
+    assert names() == [digest.hex() for digest in digests[3:6]]
+    assert [store.is_over(b"run", number) for number in (2, 3, 5)] == [True, False, False]
+    assert not store.is_over(b"unheard of", 0)

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import (
 import zerosum.server.strategy as strategy_module
 from zerosum.client import wire
 from zerosum.client.app_request import AppQuestion, stage_type
-from zerosum.client.mod import private_mod
+from zerosum.client.mod import PrivateClientApp, private_mod
 from zerosum.secagg import RemoteProtocolError, Session
 from zerosum.secagg.messages import Contribution, decode
 from zerosum.server.app_grid import AppGrid
@@ -71,9 +71,9 @@ def trained(arrays, index, config):
     return ArrayRecord(moved)
 
 
-def client_app(mods, examples=lambda index: 20, fails=lambda index, round: False):
+def client_app(mods, examples=lambda index: 20, fails=lambda *who: False, make=ClientApp):
     """An ordinary ClientApp; all that is ours are its mods."""
-    app = ClientApp(mods=mods)
+    app = make(mods=mods)
 
     @app.train()
     def train(message, context):
@@ -375,6 +375,22 @@ def test_under_privacy_an_app_that_fails_shows_nowhere(grid_of, tmp_path):
     result = strategy.start(grid_of(seen), model(), 1)
     assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS
     assert seen.errors == []
+
+
+def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_path):
+    weights = []
+
+    class Watching(FedAvg):
+        def aggregate_train(self, server_round, replies):
+            replies = list(replies)
+            weights.append(replies[0].content["metrics"]["num-examples"])
+            return super().aggregate_train(server_round, replies)
+
+    lost = without({"advertise": (0,)}, client_app([private_mod]))
+    for name, settings in (("noisy", NOISY), ("open", OPEN)):
+        strategy = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / name, **settings)
+        strategy.start(grid_of(lost), model(), 2)
+    assert weights == [CLIENTS, CLIENTS, CLIENTS, CLIENTS - 1]
 
 
 def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
@@ -695,3 +711,146 @@ def test_the_code_of_the_page_runs_as_it_stands():
     assert len(list(grid.get_node_ids())) == 4
     assert Path(grid._node_config(0)["policy"]).name == "policy.toml"
     assert isinstance(names["strategy"], PrivateStrategy)
+
+
+def test_an_app_that_exits_under_privacy_shows_nowhere_and_is_a_dropout_without(grid_of, tmp_path):
+    def exits(index, round):
+        if index < 2:
+            raise SystemExit("the disk is full")
+        return False
+
+    for name, settings, errors in (("noisy", NOISY, 0), ("open", OPEN, 2)):
+        seen = Wire(client_app([private_mod], fails=exits))
+        strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / name, **settings)
+        result = strategy.start(grid_of(seen), model(), 1)
+        assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS - errors
+        assert len(seen.errors) == errors
+        assert not any("disk" in error for error in seen.errors)
+
+
+def test_a_client_whose_epsilon_is_spent_declines_before_it_trains(grid_of, tmp_path, caplog):
+    calls = []
+    policy = tmp_path / "bounded.toml"
+    policy.write_text(POLICY + "max_epsilon = 8.0\n")
+    app = client_app([private_mod], fails=lambda index, round: calls.append(round))
+    grid = grid_of(app, policy=str(policy))
+    start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
+    start(grid, model(), 9)
+    assert calls == [number for number in range(1, 10) for _ in range(CLIENTS)]
+    start(grid, model(), 1)
+    assert len(calls) == 9 * CLIENTS, "a new run is no new budget"
+    assert "above the policy's max_epsilon = 8" in caplog.text
+
+
+def of_another_function(message, context):
+    message.metadata.message_type = "train.other"
+
+
+def of_another_run_config(message, context):
+    context.run_config = {"lr": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [(of_another_function, "'train.other'"), (of_another_run_config, "run config")],
+)
+def test_a_client_for_whom_the_server_chose_another_app_declines(
+    lie, said, grid_of, tmp_path, caplog
+):
+    """Its own action or run config would make the sum's difference to the others its update."""
+    inner = client_app([private_mod])
+
+    @inner.train("other")
+    def other(message, context):
+        content = RecordDict({"arrays": trained(message.content["arrays"], 9, {"server-round": 1})})
+        return Message(content, reply_to=message)
+
+    def lying(message, context):
+        asks = "request" in message.content[wire.RECORD]
+        if asks and context.node_config["partition-id"] == 1:
+            lie(message, context)
+        return inner(message, context)
+
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
+    result = strategy.start(grid_of(lying), model(), 1)
+    assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS - 1
+    assert said in caplog.text
+
+
+@pytest.mark.parametrize("given", [None, {"lr": 0.1, "name": "x"}])
+def test_a_run_config_is_that_of_the_run_or_the_one_that_is_given(given, grid_of, tmp_path):
+    grid = grid_of(client_app([private_mod]))
+    grid._run_config = {"lr": 0.1, "name": "x"}
+    if given is None:
+        grid.run.override_config = dict(grid._run_config)
+    strategy = PrivateStrategy(
+        FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", run_config=given, **OPEN
+    )
+    result = strategy.start(grid, model(), 1)
+    assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS
+
+
+def test_an_app_sees_its_own_state_and_none_of_the_masks_seeds(grid_of, tmp_path):
+    seen = []
+    app = ClientApp(mods=[private_mod])
+
+    @app.train()
+    def train(message, context):
+        seen.append((context.node_config["partition-id"], sorted(context.state)))
+        before = context.state.config_records.get("mine", ConfigRecord({"rounds": 0}))
+        context.state = RecordDict({"mine": ConfigRecord({"rounds": before["rounds"] + 1})})
+        context.state["zerosum.party.x"] = ConfigRecord({"state": b"planted"})
+        arrays = trained(message.content["arrays"], 0, message.content["config"])
+        return Message(RecordDict({"arrays": arrays}), reply_to=message)
+
+    grid = grid_of(app)
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
+    result = strategy.start(grid, model(), 2)
+    assert [names for index, names in seen if index == 0] == [[], ["mine"]]
+    assert result.train_metrics_clientapp[2]["survivors"] == CLIENTS
+    for state in grid._states.values():
+        assert state["mine"]["rounds"] == 2
+        assert "zerosum.party.x" not in state
+
+
+@pytest.mark.parametrize("kind", [ClientApp, PrivateClientApp])
+@pytest.mark.parametrize("error", [OSError("secret-record-17"), SystemExit("secret-record-17")])
+def test_an_error_around_the_mod_leaves_the_node_unless_the_app_is_private(
+    kind, error, grid_of, caplog
+):
+    """The control shows why: Flower sends the text of what an app raises."""
+    app = kind(mods=[private_mod]) if kind is ClientApp else kind()
+
+    @app.lifespan()
+    def lifespan(context):
+        raise error
+        yield
+
+    @app.train()
+    def train(message, context):
+        return message
+
+    said = []
+    content = RecordDict({"arrays": model()})
+
+    def watched(message, context):
+        try:
+            return app(message, context)
+        except (Exception, SystemExit) as raised:
+            said.append(str(raised))
+            raise RuntimeError from None
+
+    grid_of(watched).send_and_receive([Message(content, FIRST_NODE, "train")])
+    assert ("secret-record-17" in said[0]) == (kind is ClientApp)
+    if kind is PrivateClientApp:
+        assert "secret-record-17" in caplog.text
+
+
+def test_a_private_app_is_an_app_like_any_other(grid_of, tmp_path):
+    app = client_app([], make=PrivateClientApp)
+    expected = arrays_of(plain(FedAvg(fraction_evaluate=0.0), rounds=1))
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
+    found = arrays_of(strategy.start(grid_of(app), model(), 1))
+    np.testing.assert_allclose(
+        found["layer.weight"], expected["layer.weight"], atol=10 * STEP, rtol=0
+    )

@@ -14,6 +14,7 @@ from zerosum.client.components import second_moments, triangle
 from zerosum.client.dpsgd import BATCH, ExampleTrainer
 from zerosum.client.entropy import Entropy
 from zerosum.client.examples import Examples, as_examples
+from zerosum.client.failures import FAILURES
 from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Question, Request
 from zerosum.client.task import ClientInfo, Task
@@ -221,7 +222,7 @@ def _moments_of(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarr
     try:
         records, _ = examples.take(rows)
         return second_moments(records.numpy().reshape(len(rows), inputs))
-    except Exception:
+    except FAILURES:
         nothing = np.zeros((inputs, inputs))
         if len(rows) > 1:  # what is wrong with one must not show in the others
             each = (_moments_of(examples, row, inputs) for row in torch.split(rows, 1))

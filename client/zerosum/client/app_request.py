@@ -13,6 +13,7 @@ from typing import Annotated, Final, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app.user_config import UserConfig
 from pydantic import Field, ValidationError
 
 from zerosum.client import wire
@@ -33,6 +34,10 @@ class AppQuestion(Question):
 
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 of the records that the app is handed."""
+    message_type: str
+    """Type of the message that the app is handed, with its action: which function answers."""
+    run_config: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the run config that the app is handed in its context."""
     weight_key: str
     """Name of the number of examples in the app's metrics."""
     metrics: dict[str, Scale]
@@ -62,12 +67,16 @@ class AppRequest(Request):
         question: Question,
         records: RecordDict,
         *,
+        message_type: str,
+        run_config: UserConfig,
         weight_key: str,
         metrics: Mapping[str, float],
     ) -> Self:
-        """Ask a question about these records."""
+        """Ask a question about these records, of an app's function for messages of this type."""
         fields = dict(question) | {
             "content": records_digest(records).hex(),
+            "message_type": message_type,
+            "run_config": config_digest(run_config).hex(),
             "weight_key": weight_key,
             "metrics": dict(sorted(metrics.items())),
         }
@@ -171,6 +180,14 @@ def records_digest(records: RecordDict) -> bytes:
             else:
                 _add(digest, key.encode(), json.dumps(value, default=_bytes).encode())
         _add(digest)
+    return digest.digest()
+
+
+def config_digest(config: UserConfig) -> bytes:
+    """Return SHA-256 of a run config: keys, types and values."""
+    digest = hashlib.sha256(b"zerosum run config\0")
+    for key, value in sorted(config.items()):
+        _add(digest, key.encode(), json.dumps(value).encode())
     return digest.digest()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from zerosum.client.examples import Examples, as_examples, draw
+from zerosum.client.failures import FAILURES
 from zerosum.client.inside import local_lot, noise_inside
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
@@ -148,7 +149,7 @@ class ExampleTrainer(LocalTrainer):
         try:
             examples: Examples = self._examples_of(load(), alike=True)
             held, public = len(examples), self._privacy.examples
-        except Exception:
+        except FAILURES:
             log.exception("the data cannot be had: an empty sample is taken instead")
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
@@ -168,7 +169,7 @@ class ExampleTrainer(LocalTrainer):
             for part in torch.split(drawn, BATCH) if len(drawn) else ():
                 try:
                     total += self._gradients(examples, part)
-                except Exception as error:
+                except FAILURES as error:
                     log.info("examples are taken one at a time, because one fails: %s", error)
                     total += self._each_alone(examples, part)
         return total
@@ -179,7 +180,7 @@ class ExampleTrainer(LocalTrainer):
         for one in torch.split(part, 1):
             try:
                 total += self._gradients(examples, one)
-            except Exception:
+            except FAILURES:
                 if int(one) not in self._failed:
                     # The first one's traceback is enough where all fail alike.
                     said = "example %d has no gradient: it contributes nothing"

@@ -5,12 +5,13 @@ Importing it imports neither torch nor dp_accounting:
 a SuperNode starts a fresh process for each message, and only the contribute stage trains.
 """
 
+import difflib
 import logging
 import tomllib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -18,6 +19,7 @@ from flwr.clientapp import ClientApp
 
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
+from zerosum.client.failures import FAILURES
 from zerosum.client.parties import find_party, forget_party, keep_party
 from zerosum.client.provisioning import (
     Credentials,
@@ -34,7 +36,7 @@ from zerosum.client.simulated import (
 )
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.stages import Declined, Environment, roster_for
-from zerosum.client.store import DamagedStoreError, DecisionStore, FileStore
+from zerosum.client.store import BusyStoreError, DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
 from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
 from zerosum.secagg.messages import session_of
@@ -50,8 +52,21 @@ Stage = Callable[[Environment, RecordDict, Context], RecordDict]
 IDEAL = "zerosum.ideal"
 """Where a simulated node keeps its one party of the ideal protocol."""
 _CREDENTIALS = ("identity", "roster", "authority")
+_KEYS = frozenset(
+    {
+        "partition-id",
+        "num-partitions",
+        "state-dir",
+        "policy",
+        "data-path",
+        "server-paths",
+        "device",
+        *_CREDENTIALS,
+    }
+)
+"""What is read of a node's config; a task may read more."""
 
-_REFUSALS = (Declined, DamagedStoreError, ProvisioningError, RemoteProtocolError)
+_REFUSALS = (Declined, BusyStoreError, DamagedStoreError, ProvisioningError, RemoteProtocolError)
 
 
 EnvironmentOf = Callable[[Context], Environment]
@@ -120,7 +135,7 @@ def answer(
     """Run a stage; what goes wrong is logged here, and the server learns only that it did.
 
     The client's record is held alone from first to last: a message that arrives twice at once is
-    answered once.
+    answered once, and the others wait for it, at most as long as the policy says.
 
     Raises
     ------
@@ -130,9 +145,9 @@ def answer(
     name = stage.__name__.strip("_")
     try:
         here = environment(context)
-        with here.store(context).exclusive():
+        with here.store(context).exclusive(here.policy.longest_wait):
             return stage(here, content, context)
-    except Exception as error:
+    except FAILURES as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
             log.warning("client %s declined to %s: %s", who, name, error)
@@ -147,16 +162,22 @@ class DeployedEnvironment:
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
     (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
     TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``: a built-in
-    task takes it for the whole collection, and trains on this index's part), ``device`` (where to
-    train: ``cpu``, ``cuda`` or ``cuda:N``). Against a malicious server also ``identity`` (file of
-    this node's signing key), ``roster`` (file of the signed roster) and ``authority`` (public key
-    of who signed it, 64 hexadecimal digits).
+    task takes it for the whole collection, and trains on this index's part), ``server-paths``
+    (true: without ``data-path`` the request's own is read), ``device`` (where to train: ``cpu``,
+    ``cuda`` or ``cuda:N``). Against a malicious server also ``identity`` (file of this node's
+    signing key), ``roster`` (file of the signed roster) and ``authority`` (public key of who signed
+    it, 64 hexadecimal digits).
     """
 
     entropy: Entropy = SystemEntropy()
+    warns_of_any_key: ClassVar[bool] = True
+    """Whether a key that is like none of ours is worth a word; other people's apps have their own.
+    """
 
     def __init__(self, context: Context) -> None:
+        _warn(frozenset(context.node_config), self.warns_of_any_key)
         self.policy = _read_policy(str(context.node_config.get("policy", "")))
+        self._config = context.node_config
         self._credentials: Credentials | None = None
 
     def index(self, context: Context) -> int:
@@ -199,6 +220,7 @@ class DeployedEnvironment:
             self.index(context),
             identity=None if credentials is None else credentials.identity,
             roster=roster_for(session, credentials),
+            record=self.store(context).lines(session.digest),
         )
 
     def party(self, context: Context, message: bytes) -> Client:
@@ -207,31 +229,43 @@ class DeployedEnvironment:
         if data is None:
             raise Declined("no such session is open here: this client restarted or was never asked")
         session = ClientState.from_bytes(data).session
-        credentials = self.credentials(context)
+        store, credentials = self.store(context), self.credentials(context)
+        if store.is_over(session.run_id, session.round):
+            forget_party(context.state, session.digest)
+            raise Declined(f"the session of round {session.round} is over here")
         return ClientParty.restore(
             data,
             identity=None if credentials is None else credentials.identity,
             roster=roster_for(session, credentials),
-            record=self.store(context).lines(session.digest),
+            record=store.lines(session.digest),
         )
 
     def keep(self, context: Context, party: Client) -> None:
         """Export the party into the context's state."""
-        keep_party(context.state, party)
+        keep_party(context.state, party, self.policy.session_timeout)
 
     def forget(self, context: Context, party: Client) -> None:
         """Delete the party from the context's state."""
         forget_party(context.state, party.session.digest)
 
     def request(self, content: RecordDict) -> Request:
-        """Read the request from the message."""
-        return Request.from_bytes(wire.bytes_field(content, "request"), wire.model_bytes(content))
+        """Read the request from the message; decline one that chooses what is read on this node."""
+        request = _request(content)
+        data, config = request.question.data, self._config
+        if data.name is not None:
+            raise Declined(f"data.name = {data.name!r}: a node fetches nothing from a hub")
+        if data.path is None or "data-path" in config or config.get("server-paths") is True:
+            return request
+        raise Declined(
+            f"data.path = {data.path!r} is the server's: name this node's own in its node config, "
+            "as data-path, or write server-paths=true there"
+        )
 
     def task(self, request: Request, context: Context) -> Task:
-        """Resolve the task, with this node's own data path."""
+        """Resolve the task, with this node's own data path, and nothing kept anywhere."""
         question = request.question
-        path = context.node_config.get("data-path")
-        data = question.data if path is None else question.data.model_copy(update={"path": path})
+        path = context.node_config.get("data-path", question.data.path)
+        data = question.data.model_copy(update={"path": path, "cache": None})
         return resolve_task(question.task, data, question.model, question.seed)
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
@@ -250,6 +284,20 @@ class DeployedEnvironment:
 
     def computed(self, session: Session, context: Context) -> None:
         """Return nothing: a node computes its answer when it is asked."""
+
+
+def _request(content: RecordDict) -> Request:
+    return Request.from_bytes(wire.bytes_field(content, "request"), wire.model_bytes(content))
+
+
+@lru_cache(maxsize=16)
+def _warn(keys: frozenset[str], any_key: bool) -> None:
+    """Say, once a process, which keys nothing of ours reads, and the nearest that is read."""
+    for key in sorted(keys - _KEYS):
+        near = difflib.get_close_matches(key, _KEYS, n=1)
+        if near or any_key:
+            hint = f": nearest is {near[0]!r}" if near else ""
+            log.warning("node config %s is read by nothing but perhaps the task%s", key, hint)
 
 
 def _read_policy(path: str) -> ClientPolicy:
@@ -308,7 +356,7 @@ class SimulatedNode(DeployedEnvironment):
 
     def request(self, content: RecordDict) -> Request:
         """Read the request, by whose seed noise and rounding are drawn."""
-        request = super().request(content)
+        request = _request(content)
         self.entropy = SeededEntropy(request.question.seed)
         return request
 

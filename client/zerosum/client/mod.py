@@ -4,6 +4,8 @@ One line of a ClientApp changes::
 
     app = ClientApp(mods=[private_mod])
 
+or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``.
+
 The mod stands first among the mods. It answers the stages of the protocol, which the app never
 sees, and hands the app the strategy's message when it is time to train; the app's reply is turned
 into a clipped, noised and masked vector, and nothing else of it is sent. Messages that are no part
@@ -20,16 +22,22 @@ from typing import cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.client import ClientFnExt
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from zerosum.client.app_request import AppRequest, only_arrays, stage_type
+from zerosum.client.app_request import AppRequest, config_digest, only_arrays, stage_type
 from zerosum.client.arrays import UnusableArraysError
+from zerosum.client.failures import FAILURES
 from zerosum.client.flower import DeployedEnvironment, build_app
 from zerosum.client.request import Request
 from zerosum.client.stages import Declined
 from zerosum.client.task import ClientInfo, Task
 
 log = logging.getLogger("zerosum.client")
+
+_OURS = "zerosum."
+"""What names of our records in a node's state begin with."""
 
 
 class AppReplyError(ValueError):
@@ -49,6 +57,8 @@ class AppEnvironment(DeployedEnvironment):
         The app's function, within its further mods.
     """
 
+    warns_of_any_key = False
+
     def __init__(self, context: Context, message: Message, call_next: ClientAppCallable) -> None:
         super().__init__(context)
         # What runs is the app that stands here, whatever name the server has for it.
@@ -62,9 +72,18 @@ class AppEnvironment(DeployedEnvironment):
         except ValueError as error:
             raise Declined(str(error)) from None
         question = request.question
-        category = self._message.metadata.message_type.partition(".")[0]
-        if question.kind != category:
-            raise Declined(f"a message of type {category!r} asks to {question.kind}")
+        came = self._message.metadata.message_type
+        # Both choose what the app computes, and a server could choose for one client alone.
+        if came != question.message_type or question.kind != came.partition(".")[0]:
+            raise Declined(
+                f"a message of type {came!r} carries a request to {question.kind}, by "
+                f"{question.message_type!r}"
+            )
+        if config_digest(self._context.run_config).hex() != question.run_config:
+            raise Declined(
+                "the run config that came here is not the one that the request speaks of: a "
+                "server that changes its own gives it to PrivateStrategy(..., run_config=...)"
+            )
         if question.privacy.by_example or question.privacy.clipping == "per-layer":
             raise Declined("an app's update is clipped as a whole, for its client as a whole")
         return request
@@ -105,7 +124,7 @@ class AppEnvironment(DeployedEnvironment):
     def _reply(self, request: AppRequest) -> RecordDict:
         """Hand the app the message that the strategy meant for it."""
         message = _changed(self._message, self._message.metadata.message_type, request.records)
-        reply = self._call_next(message, self._context)
+        reply = _called(self._call_next, message, self._context)
         if reply.has_error():
             raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
         return reply.content
@@ -131,6 +150,54 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     app = build_app(lambda context: AppEnvironment(context, message, call_next))
     reply = app(_changed(message, asked, message.content), context)
     return Message(reply.content, reply_to=message)
+
+
+class PrivateClientApp(ClientApp):
+    """A ClientApp behind :func:`private_mod`, of whose errors nothing leaves the node.
+
+    Flower sends a server the text of whatever an app raises. The mod keeps back what is raised
+    within it; this also what lies around it: a lifespan function, and the mods themselves.
+
+    Parameters
+    ----------
+    client_fn : callable, optional
+        As for Flower's.
+    mods : list, optional
+        Further mods, behind :func:`private_mod`.
+    """
+
+    def __init__(self, client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None) -> None:
+        super().__init__(client_fn, mods=[private_mod, *(mods or [])])
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message.
+
+        Raises
+        ------
+        Declined
+            For any refusal or failure, without its cause, which is in this client's log.
+        """
+        try:
+            return super().__call__(message, context)
+        except Declined:
+            raise
+        except FAILURES:
+            log.exception("the app failed outside of what it was asked")
+            raise Declined("no answer: the reason is in this client's log") from None
+
+
+def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
+    """Call an app with a context whose state lacks what is ours: seeds of masks among it."""
+    ours = {name: record for name, record in context.state.items() if name.startswith(_OURS)}
+    its = copy.copy(context)
+    its.state = RecordDict({k: v for k, v in context.state.items() if k not in ours})
+    try:
+        return call_next(message, its)
+    finally:
+        kept = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
+        for name in list(context.state):
+            del context.state[name]
+        context.state.update(kept | ours)
 
 
 def _changed(message: Message, message_type: str, content: RecordDict) -> Message:

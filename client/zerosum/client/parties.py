@@ -5,21 +5,20 @@ party's secrets are forgotten at the end of its session, and also when nobody en
 second round after it begins, when another run begins, and after a time that the policy sets.
 """
 
+import math
 import time
 
 from flwr.app import ConfigRecord, RecordDict
 
+from zerosum.client.store import ROUNDS_KEPT
 from zerosum.secagg import Client, Session
 
 PREFIX = "zerosum.party."
 
-ROUNDS_KEPT = 2
-"""Numbers of sessions that may lie between two that are open at once: a federated evaluation \
-stands between two rounds of training."""
 
-
-def keep_party(state: RecordDict, party: Client) -> None:
+def keep_party(state: RecordDict, party: Client, most_seconds: float = math.inf) -> None:
     """Put a party into the state, and drop those whose sessions must be over by now."""
+    _drop_expired(state, most_seconds)
     session, name = party.session, _name(party.session.digest)
     opened = _opened(state, name)
     if opened is None:
@@ -36,13 +35,12 @@ def keep_party(state: RecordDict, party: Client) -> None:
 
 
 def find_party(state: RecordDict, digest: bytes, most_seconds: float) -> bytes | None:
-    """Return the exported party of a session; None where there is none, or none any more."""
-    name = _name(digest)
-    opened = _opened(state, name)
-    if opened is not None and not 0 <= time.time() - opened <= most_seconds:
-        del state[name]
-        return None
-    record = state.config_records.get(name)
+    """Return the exported party of a session; None where there is none, or none any more.
+
+    Every party that is past its time is forgotten, whichever is looked for.
+    """
+    _drop_expired(state, most_seconds)
+    record = state.config_records.get(_name(digest))
     data = None if record is None else record.get("state")
     return data if isinstance(data, bytes) else None
 
@@ -65,6 +63,14 @@ def _number(record: ConfigRecord, name: str) -> int:
 def _opened(state: RecordDict, name: str) -> int | None:
     record = state.config_records.get(name)
     return None if record is None else _number(record, "opened")
+
+
+def _drop_expired(state: RecordDict, most_seconds: float) -> None:
+    now = time.time()
+    for name, record in list(state.config_records.items()):
+        past = not 0 <= now - _number(record, "opened") <= most_seconds
+        if name.startswith(PREFIX) and past:
+            del state[name]
 
 
 def _drop_older(state: RecordDict, new: Session) -> None:

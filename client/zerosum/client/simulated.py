@@ -5,16 +5,18 @@ its decisions, no policy, no keys. That a node is simulated is told by this proc
 a message, a run config or a context: whatever a server sends, a deployed client stays one.
 """
 
+import math
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from zerosum.client.provisioning import Credentials
 from zerosum.client.spec import ClientPolicy, MechanismName, PrivacyModel
-from zerosum.client.store import newer_mark
+from zerosum.client.store import ROUNDS_KEPT, newer_mark
 from zerosum.secagg import IdentityKey, Roster
 from zerosum.secagg.randomness import derive_seed
 
@@ -24,6 +26,7 @@ OPEN_POLICY = ClientPolicy(
     servers=["malicious", "semi-honest"],
     protocols=["pairwise", "ideal", "none"],
     min_noise_multiplier=0.0,
+    max_contributions=2**62,
     tasks="any",
 )
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""
@@ -33,7 +36,7 @@ GIVEN: Final = frozenset({"partition-id", "num-partitions"})
 
 DECISIONS: Final = "zerosum.decisions"
 
-_ACTORS = "flwr.simulation.ray_transport.ray_actor"
+_ACTORS, _ACTOR = "flwr.simulation.ray_transport.ray_actor", "ClientAppActor"
 
 
 def is_simulated(context: Context) -> bool:
@@ -50,7 +53,14 @@ def in_simulation_runtime() -> bool:
     ray = sys.modules.get("ray")
     if ray is None or _ACTORS not in sys.modules or not ray.is_initialized():
         return False
-    return ray.get_runtime_context().get_actor_id() is not None
+    here = ray.get_runtime_context()
+    return here.get_actor_id() is not None and _made_of(here.current_actor) == (_ACTORS, _ACTOR)
+
+
+def _made_of(actor: Any) -> tuple[str | None, str | None]:
+    """Return module and name of an actor's class, which Ray says in no public way."""
+    made = getattr(actor, "_ray_actor_creation_function_descriptor", None)
+    return getattr(made, "module_name", None), getattr(made, "class_name", None)
 
 
 class ContextStore:
@@ -65,12 +75,14 @@ class ContextStore:
         Of the node's context.
     """
 
+    accounts: ClassVar[bool] = False
+
     def __init__(self, state: RecordDict) -> None:
         if DECISIONS not in state.config_records:
             state[DECISIONS] = ConfigRecord({"contributions": 0})
         self._kept: Any = state[DECISIONS]
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Do nothing: a node is sent one message at a time."""
         return nullcontext()
 
@@ -83,11 +95,18 @@ class ContextStore:
         self._kept["lines"] = [*self.lines(session), *lines]
         self._kept["session"] = session
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
         """Admit a session newer than all before; a node's state is of one run."""
         mark = self._kept.get("mark")
         before = None if mark is None else (mark[0], mark[1])
         self._kept["mark"] = list(newer_mark(before, (round, attempt)))
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether a round lies further back than two open ones can."""
+        mark = self._kept.get("mark")
+        return mark is not None and round < mark[0] - ROUNDS_KEPT
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Do nothing: the roster follows from the run."""
@@ -97,7 +116,12 @@ class ContextStore:
         """Vectors sent."""
         return int(self._kept["contributions"])
 
-    def count_contribution(self) -> None:
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """Nothing that is known: a simulated client has no budget."""
+        return None if self.contributions else ()
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
         """Count one more vector."""
         self._kept["contributions"] = self.contributions + 1
 

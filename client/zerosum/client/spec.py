@@ -432,7 +432,9 @@ class ClientPolicy(Spec):
     units: list[Literal["client", "example"]] = ["client", "example"]
     """Units of privacy that this client is content with."""
     min_noise_multiplier: NonNegativeFloat = 0.5
-    """Smallest noise multiplier accepted, where noise is added at all (see `models`)."""
+    """Smallest noise multiplier accepted, where noise is added at all (see `models`). All steps \
+of a contribution whose noise is inside local training may not cost more than one vector at this \
+multiplier: in epsilon at `budget_delta`."""
     max_clip: Scale | None = None
     """Largest clip norm accepted."""
     corruption: Fraction = 0.0
@@ -449,10 +451,22 @@ follow the protocol."""
 zerosum."""
     max_vector_length: PositiveInt = 1 << 28
     """Longest vector this client will send."""
-    max_contributions: PositiveInt | None = None
-    """Contributions after which this client declines every further request."""
+    max_contributions: PositiveInt = 1000
+    """Contributions, of all runs together, after which this client declines every further \
+request."""
+    max_epsilon: PositiveFloat | None = None
+    """Largest epsilon that this client spends, of all runs together: its own epsilon_sum, what a \
+server that sees masked sums learns of it at the guaranteed noise, at `budget_delta`. Declined is \
+a request that would exceed it, and any whose cost has no bound: without noise, or with noise of a \
+trusted server. Absent: only counted, so that it can be set later."""
+    budget_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Delta of `max_epsilon`, whatever delta a request names."""
     session_timeout: PositiveFloat = 86_400.0
     """Seconds after which the secrets of a session that nobody ended are forgotten."""
+
+    longest_wait: PositiveFloat = 3600.0
+    """Seconds for which a message waits while the answer to another is computed; then it is \
+declined."""
 
     def for_sessions(self) -> Policy:
         """Return the part that is judged by a session alone, before anything is asked."""

@@ -6,7 +6,7 @@ exception; the caller turns it into a reply that says no more than that it was r
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from flwr.app import Context, RecordDict
 from zerosum.client import wire
 from zerosum.client.contribution import Protection, guarantee_holds
 from zerosum.client.entropy import Entropy
+from zerosum.client.failures import FAILURES
 from zerosum.client.inside import train_on_noise
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
@@ -99,7 +100,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     if roster is not None:
         store.admit_roster(roster.version, roster.digest)
     _check_budget(store, environment.policy)
-    store.raise_high_water(session.run_id, session.round, session.attempt)
+    store.raise_high_water(session.run_id, session.round, session.attempt, session.digest)
     party = environment.open_party(context, session, protocol)
     step = party.advertise()
     return _sent(environment, context, party, step)
@@ -124,6 +125,7 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
         raise Declined("the request is not the one that the session's masks are bound to")
     try:
         protection = _agreed(environment, request, party.session, context)
+        price = _price(store, environment.policy, request, protection)
     except (Declined, RemoteProtocolError):
         environment.forget(context, party)
         raise
@@ -131,7 +133,7 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     if vector is None:
         vector = _protected(environment, request, protection, party.session, context)
     step = party.contribute(message, vector)
-    store.count_contribution()
+    store.count_contribution(price)
     return _sent(environment, context, party, step)
 
 
@@ -221,8 +223,35 @@ def _check_session(
 
 def _check_budget(store: DecisionStore, policy: ClientPolicy) -> None:
     budget = policy.max_contributions
-    if budget is not None and store.contributions >= budget:
-        raise Declined(f"the budget of {budget} contributions is spent")
+    if store.contributions >= budget:
+        raise Declined(f"the budget of max_contributions = {budget} is spent")
+
+
+def _price(
+    store: DecisionStore, policy: ClientPolicy, request: Request, protection: Protection
+) -> Sequence[float] | None:
+    """Return what this contribution is going to cost; decline it where the budget ends before."""
+    bounded = policy.max_epsilon is not None
+    if not (bounded or store.accounts) or not (bounded or request.question.privacy.private):
+        return None
+    from zerosum.client import budget
+
+    price = budget.cost(request, protection, protection.cohort)
+    told = None if price is None else list(map(float, price))
+    if policy.max_epsilon is None:
+        return told
+    spent = store.spent
+    if price is None or spent is None:
+        whose = "this contribution" if price is None else "what this node sent before"
+        raise Declined(f"nothing bounds the epsilon of {whose}, and the policy has a max_epsilon")
+    total = price + np.array(spent) if spent else price
+    epsilon = budget.epsilon(total, policy.budget_delta)
+    if not epsilon <= policy.max_epsilon:
+        raise Declined(
+            f"with this contribution epsilon would be {epsilon:.4g} at budget_delta = "
+            f"{policy.budget_delta:g}, above the policy's max_epsilon = {policy.max_epsilon:g}"
+        )
+    return told
 
 
 def _check_request(request: Request, policy: ClientPolicy) -> None:
@@ -242,6 +271,8 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
             f"noise multiplier {privacy.noise_multiplier} is below the policy's "
             f"{policy.min_noise_multiplier}"
         )
+    if privacy.noise_inside and policy.min_noise_multiplier > 0:
+        _check_noise_inside(request, policy)
     if policy.max_clip is not None and (privacy.clip is None or privacy.clip > policy.max_clip):
         raise Declined(f"clip {privacy.clip} exceeds the policy's {policy.max_clip}")
     tasks = list(BUILTIN_TASKS) if policy.tasks == "built-in" else policy.tasks
@@ -249,6 +280,23 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined(f"task {question.task!r} is not among this client's {tasks}")
     if question.noise_draw == "summed" and "ideal" not in policy.protocols:
         raise Declined("noise drawn by the server is for simulations under the ideal protocol")
+
+
+def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
+    """Decline local training whose steps together cost more than one vector may."""
+    from zerosum.client import budget
+
+    privacy, steps = request.question.privacy, request.question.training.steps or 1
+    spent = budget.local_training(privacy.noise_multiplier or 0.0, privacy.example_rate, steps)
+    least = policy.min_noise_multiplier
+    most = budget.epsilon(budget.gaussian(least), policy.budget_delta)
+    found = budget.epsilon(spent, policy.budget_delta)
+    if not found <= most:
+        raise Declined(
+            f"{steps} steps at noise multiplier {privacy.noise_multiplier} come to epsilon "
+            f"{found:.4g} at budget_delta = {policy.budget_delta:g}, and one vector at the "
+            f"policy's min_noise_multiplier = {least} to {most:.4g}"
+        )
 
 
 def _check_guarantee(
@@ -328,7 +376,7 @@ def protected(
         update = answer()
         if protection.noise_inside:
             protection.check_usable(update)
-    except Exception:
+    except FAILURES:
         log.exception("client %d: its answer to round %d failed", index, question.round)
         if not question.privacy.private:
             raise

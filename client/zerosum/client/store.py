@@ -7,26 +7,65 @@ before the message that it justifies leaves.
 import fcntl
 import hashlib
 import json
+import logging
+import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, ClassVar, Protocol
 
 from zerosum.secagg import OldRoster, StaleSession
+
+log = logging.getLogger("zerosum.client")
+
+ROUNDS_KEPT = 2
+"""Numbers of sessions that may lie between two that are open at once: a federated evaluation \
+stands between two rounds of training."""
+
+_LOOKS_PER_SECOND = 20
+_SAID_EVERY = 60.0
+"""Seconds between two lines about a record that another process holds."""
+
+
+NO_WAY_BACK = (
+    "what this node did is not known any more. A copy would forget what came after it, so that the "
+    "same is done twice: have this node's index and identity taken out of the roster, and let it "
+    "come back with an index, an identity and a state-dir that are new"
+)
 
 
 class DamagedStoreError(Exception):
     """What a client decided cannot be read any more: it takes part in nothing."""
 
 
+class BusyStoreError(Exception):
+    """Another message is being answered for longer than this one may wait."""
+
+
 class DecisionStore(Protocol):
     """Decisions of one client, across runs and restarts."""
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    @property
+    def accounts(self) -> bool:
+        """Whether costs are kept even where no policy bounds them yet."""
+        ...
+
+    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Hold the store alone, from before anything is read in it until an answer leaves.
 
         Two messages may reach a node at once, each in a process of its own.
+
+        Parameters
+        ----------
+        longest : float
+            Seconds to wait for another.
+
+        Raises
+        ------
+        BusyStoreError
+            If that is not enough.
         """
         ...
 
@@ -38,8 +77,14 @@ class DecisionStore(Protocol):
         """Record lines for a session; durable when this returns."""
         ...
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
         """Admit a new session; raise StaleSession unless it is newer than all before."""
+        ...
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether lines of a round's sessions may be gone: nothing goes on from them."""
         ...
 
     def admit_roster(self, version: int, digest: bytes) -> None:
@@ -51,8 +96,13 @@ class DecisionStore(Protocol):
         """How many vectors this client has sent."""
         ...
 
-    def count_contribution(self) -> None:
-        """Count one more vector; durable when this returns."""
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """The sum of the costs of all vectors sent, empty for none; None if one had no bound."""
+        ...
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+        """Count one more vector, and what it cost if that is bounded; durable when this returns."""
         ...
 
 
@@ -62,15 +112,17 @@ class MemoryStore:
     There may be one for each of very many clients.
     """
 
-    __slots__ = ("_contributions", "_high_water", "_lines", "_roster")
+    __slots__ = ("_contributions", "_high_water", "_lines", "_roster", "_spent")
+    accounts: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._lines: tuple[bytes, tuple[bytes, ...]] | None = None
         self._high_water: dict[bytes, tuple[int, int]] = {}
         self._roster: tuple[int, str] | None = None
         self._contributions = 0
+        self._spent: tuple[float, ...] | None = ()
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Do nothing: one process, one message at a time."""
         return nullcontext()
 
@@ -86,9 +138,15 @@ class MemoryStore:
         """Forget the lines: the session is over, and is never opened again."""
         self._lines = None
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
         """Admit a session newer than all before."""
         self._high_water[run_id] = newer_mark(self._high_water.get(run_id), (round, attempt))
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether a round lies further back than two open ones can."""
+        return _is_over(self._high_water.get(run_id), round)
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster."""
@@ -99,9 +157,15 @@ class MemoryStore:
         """Vectors sent."""
         return self._contributions
 
-    def count_contribution(self) -> None:
-        """Count one more vector."""
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """The sum of all costs."""
+        return self._spent
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+        """Count one more vector, and its cost."""
         self._contributions += 1
+        self._spent = _added(self._spent, cost)
 
 
 class FileStore:
@@ -115,6 +179,8 @@ class FileStore:
         The node's state directory; made if it is absent, readable by its owner only.
     """
 
+    accounts: ClassVar[bool] = True
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions = folder / "sessions"
@@ -122,10 +188,23 @@ class FileStore:
         self._counters = folder / "counters.json"
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, longest: float = math.inf) -> Iterator[None]:
         """Wait for other processes of this node, then keep them out; a killed one holds nothing."""
         with (self._folder / "lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            began, said = time.monotonic(), 0.0
+            while not _locked(lock):
+                waited = time.monotonic() - began
+                if waited >= longest:
+                    raise BusyStoreError(
+                        f"{self._folder} has been held by the answer to another message for "
+                        f"{waited:.0f} seconds, longer than the policy's longest_wait"
+                    )
+                if not said or waited >= said + _SAID_EVERY:
+                    said = max(waited, 1e-9)
+                    log.info(
+                        "waiting for the answer to another message, which holds %s", self._folder
+                    )
+                time.sleep(1 / _LOOKS_PER_SECOND)
             yield
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
@@ -138,7 +217,7 @@ class FileStore:
         try:
             return tuple(bytes.fromhex(line.decode()) for line in whole.split(b"\n") if line)
         except ValueError:
-            raise DamagedStoreError(f"{self._path(session)} is damaged") from None
+            raise DamagedStoreError(f"{self._path(session)} is damaged: {NO_WAY_BACK}") from None
 
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Append lines after the last whole one and flush file and folder to the disk."""
@@ -152,14 +231,27 @@ class FileStore:
             os.fsync(file.fileno())
         sync_folder(self._sessions)
 
-    def raise_high_water(self, run_id: bytes, round: int, attempt: int) -> None:
-        """Admit a session newer than all before, durably."""
+    def raise_high_water(
+        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+    ) -> None:
+        """Admit a session newer than all before, durably; delete the lines of those long over."""
         counters = self._read()
         marks, run = counters["high_water"], hashlib.sha256(run_id).hexdigest()
         before = marks.get(run)
         mark = newer_mark(None if before is None else (before[0], before[1]), (round, attempt))
         marks[run] = list(mark)
+        known = counters["sessions"].get(run, [])
+        over = [digest for number, digest in known if _is_over(mark, number)]
+        kept = [[number, digest] for number, digest in known if not _is_over(mark, number)]
+        counters["sessions"][run] = [*kept, [round, session.hex()]]
         self._write(counters)
+        for digest in over:  # only now: no message of theirs is answered any more
+            self._path(bytes.fromhex(digest)).unlink(missing_ok=True)
+
+    def is_over(self, run_id: bytes, round: int) -> bool:
+        """Return whether a round lies further back than two open ones can."""
+        mark = self._read()["high_water"].get(hashlib.sha256(run_id).hexdigest())
+        return _is_over(None if mark is None else (mark[0], mark[1]), round)
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster, durably."""
@@ -176,10 +268,22 @@ class FileStore:
         """Vectors sent, across runs."""
         return int(self._read()["contributions"])
 
-    def count_contribution(self) -> None:
-        """Count one more vector, durably."""
+    @property
+    def spent(self) -> tuple[float, ...] | None:
+        """The sum of all costs, across runs; None too for vectors that an older version sent."""
+        counters = self._read()
+        if counters["accounted"] != counters["contributions"]:
+            return None
+        return tuple(counters["spent"])
+
+    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+        """Count one more vector, and its cost, durably."""
         counters = self._read()
         counters["contributions"] += 1
+        total = _added(tuple(counters["spent"]), cost)
+        if total is not None:
+            counters["accounted"] += 1
+            counters["spent"] = list(total)
         self._write(counters)
 
     def _path(self, session: bytes) -> Path:
@@ -189,17 +293,33 @@ class FileStore:
         try:
             found = json.loads(self._counters.read_bytes())
         except FileNotFoundError:
-            found = {}
+            # They are written before the first session is: beside one they have been lost.
+            found = None if any(self._sessions.iterdir()) else {}
         except ValueError:
             found = None
         if not _are_counters(found):
-            raise DamagedStoreError(f"{self._counters} is damaged: restore it from a copy")
+            raise DamagedStoreError(f"{self._counters} is damaged or lost: {NO_WAY_BACK}")
         read: dict[str, Any] = found
-        counters: dict[str, Any] = {"high_water": {}, "roster": None, "contributions": 0}
-        return counters | read
+        empty: dict[str, Any] = {
+            "high_water": {},
+            "sessions": {},
+            "roster": None,
+            "contributions": 0,
+            "accounted": 0,
+            "spent": [],
+        }
+        return empty | read
 
     def _write(self, counters: dict[str, Any]) -> None:
         replace_file(self._counters, json.dumps(counters).encode())
+
+
+def _locked(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _are_counters(found: object) -> bool:
@@ -207,12 +327,38 @@ def _are_counters(found: object) -> bool:
     if not isinstance(found, dict):
         return False
     marks, roster = found.get("high_water", {}), found.get("roster")
+    sessions = found.get("sessions", {})
     pairs = marks.values() if isinstance(marks, dict) else [None]
+    opened = sessions.values() if isinstance(sessions, dict) else [None]
     return (
         type(found.get("contributions", 0)) is int
+        and type(found.get("accounted", 0)) is int
+        and _are_costs(found.get("spent", []))
         and all(_is_pair(pair, int) for pair in pairs)
+        and all(isinstance(each, list) and all(map(_is_session, each)) for each in opened)
         and (roster is None or _is_pair(roster, str))
     )
+
+
+def _is_session(value: object) -> bool:
+    """Return whether this is a round and the digest of a session."""
+    if not _is_pair(value, str):
+        return False
+    digest: str = value[1]  # type: ignore[index]
+    return set(digest) <= set("0123456789abcdef") and len(digest) % 2 == 0
+
+
+def _are_costs(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is float and one >= 0 for one in value)
+
+
+def _added(
+    spent: tuple[float, ...] | None, cost: Sequence[float] | None
+) -> tuple[float, ...] | None:
+    """Return a sum of costs with one more; None where it has no bound, or the orders differ."""
+    if spent is None or cost is None or (spent and len(spent) != len(cost)):
+        return None
+    return tuple(float(a + b) for a, b in zip(spent or (0.0,) * len(cost), cost, strict=True))
 
 
 def _is_pair(value: object, second: type) -> bool:
@@ -249,6 +395,10 @@ def newer_mark(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[in
     if before is not None and new <= before:
         raise StaleSession(f"round {new[0]} attempt {new[1]} is not newer than {before}")
     return new
+
+
+def _is_over(mark: tuple[int, int] | None, round: int) -> bool:
+    return mark is not None and round < mark[0] - ROUNDS_KEPT
 
 
 def _not_older(before: tuple[int, str] | None, new: tuple[int, str]) -> tuple[int, str]:

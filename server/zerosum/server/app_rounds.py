@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app.user_config import UserConfig
 
 from zerosum.client import wire
 from zerosum.client.app_request import AppRequest, only_arrays, records_digest
@@ -65,6 +66,8 @@ class AppRun:
         Name of the number of examples in the strategy's metrics.
     metrics : mapping of str to float
         Metrics that an evaluation sums, and their largest magnitudes.
+    run_config : mapping
+        The run config that every app is handed in its context.
     own_cohorts : bool
         Whether cohorts are the strategy's; otherwise ``experiment.sampling`` draws them.
     """
@@ -78,6 +81,7 @@ class AppRun:
     entropy: Entropy
     weight_key: str
     metrics: Mapping[str, float] = field(default_factory=dict)
+    run_config: UserConfig = field(default_factory=dict)
     own_cohorts: bool = True
 
 
@@ -212,6 +216,8 @@ class AppRounds:
         return AppRequest.of(
             question,
             self._records(messages),
+            message_type=messages[0].metadata.message_type,
+            run_config=self._run.run_config,
             weight_key=self._run.weight_key,
             metrics=self._run.metrics if kind == "evaluate" else {},
         )
@@ -245,8 +251,9 @@ class AppRounds:
         """Return the mean update, and the number that the strategy takes for its examples."""
         survivors, training = len(aggregate.survivors), self._run.experiment.training
         if self._run.experiment.privacy.private:
-            # By the number that were asked: how many answered is not for the model to tell.
-            return aggregate.total / expected, survivors
+            # By the number that were asked: how many answered is not for the model to tell, nor
+            # for what a strategy makes of the weight.
+            return aggregate.total / expected, max(1, round(expected))
         if training.weighting == "examples":
             weight = float(aggregate.total[-1])
             if weight <= 0:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app.user_config import UserConfig
+from flwr.common.config import get_fused_config
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -96,6 +98,9 @@ class PrivateStrategy(Strategy):
         What a client's update counts for.
     max_examples : int
         Largest number of examples of a client under ``weighting = "examples"``.
+    run_config : mapping, optional
+        The run config that the nodes' apps are handed, to which their masks are bound. Default:
+        that of the run's FAB with its overrides, which is ``context.run_config`` of the ServerApp.
     out : str or Path, optional
         Run folder, with ledger and records. Default: ``runs/RUN_ID``. A folder of the same
         settings is gone on with: its ledger counts, and its rounds are numbered on.
@@ -125,6 +130,7 @@ class PrivateStrategy(Strategy):
         evaluation_noise: float | None = None,
         weighting: str = "uniform",
         max_examples: int = 10_000,
+        run_config: UserConfig | None = None,
         out: str | Path | None = None,
     ) -> None:
         super().__init__()
@@ -132,6 +138,7 @@ class PrivateStrategy(Strategy):
         self._strategy = strategy
         self._metrics = dict(metrics or {})
         self._out = out
+        self._run_config = run_config
         self._own_cohorts = sampling is None
         self._waits = "train_timeout" not in (deployment or {})
         short = {
@@ -304,6 +311,7 @@ class PrivateStrategy(Strategy):
             entropy=self.entropy,
             weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
             metrics=self._metrics,
+            run_config=_run_config(grid) if self._run_config is None else self._run_config,
             own_cohorts=self._own_cohorts,
         )
 
@@ -346,6 +354,13 @@ class PrivateStrategy(Strategy):
                 rotation_seed=bytes(32),
             )
         return protections
+
+
+def _run_config(grid: Grid) -> UserConfig:
+    """Return the run config that Flower hands every app of a run."""
+    run = grid.run
+    found = get_fused_config(run)  # {} without a FAB
+    return found or dict(run.override_config)
 
 
 def _outermost() -> ConfigError:

@@ -1,0 +1,7 @@
+"""What counts as a failure of a task or an app: whatever it raises, an exit included."""
+
+from typing import Final
+
+FAILURES: Final = (Exception, SystemExit)
+"""Caught wherever somebody else's code runs. `sys.exit()` in it would end the process, and the
+server would see a dropout that depended on data."""
