@@ -30,7 +30,7 @@ STARTS = 90.0
 """Seconds that a process may take to listen: the machine may be busy."""
 
 
-ASK_SECONDS = 10.0
+ASK_SECONDS = 30.0
 """Between two questions of how a run is."""
 
 
