@@ -58,14 +58,13 @@ def test_the_private_app_learns_what_the_plain_one_does(example, tmp_path, one_t
     grid = InProcessGrid(
         example.client_app.app,
         nodes,
-        run_config=RUN_CONFIG,
+        run_config=RUN_CONFIG | {"nodes": nodes, "save-to": str(tmp_path / "model.pt")},
         node_config=lambda index: {
             "state-dir": str(tmp_path / str(index)),
             "policy": str(EXAMPLE / "policy.toml"),
         },
     )
     context = grid._context(1_000)
-    context.run_config |= {"nodes": nodes, "save-to": str(tmp_path / "model.pt")}
     with chdir(tmp_path):
         example.server_app.app(grid, context)
     found = torch.load(tmp_path / "model.pt")
