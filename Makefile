@@ -2,6 +2,8 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 FUZZ ?=
+# Processes that test at once: as many as there are cores.
+TESTERS ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
@@ -12,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/zerosum run
 
 test: $(VENV)/.installed-test
-	$(PYTEST)
+	$(PYTEST) -n $(TESTERS)
 
 slow: $(VENV)/.installed-test
 	$(PYTEST) -x -m "slow or statistical or network"

@@ -93,6 +93,7 @@ class InProcessGrid(Grid):
         self._faults = faults
         self._run = Run.create_empty(run_id)
         self._run_config = run_config or {}
+        self._run.override_config = dict(self._run_config)
         self._node_config = node_config
         self._states: dict[int, RecordDict] = {}
         self._replies: dict[str, Message] = {}
