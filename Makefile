@@ -1,4 +1,4 @@
-# make demo | test | check | slow | deploy-test | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
+# make demo | test | check | slow | deploy-test | deploy-faults | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
 PYTHON ?= python3
 PIP_ARGS ?=
 FUZZ ?=
@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test slow deploy-test fuzz check format docs clean
+.PHONY: demo test slow deploy-test deploy-faults fuzz check format docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/zerosum run
@@ -21,7 +21,11 @@ slow: $(VENV)/.installed-test
 
 # Three SuperNodes on loopback, over TLS, with identity keys, against a server that may lie.
 deploy-test: $(VENV)/.installed-test
-	$(PYTEST) -m network tests/deploy/test_deployment.py -k three_registered
+	$(PYTEST) -m network tests/deploy
+
+# The same with nodes that are killed at each stage, cut off and given wrong files: half an hour.
+deploy-faults: $(VENV)/.installed-test
+	$(PYTEST) -m deployment tests/deploy
 
 # FUZZ="--runs 1000000 --seed 7" says how much.
 fuzz: $(VENV)/.installed-test

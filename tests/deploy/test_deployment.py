@@ -17,7 +17,7 @@ from zerosum.simulations.grid import InProcessGrid, nodes
 from zerosum.simulations.rehearsal import can_make_namespaces, federation
 from zerosum.simulations.rehearsal.certificates import make_certificates
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 APP = Path(__file__).parent / "seeded_app"
 POLICY = f'policy="{APP / "policy.toml"}"'
@@ -96,6 +96,8 @@ def finished(built, run, out, seconds=600):
     return json.loads((out / SUMMARY).read_text())
 
 
+@pytest.mark.slow
+@pytest.mark.network
 def test_three_registered_nodes_over_tls_give_the_simulated_model(tmp_path, one_thread):
     settings = ["deployment.min_nodes=3", "secagg.dropout=0", "data.clients=3"]
     with federation(tmp_path / "all", 3) as built:
@@ -137,6 +139,7 @@ def wait_for_line(built, name, text, seconds=240):
     pytest.fail(f"{name} never said {text!r}:\n{built.log(name)}\n{built.log('superlink')}")
 
 
+@pytest.mark.deployment
 @pytest.mark.parametrize("stage", list(STAGES))
 def test_a_node_killed_at_a_stage_leaves_what_the_survivors_sum_says(
     five, tmp_path, stage, one_thread
@@ -156,6 +159,7 @@ def test_a_node_killed_at_a_stage_leaves_what_the_survivors_sum_says(
     assert_same_model(out, wanted)
 
 
+@pytest.mark.deployment
 def test_a_tampered_roster_is_refused_by_name_and_the_run_goes_on(five, tmp_path):
     (five.folder / f"supernode{LAST}.log").unlink(missing_ok=True)
     whole = five.roster.read_bytes()
@@ -173,6 +177,7 @@ def test_a_tampered_roster_is_refused_by_name_and_the_run_goes_on(five, tmp_path
     assert "not signed by its authority" in said
 
 
+@pytest.mark.deployment
 def test_a_node_that_trusts_another_authority_never_joins(five, tmp_path):
     other = make_certificates(tmp_path / "tls", ["127.0.0.1"])
     (five.folder / f"supernode{LAST}.log").unlink(missing_ok=True)
@@ -181,6 +186,7 @@ def test_a_node_that_trusts_another_authority_never_joins(five, tmp_path):
     five.kill(f"supernode{LAST}")
 
 
+@pytest.mark.deployment
 @pytest.mark.skipif(not can_make_namespaces(), reason="this user may make no network namespaces")
 def test_a_link_that_is_cut_in_a_round_costs_one_dropout(tmp_path, one_thread):
     settings = ["rounds=1", "data.clients=5"]
