@@ -31,6 +31,9 @@ STAGES = {
 LAST = 4
 """The node that fails."""
 
+FIRST = 2
+"""Session of the first round: a round of training has an even number, its evaluation an odd one."""
+
 
 class Until:
     """One client answers up to a stage of a round, and never again."""
@@ -155,7 +158,7 @@ def test_a_node_killed_at_a_stage_leaves_what_the_survivors_sum_says(
     summary = finished(five, run, out)
     assert (summary["rounds"], summary["rounds_abandoned"]) == (rounds, 0)
     assert summary["dropouts"][stage] == 1
-    wanted = in_process(tmp_path / "again", five, settings, Until(LAST, 1, stage))
+    wanted = in_process(tmp_path / "again", five, settings, Until(LAST, FIRST, stage))
     assert_same_model(out, wanted)
 
 
@@ -202,6 +205,6 @@ def test_a_link_that_is_cut_in_a_round_costs_one_dropout(tmp_path, one_thread):
         summary = finished(built, run, out)
         assert summary["dropouts"]["contribute"] == 1
         assert summary["rounds_abandoned"] == 0
-        wanted = in_process(tmp_path / "again", built, settings, Until(LAST, 1, "contribute"))
+        wanted = in_process(tmp_path / "again", built, settings, Until(LAST, FIRST, "contribute"))
     assert_same_model(out, wanted)
     assert built.running() == []
