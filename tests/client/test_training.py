@@ -20,12 +20,7 @@ SEED = b"s" * 32
 NUMBER = int.from_bytes(SEED, "little")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Toy:

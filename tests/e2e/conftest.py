@@ -1,19 +1,12 @@
 """What nodes are given before a run, and a federation of real processes."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
-
-BIN = Path(sys.executable).parent
+from zerosum.simulations.rehearsal.processes import FlowerPrograms, free_port
 
 
 class Keys:
@@ -47,57 +40,15 @@ def make_keys():
     return Keys
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for_port(port, process, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    pytest.fail(f"nothing listens on port {port}")
-
-
-class Federation:
-    """A SuperLink and SuperNodes on loopback, each in a process group that is ended by its id."""
+class Federation(FlowerPrograms):
+    """A SuperLink and SuperNodes on loopback, without TLS."""
 
     def __init__(self, folder):
-        self.folder = folder
-        self.port = free_port()
-        self.processes = []
-        self.env = os.environ | {
-            "FLWR_HOME": str(folder / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        }
-        (folder / "flwr").mkdir()
-        (folder / "flwr" / "config.toml").write_text(
-            '[superlink]\ndefault = "test"\n\n[superlink.test]\n'
-            f'address = "127.0.0.1:{self.port}"\ninsecure = true\n'
-        )
-
-    def start(self, name, *arguments):
-        with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [BIN / arguments[0], *arguments[1:]],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.env,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        self.processes.append(process)
-        return process
+        super().__init__(folder, "test", "127.0.0.1")
 
     def superlink(self):
         """Start the SuperLink and wait until it listens."""
-        process = self.start(
+        self.start(
             "superlink",
             "flower-superlink",
             "--insecure",
@@ -107,7 +58,7 @@ class Federation:
             str(self.port),
             "--disable-runtime-dependency-installation",
         )
-        wait_for_port(self.port, process)
+        self.wait_for_port("superlink")
 
     def supernode(self, index, count, config):
         """Start a SuperNode with a state folder of its own and further node config."""
@@ -129,30 +80,8 @@ class Federation:
             " ".join(f"{key}={json.dumps(value)}" for key, value in given.items()),
         )
 
-    def stop(self):
-        for ending in (signal.SIGTERM, signal.SIGKILL):
-            for process in reversed(self.processes):
-                try:
-                    os.killpg(process.pid, ending)
-                except ProcessLookupError:
-                    continue
-            deadline = time.monotonic() + 10
-            for process in self.processes:
-                try:
-                    process.wait(max(0.1, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    continue
-
     def flwr(self, *arguments):
-        return subprocess.run(
-            [BIN / "flwr", *arguments],
-            env=self.env,
-            cwd=self.folder / "app",
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
+        return super().flwr(*arguments, cwd=self.folder / "app")
 
     def wait_for_run(self, seconds):
         deadline = time.monotonic() + seconds

@@ -26,6 +26,7 @@ from zerosum.server.runs import METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.training import FederatedTraining
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.grid import InProcessGrid
+from zerosum.simulations.rehearsal.processes import free_port, processes_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"
 BIN = Path(sys.executable).parent
@@ -161,14 +162,7 @@ class Simulation:
 
     def processes(self):
         """Return the ids of all that was started here, and still runs."""
-        mark, found = "=".join(self.mark).encode(), []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-        return found
+        return processes_of("=".join(self.mark))
 
     def end(self, seconds):
         """End the SuperLink, by its id and no other; return what outlives it."""
@@ -181,12 +175,6 @@ class Simulation:
             os.kill(pid, signal.SIGKILL)
         self.superlink.wait(60)
         return left
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs import CLIENT_LOG, METRICS, MODEL
 from zerosum.simulations import api
 from zerosum.simulations.engine import choice
+from zerosum.simulations.rehearsal.processes import processes_of
 
 SMALL = [
     "rounds=4",
@@ -293,27 +294,15 @@ def test_an_interrupted_command_leaves_nothing_running(tmp_path):
     )
     try:
         wait_for(lambda: (tmp_path / "run" / METRICS).exists())
-        assert len(of_environment(mark)) > 3, "the mark finds Ray's processes"
+        assert len(processes_of(mark)) > 3, "the mark finds Ray's processes"
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         process.wait(60)
-        wait_for(lambda: not of_environment(mark), seconds=30)
+        wait_for(lambda: not processes_of(mark), seconds=30)
     finally:
         process.kill()
         process.wait()
-        for pid in of_environment(mark):
+        for pid in processes_of(mark):
             os.kill(pid, signal.SIGKILL)
-
-
-def of_environment(mark):
-    """Return the processes that inherited an environment variable."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
 
 
 def wait_for(holds, seconds=300):

@@ -1,6 +1,5 @@
 """Built-in tasks: data, partition and model under one name."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,7 @@ from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.simulations.datasets import DataError
 from zerosum.simulations.tasks import BuiltinTask, DigitsTask, Mnist5kTask, TableTask
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def all_rows(task: BuiltinTask, clients: int) -> list[bytes]:

@@ -22,6 +22,7 @@ from zerosum.client.training import (
     LocalTrainer,
     batch_size,
     batches,
+    draw_weights,
     per_example_losses,
     schedule,
 )
@@ -214,9 +215,7 @@ class LeanTrainer(LocalTrainer):
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn((_PROBED, *shape), generator=generator, dtype=self.dtype)
         targets = torch.randint(self._classes, (_PROBED,), generator=generator)
-        for value in self.model.parameters():  # directions too
-            fan_in = max(1, value.numel() // len(value))
-            value.copy_(torch.randn(value.shape, generator=generator) / fan_in**0.5)
+        draw_weights(self.model.parameters(), generator)  # directions too
         program = self._bind((_PROBED, *shape))
         self.model.train()
         with seeded(0), torch.enable_grad():

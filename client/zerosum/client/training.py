@@ -1,7 +1,7 @@
 """Local training of one client, and evaluation of a model."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,13 @@ def build_model(task: Task, seed: int) -> nn.Module:
     """Return the task's model, initialised from the experiment's seed."""
     with seeded(derive_seed(seed, "model initialisation")):
         return task.model()
+
+
+def draw_weights(parameters: Iterable[torch.Tensor], generator: torch.Generator) -> None:
+    """Overwrite parameters by normal ones of variance 1 / fan-in: to try a model out."""
+    for value in parameters:
+        fan_in = value.numel() // len(value) if value.dim() else 1
+        value.copy_(torch.randn(value.shape, generator=generator) / max(1, fan_in) ** 0.5)
 
 
 def initial_vector(task: Task, seed: int) -> np.ndarray:
@@ -245,9 +252,7 @@ class LocalTrainer:
         kept = self._flat.weights.clone()
         found = []
         try:
-            for weights, _ in self._views:
-                fan_in = max(1, weights.numel() // max(1, len(weights)) if weights.dim() else 1)
-                weights.copy_(torch.randn(weights.shape, generator=generator) / fan_in**0.5)
+            draw_weights([weights for weights, _ in self._views], generator)
             for laid_out in (inputs, inputs.contiguous(memory_format=_CHANNELS_LAST)):
                 with seeded(0), torch.no_grad():
                     found.append(self.model(laid_out))

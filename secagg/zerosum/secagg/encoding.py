@@ -7,7 +7,7 @@ here only if the exact sum of its squares is at most floor(Delta2^2).
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -288,10 +288,9 @@ class Encoding:
         bound = None if reach < self.bound else self.bound
         if self.clip is None:
             return rounded(vector, scale, bound, rounding)
-        largest = math.floor(self.l2_sensitivity**2)
         for _ in range(MAX_REJECTIONS + 1):
             found = rounded(vector, scale, bound, rounding)
-            if squared_norm(found) <= largest:
+            if self._within(found):
                 return found
         return None
 
@@ -324,11 +323,13 @@ class Encoding:
         truncated = np.trunc(scaled).astype(np.int64)
         return truncated if self._within(truncated) else np.zeros_like(truncated)
 
-    def _within(self, vector: NDArray[np.int64]) -> bool:
+    def _within(self, vector: NDArray[np.signedinteger[Any]]) -> bool:
         """Return whether the integers' norm is within the sensitivity, exactly."""
         if self.rule == "l1":
             return int(np.abs(vector).sum()) <= self.l1_sensitivity
-        return sum_of_squares(vector) <= math.floor(self.l2_sensitivity**2)
+        narrow = vector.dtype == np.int32
+        squares = squared_norm(vector) if narrow else sum_of_squares(vector)
+        return squares <= math.floor(self.l2_sensitivity**2)
 
 
 def _padded(dimension: int, rotation_seed: bytes | None) -> int:

@@ -6,6 +6,7 @@ random fraction added, the places cut off.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def rounded(
     return found
 
 
-def squared_norm(vector: NDArray[np.int32]) -> int:
+def squared_norm(vector: NDArray[np.signedinteger[Any]]) -> int:
     """Return the exact sum of squares of integers of at most sixteen bits."""
     real = np.empty(min(len(vector), _PIECE), np.float64)
     squares = 0

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.bench.process import BenchError, Values
-from zerosum.simulations.rehearsal.federation import DeploymentError, Federation, federation
+from zerosum.simulations.rehearsal.federation import Federation, federation
+from zerosum.simulations.rehearsal.processes import DeploymentError
 
 APPS = Path(__file__).parent / "apps"
 SERVERS = ("semi-honest", "malicious")
@@ -94,13 +96,13 @@ def _steady(built: Federation, name: str, rounds: int, turn: int, time_limit: fl
             f"deployment.min_nodes={len(built.hosts)}",
             *built.keys_of_server,
         ]
-        run, sign = built.submit(APPS / "masked", settings, out), out / "summary.json"
+        run, sign = built.submit(APPS / "masked", settings, out), out / SUMMARY
     status = built.wait_for_run(run, time_limit, sign)
     if status != "finished:completed":
         raise BenchError(f"{name} rounds ended as {status}:\n{built.run_log(run)}")
     if name == PLAIN:
         seconds: list[float] = json.loads(out.read_text(encoding="utf-8"))
     else:
-        lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (out / METRICS).read_text(encoding="utf-8").splitlines()
         seconds = [json.loads(line)["seconds"] for line in lines]
     return seconds[1:]

@@ -11,9 +11,11 @@ import tomli_w
 import typer
 from rich.console import Console
 
+from zerosum.server.runs import SUMMARY
 from zerosum.simulations.mistakes import user_errors
-from zerosum.simulations.rehearsal.federation import DeploymentError, Federation, federation
+from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
+from zerosum.simulations.rehearsal.processes import DeploymentError
 
 POLICY = "policy.toml"
 SERVERS = ("malicious", "semi-honest")
@@ -50,7 +52,7 @@ def rehearse(
         ):
             status.update("running")
             found = run_app(built, app, server, settings or [], seconds)
-            summary = json.loads((found / "summary.json").read_text(encoding="utf-8"))
+            summary = json.loads((found / SUMMARY).read_text(encoding="utf-8"))
             if out is not None:
                 shutil.copytree(found, out, dirs_exist_ok=True)
         rounds, lost = summary["rounds"], summary["rounds_abandoned"]
@@ -77,7 +79,7 @@ def run_app(built: Federation, app: Path, server: str, settings: list[str], seco
     given = [f"secagg.server={server}", f"deployment.min_nodes={count}", *built.keys_of_server]
     out = built.folder / "run"
     run = built.submit(app, [*given, *settings], out)
-    status = built.wait_for_run(run, seconds, out / "summary.json")
+    status = built.wait_for_run(run, seconds, out / SUMMARY)
     if status != "finished:completed":
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
     return out

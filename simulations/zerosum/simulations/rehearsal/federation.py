@@ -6,11 +6,7 @@ Whatever was started is ended by its id.
 
 import contextlib
 import json
-import os
-import secrets
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -24,21 +20,15 @@ from zerosum.simulations.rehearsal.certificates import (
     write_secret,
 )
 from zerosum.simulations.rehearsal.namespaces import Host, Loopback, namespaces
+from zerosum.simulations.rehearsal.processes import DeploymentError, FlowerPrograms, free_port
 
-BIN = Path(sys.executable).parent
-STARTS = 90.0
-"""Seconds that a process may take to listen: the machine may be busy."""
-
+CONNECTION = "test"
 
 ASK_SECONDS = 30.0
 """Between two questions of how a run is."""
 
 
-class DeploymentError(Exception):
-    """A process did not start, or a run did not end; the message ends with its log."""
-
-
-class Federation:
+class Federation(FlowerPrograms):
     """Everything that a deployment needs, in one folder.
 
     Parameters
@@ -52,32 +42,10 @@ class Federation:
     """
 
     def __init__(self, folder: Path, link: Host, hosts: Sequence[Host]) -> None:
-        self.folder, self.link, self.hosts = folder, link, hosts
-        self.port = free_port()
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.mark = f"ZEROSUM_FEDERATION={secrets.token_hex(16)}"
-        self.env = os.environ | self._environment()
-        (folder / "flwr").mkdir(parents=True)
+        self.link, self.hosts, self.prefix = link, hosts, link.prefix
         self.certificates = make_certificates(folder / "tls", [link.address, "127.0.0.1"])
-        (folder / "flwr" / "config.toml").write_text(
-            '[superlink]\ndefault = "test"\n\n[superlink.test]\n'
-            f'address = "{link.address}:{self.port}"\n'
-            f'root-certificates = "{self.certificates.authority}"\n'
-        )
+        super().__init__(folder, CONNECTION, link.address, self.certificates.authority)
         self._make_roster()
-
-    def _environment(self) -> dict[str, str]:
-        """Return what every program of this federation is started with."""
-        name, value = self.mark.split("=")
-        return {
-            name: value,
-            "FLWR_HOME": str(self.folder / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PYTHONUNBUFFERED": "1",
-            "OMP_NUM_THREADS": "1",  # all nodes share this machine, and sums of floats a thread
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        }
 
     def _make_roster(self) -> None:
         """Give every node a signing key, and sign the list of them as one who is not the server."""
@@ -100,7 +68,6 @@ class Federation:
         tls = self.certificates
         self.start(
             "superlink",
-            self.link,
             "flower-superlink",
             *("--ssl-ca-certfile", str(tls.authority)),
             *("--ssl-certfile", str(tls.certificate), "--ssl-keyfile", str(tls.key)),
@@ -108,13 +75,14 @@ class Federation:
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
             *arguments,
+            prefix=self.link.prefix,
         )
         self.wait_for_port("superlink")
 
     def register(self, index: int) -> None:
         """Make a node's key for the SuperLink, and register its public part."""
         public = make_node_key(self.folder / f"supernode{index}.pem")
-        self.flwr("supernode", "register", str(public), "test")
+        self.flwr("supernode", "register", str(public), CONNECTION)
 
     def start_supernode(
         self,
@@ -147,79 +115,14 @@ class Federation:
         words += [f'{key}="{value}"' for key, value in given.items()]
         self.start(
             f"supernode{index}",
-            self.hosts[index],
             "flower-supernode",
             *("--root-certificates", str(authority or self.certificates.authority)),
             *("--superlink", f"{self.link.address}:{self.port}"),
             *("--auth-supernode-private-key", str(self.folder / f"supernode{index}.pem")),
             *("--port", str(free_port())),
             *("--node-config", " ".join([*words, config]).strip()),
+            prefix=self.hosts[index].prefix,
         )
-
-    def start(self, name: str, host: Host, program: str, *arguments: str) -> None:
-        """Start a program in a process group of its own, with its log in the folder."""
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [*host.prefix, str(BIN / program), *arguments],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.env,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-
-    def kill(self, name: str, ending: signal.Signals = signal.SIGKILL) -> None:
-        """End one program and all that it started."""
-        process = self.processes.pop(name)
-        for number in (process.pid, *_descendants(process.pid)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, ending)
-        process.wait(30)
-
-    def stop(self) -> None:
-        """End everything, whatever state it is in, and whoever started it."""
-        for ending in (signal.SIGTERM, signal.SIGKILL):
-            for number in self.running():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, ending)
-            deadline = time.monotonic() + 10
-            while self.running() and time.monotonic() < deadline:
-                time.sleep(0.1)
-        for process in self.processes.values():
-            process.wait(10)
-        self.processes.clear()
-
-    def running(self) -> list[int]:
-        """Return the ids of all processes that were started here, by whatever way.
-
-        A SuperLink gives its ServerApp a session of its own, so that process groups are not enough.
-        """
-        return [number for number in _processes() if self.mark in _environment(number)]
-
-    def wait_for_port(self, name: str) -> None:
-        """Wait until the SuperLink listens."""
-        deadline = time.monotonic() + STARTS
-        while time.monotonic() < deadline and self.processes[name].poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex((self.link.address, self.port)) == 0:
-                    return
-            time.sleep(0.2)
-        raise DeploymentError(f"{name} does not listen on port {self.port}:\n{self.log(name)}")
-
-    def flwr(self, *arguments: str, app: Path | None = None) -> str:
-        """Run a ``flwr`` command and return what it printed."""
-        done = subprocess.run(
-            [*self.link.prefix, str(BIN / "flwr"), *arguments],
-            env=self.env,
-            cwd=app or self.folder,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        if done.returncode:
-            raise DeploymentError(f"flwr {arguments[0]}: {done.stdout}{done.stderr}")
-        return done.stdout
 
     def submit(self, app: Path, settings: Sequence[str], out: Path) -> int:
         """Start a run of an app of ours, and return its id."""
@@ -228,12 +131,13 @@ class Federation:
 
     def submit_config(self, app: Path, config: str) -> int:
         """Start a run of any Flower app with a run config, and return its id."""
-        said = self.flwr("run", ".", "test", "--run-config", config, "--format", "json", app=app)
+        given = ("--run-config", config, "--format", "json")
+        said = self.flwr("run", ".", CONNECTION, *given, cwd=app)
         return int(json.loads(said)["run-id"])
 
     def status(self, run: int) -> str:
         """Return what the SuperLink says of a run."""
-        said = json.loads(self.flwr("list", "test", "--run-id", str(run), "--format", "json"))
+        said = json.loads(self.flwr("list", CONNECTION, "--run-id", str(run), "--format", "json"))
         status: str = said["runs"][0]["status"]
         return status
 
@@ -266,45 +170,7 @@ class Federation:
 
     def run_log(self, run: int) -> str:
         """Return the last words of a run's ServerApp."""
-        return self.flwr("log", str(run), "test", "--show")[-6000:]
-
-    def log(self, name: str) -> str:
-        """Return the last words of a program."""
-        return (self.folder / f"{name}.log").read_text(errors="replace")[-6000:]
-
-
-def _processes() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
-
-
-def _environment(number: int) -> list[str]:
-    try:
-        return Path(f"/proc/{number}/environ").read_text(errors="replace").split("\0")
-    except OSError:  # it ended meanwhile, or is another user's
-        return []
-
-
-def _descendants(number: int) -> list[int]:
-    parents = {}
-    for other in _processes():
-        with contextlib.suppress(OSError, IndexError):
-            words = Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()
-            parents[other] = int(words[1])
-    found, left = [], [number]
-    while left:
-        parent = left.pop()
-        children = [child for child, of in parents.items() if of == parent]
-        found += children
-        left += children
-    return found
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return self.flwr("log", str(run), CONNECTION, "--show")[-6000:]
 
 
 @contextlib.contextmanager

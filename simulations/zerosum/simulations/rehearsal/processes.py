@@ -1,0 +1,185 @@
+"""Flower's programs on this machine: started in one folder, found by a mark, ended by their ids."""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+
+STARTS = 90.0
+"""Seconds that a program may take to listen: the machine may be busy."""
+
+
+class DeploymentError(Exception):
+    """A process did not start, or a run did not end; the message ends with its log."""
+
+
+class FlowerPrograms:
+    """A SuperLink's connection, and the programs that were started beside it.
+
+    Parameters
+    ----------
+    folder : Path
+        Of Flower's home and of logs; made if it is absent.
+    connection : str
+        Name under which ``flwr`` knows the SuperLink.
+    address : str
+        Of the SuperLink, which listens on a port that is free now.
+    authority : Path, optional
+        The certificate that its own is signed by; None is without TLS.
+    """
+
+    prefix: tuple[str, ...] = ()
+    """What starts ``flwr`` where it reaches the SuperLink."""
+
+    def __init__(
+        self, folder: Path, connection: str, address: str, authority: Path | None = None
+    ) -> None:
+        self.folder, self.connection, self.address = folder, connection, address
+        self.port = free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.mark = f"ZEROSUM_FEDERATION={secrets.token_hex(16)}"
+        self.env = os.environ | self._environment()
+        (folder / "flwr").mkdir(parents=True)
+        trust = "insecure = true" if authority is None else f'root-certificates = "{authority}"'
+        (folder / "flwr" / "config.toml").write_text(
+            f'[superlink]\ndefault = "{connection}"\n\n[superlink.{connection}]\n'
+            f'address = "{address}:{self.port}"\n{trust}\n'
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Return what every program is started with."""
+        name, value = self.mark.split("=")
+        return {
+            name: value,
+            "FLWR_HOME": str(self.folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",  # all nodes share this machine, and sums of floats a thread
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
+
+    def start(self, name: str, program: str, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
+        """Start a program in a process group of its own, with its log in the folder.
+
+        Parameters
+        ----------
+        name : str
+            By which it is killed, and its log found.
+        program, *arguments : str
+            A command of this Python's environment.
+        prefix : tuple of str
+            What starts it elsewhere, as in a network namespace.
+        """
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*prefix, str(BIN / program), *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def wait_for_port(self, name: str) -> None:
+        """Wait until the SuperLink listens."""
+        deadline = time.monotonic() + STARTS
+        while time.monotonic() < deadline and self.processes[name].poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex((self.address, self.port)) == 0:
+                    return
+            time.sleep(0.2)
+        raise DeploymentError(f"{name} does not listen on port {self.port}:\n{self.log(name)}")
+
+    def flwr(self, *arguments: str, cwd: Path | None = None) -> str:
+        """Run a ``flwr`` command and return what it printed."""
+        done = subprocess.run(
+            [*self.prefix, str(BIN / "flwr"), *arguments],
+            env=self.env,
+            cwd=cwd or self.folder,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        if done.returncode:
+            raise DeploymentError(f"flwr {arguments[0]}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def kill(self, name: str, ending: signal.Signals = signal.SIGKILL) -> None:
+        """End one program and all that it started."""
+        process = self.processes.pop(name)
+        for number in (process.pid, *_descendants(process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, ending)
+        process.wait(30)
+
+    def stop(self) -> None:
+        """End everything, whatever state it is in, and whoever started it."""
+        for ending in (signal.SIGTERM, signal.SIGKILL):
+            for number in self.running():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, ending)
+            deadline = time.monotonic() + 10
+            while self.running() and time.monotonic() < deadline:
+                time.sleep(0.1)
+        for process in self.processes.values():
+            process.wait(10)
+        self.processes.clear()
+
+    def running(self) -> list[int]:
+        """Return the ids of all processes that were started here, by whatever way.
+
+        A SuperLink gives its ServerApp a session of its own, so that process groups are not enough.
+        """
+        return processes_of(self.mark)
+
+    def log(self, name: str) -> str:
+        """Return the last words of a program."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-6000:]
+
+
+def processes_of(mark: str) -> list[int]:
+    """Return the ids of the processes whose environment has ``NAME=VALUE``; /proc is needed."""
+    return [number for number in _processes() if mark in _environment(number)]
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+
+
+def _environment(number: int) -> list[str]:
+    try:
+        return Path(f"/proc/{number}/environ").read_text(errors="replace").split("\0")
+    except OSError:  # it ended meanwhile, or is another user's
+        return []
+
+
+def _descendants(number: int) -> list[int]:
+    parents = {}
+    for other in _processes():
+        with contextlib.suppress(OSError, IndexError):
+            words = Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()
+            parents[other] = int(words[1])
+    found, left = [], [number]
+    while left:
+        parent = left.pop()
+        children = [child for child, of in parents.items() if of == parent]
+        found += children
+        left += children
+    return found
