@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pictures import CLASSES, Task, ends, images
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
@@ -14,11 +15,9 @@ from zerosum.client.batched import BatchedTrainer
 from zerosum.client.projection import Projection
 from zerosum.client.spec import TrainSpec
 from zerosum.client.stacking import Member, Trained
-from zerosum.client.task import ClientInfo
 from zerosum.client.training import LocalTrainer, initial_vector
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-CLASSES = 5
 SIZES = (11, 3, 0, 8, 1, 25)
 """Records of the clients in a group: fewer than a batch, none, several epochs of uneven batches."""
 
@@ -33,46 +32,14 @@ def device(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def images(count: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(count, 1, 10, 12, generator=generator, dtype=torch.float64)
-    inputs[:, :, :4] = 0  # blank as the margins of digits are: windows of equal numbers
-    return inputs, torch.randint(0, CLASSES, (count,), generator=generator)
-
-
 def clients(sizes: tuple[int, ...] = SIZES) -> list[Any]:
     return [images(size, seed=place) for place, size in enumerate(sizes)]
-
-
-class Task:
-    """A model, and cross-entropy unless another loss is given."""
-
-    def __init__(self, make: Callable[[], nn.Module], loss: Any = None) -> None:
-        self.make = make
-        self.of = loss or (lambda a, b: nn.functional.cross_entropy(a, b, reduction="none"))
-
-    def model(self) -> nn.Module:
-        return self.make()
-
-    def data(self, client: ClientInfo) -> tuple[Tensor, Tensor]:
-        return images(client.index)
-
-    def test_data(self) -> None:
-        return None
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        losses: Tensor = self.of(outputs, targets)
-        return losses
 
 
 def mlp() -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(120, 9), nn.ReLU(), nn.Dropout(0.0), nn.Linear(9, CLASSES)
     )
-
-
-def ends(entries: int, *layers: nn.Module) -> nn.Module:
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(entries, CLASSES))
 
 
 def cnn() -> nn.Module:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pictures import CLASSES, Task, ends, images, mlp
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
@@ -15,46 +16,11 @@ from zerosum.client import lean
 from zerosum.client.lean import LeanTrainer, choose_trainer
 from zerosum.client.projection import Projection
 from zerosum.client.spec import TrainSpec
-from zerosum.client.task import ClientInfo
 from zerosum.client.torch_seed import seeded
 from zerosum.client.training import LocalTrainer, build_model, initial_vector, schedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SEED = 7
-CLASSES = 5
-
-
-def images(count: int = 11, channels: int = 1, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(count, channels, 10, 12, generator=generator, dtype=torch.float64)
-    inputs[:, :, :4] = 0  # blank as the margins of digits are: windows of equal numbers
-    return inputs, torch.randint(0, CLASSES, (count,), generator=generator)
-
-
-class Task:
-    """A model, and cross-entropy unless another loss is given."""
-
-    def __init__(self, make: Callable[[], nn.Module], loss: Any = None) -> None:
-        self.make = make
-        self.of = loss or (lambda a, b: nn.functional.cross_entropy(a, b, reduction="none"))
-
-    def model(self) -> nn.Module:
-        return self.make()
-
-    def data(self, client: ClientInfo) -> tuple[Tensor, Tensor]:
-        return images(client.index)
-
-    def test_data(self) -> None:
-        return None
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        losses: Tensor = self.of(outputs, targets)
-        return losses
-
-
-def mlp(*, bias: bool = True) -> nn.Module:
-    first = nn.Sequential(nn.Flatten(), nn.Linear(120, 9, bias=bias), nn.ReLU())
-    return nn.Sequential(first, nn.Dropout(0.0), nn.Identity(), nn.Linear(9, CLASSES, bias=bias))
 
 
 def cnn(channels: int = 1, *, bias: bool = True) -> nn.Module:
@@ -70,10 +36,6 @@ def cnn(channels: int = 1, *, bias: bool = True) -> nn.Module:
         nn.ReLU(),
         nn.Linear(8, CLASSES),
     )
-
-
-def ends(entries: int, *layers: nn.Module) -> nn.Module:
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(entries, CLASSES))
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
