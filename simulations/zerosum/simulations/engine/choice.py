@@ -27,13 +27,13 @@ def workers_of(experiment: Experiment) -> int:
     ConfigError
         If processes are asked for where the system cannot fork, or Ray where it is not installed.
     """
+    if experiment.device != "cpu" or experiment.trainer == "batched":
+        _check_alone(experiment)
+        return 0
     if experiment.engine == "ray" and find_spec("ray") is None:
         raise ConfigError(
             'engine = "ray" needs the extra ray: pip install "zerosum[ray]", or choose another'
         )
-    if experiment.device != "cpu" or experiment.trainer == "batched":
-        _check_alone(experiment)
-        return 0
     # Forking is not safe on macOS, whose libraries keep threads.
     forks = hasattr(os, "fork") and sys.platform != "darwin"
     asked = cores() if experiment.workers == "auto" else experiment.workers
