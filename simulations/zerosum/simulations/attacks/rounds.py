@@ -1,0 +1,389 @@
+"""A setting: some rounds of training, asked of real clients over the simulator's grid.
+
+What the server receives is what its own grid and coordinator hand it: the sum where contributions
+are masked, each contribution where they are not.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from zerosum.client import contribution
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.request import Question, Request
+from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
+from zerosum.client.task import ClientInfo, Task
+from zerosum.client.vectors import parameters_to_vector
+from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.server.accounting import RunLedger
+from zerosum.server.aggregate import Aggregate
+from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
+from zerosum.server.spec import SamplingSpec
+from zerosum.simulations import datasets
+from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.attacks.tampering import Clients, TargetingGrid, request_for
+from zerosum.simulations.datasets import Collection
+from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.models import make_model
+
+
+@dataclass(frozen=True)
+class RoundsView(View):
+    """What a server receives in some rounds of training.
+
+    Attributes
+    ----------
+    model : ModelSpec
+    input_shape : tuple of int
+        Of one record.
+    classes : int
+    training : TrainSpec
+        Steps, batch size, learning rate: the server chose them.
+    vectors : ndarray
+        float32, shape (rounds, d): the global model sent in each round.
+    totals : ndarray or None
+        float64, shape (rounds, d): the opened sums, noise included. None before the rounds.
+    contributions : ndarray or None
+        float64, shape (rounds, n, d): each client's own, where the server sees them.
+    noise_std : float
+        Of each coordinate of a sum.
+    labels : ndarray or None
+        int64, shape (n, records): where the threat model knows labels.
+    auxiliary_inputs, auxiliary_labels : ndarray or None
+        Records of the same population that no client holds, where the threat model has them.
+    """
+
+    model: ModelSpec = field(default_factory=ModelSpec)
+    input_shape: tuple[int, ...] = ()
+    classes: int = 0
+    training: TrainSpec = field(default_factory=TrainSpec)
+    vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    totals: np.ndarray | None = None
+    contributions: np.ndarray | None = None
+    noise_std: float = 0.0
+    labels: np.ndarray | None = None
+    auxiliary_inputs: np.ndarray | None = None
+    auxiliary_labels: np.ndarray | None = None
+
+    def build(self) -> nn.Module:
+        """Return a model of the kind that clients train; its weights are yours to load."""
+        return make_model(self.model, self.input_shape, self.classes, seed=0)
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """What a malicious server sends in place of the global model.
+
+    Attributes
+    ----------
+    model : ModelSpec
+        The architecture that it asks for.
+    vector : ndarray
+        float32, shape (d,): its weights.
+    target : int or None
+        The one client that is sent them; all others get ``blank``. None: everybody is.
+    blank : ndarray or None
+        float32, shape (d,).
+    """
+
+    model: ModelSpec
+    vector: np.ndarray
+    target: int | None = None
+    blank: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class RoundsSetting:
+    """Rounds of federated training among clients with some records each.
+
+    An attack with a method ``craft(view, rng) -> Crafted`` is asked for the model that is sent.
+
+    Attributes
+    ----------
+    clients, records : int
+        Clients, all of which take part in each round; records of each.
+    rounds : int
+        Each asks about the same model: an attacker who repeats a question.
+    steps : int
+        Local steps, each on all records of the client.
+    lr : float
+    model : ModelSpec
+    task : str
+        "mnist5k" or "digits".
+    auxiliary : int
+        Records that the attacker may have, if the threat model says so.
+    """
+
+    clients: int = 2
+    records: int = 1
+    rounds: int = 1
+    steps: int = 1
+    lr: float = 0.1
+    model: ModelSpec = field(default_factory=ModelSpec)
+    task: str = "mnist5k"
+    auxiliary: int = 1000
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        what = "1 image" if self.records == 1 else f"{self.records} images"
+        how = "" if self.steps == 1 else f", {self.steps} local steps"
+        again = "" if self.rounds == 1 else f", asked {self.rounds} times"
+        return f"{self.clients} clients, {what} each{how}{again}"
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Play the rounds; see :class:`Setting`."""
+        task = RecordsTask.drawn(self, seed)
+        sent = self._sent(attack, task, protection, seed)
+        played = _Rounds(self, task, sent, protection, seed)
+        view = played.view(attack.threat)
+        truth = {"inputs": task.inputs, "labels": task.labels}
+        return Scene(view, truth, played.epsilon(), DELTA)
+
+    def _sent(self, attack: Any, task: "RecordsTask", protection: Protection, seed: int) -> Crafted:
+        first = parameters_to_vector(task.model())
+        craft = getattr(attack, "craft", None)
+        if craft is None:
+            return Crafted(self.model, first)
+        view = _offer(self, task, Crafted(self.model, first), protection, attack.threat)
+        crafted: Crafted = craft(view, numpy_generator(seed, "craft"))
+        return crafted
+
+
+@dataclass(frozen=True)
+class RecordsTask:
+    """Records drawn by a seed, so many for each client."""
+
+    spec: ModelSpec
+    inputs: np.ndarray  # float32, (n, records, ...)
+    labels: np.ndarray  # int64, (n, records)
+    spare: datasets.Records
+    classes: int
+    seed: int
+
+    @classmethod
+    def drawn(cls, setting: RoundsSetting, seed: int) -> "RecordsTask":
+        """Draw the clients' records, and others that no client holds."""
+        collection = collection_of(setting.task)
+        order = numpy_generator(seed, "attacked records").permutation(len(collection.train))
+        held = setting.clients * setting.records
+        if held > len(order):
+            raise ValueError(f"{held} records of {setting.task}: there are {len(order)}")
+        chosen = collection.train.take(order[:held])
+        spare = collection.test.take(np.arange(min(setting.auxiliary, len(collection.test))))
+        shape = (setting.clients, setting.records)
+        return cls(
+            setting.model,
+            chosen.inputs.reshape(*shape, *chosen.inputs.shape[1:]),
+            chosen.targets.reshape(shape),
+            spare,
+            collection.classes or 1,
+            seed,
+        )
+
+    def model(self) -> nn.Module:
+        """Return the model, its weights drawn by the seed."""
+        return make_model(self.spec, self.inputs.shape[2:], self.classes, self.seed)
+
+    def data(self, client: ClientInfo) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a client's records."""
+        return torch.tensor(self.inputs[client.index]), torch.tensor(self.labels[client.index])
+
+    def test_data(self) -> None:
+        """Return nothing: no model is tested here."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy of each record, shape (n,)."""
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def collection_of(task: str) -> Collection:
+    """Return the records of a data set that ships with a library.
+
+    Raises
+    ------
+    ValueError
+        For any other.
+    """
+    known = {"mnist5k": datasets.mnist5k, "digits": datasets.digits}
+    if task not in known:
+        raise ValueError(f"task = {task!r}: attacks are played on {', '.join(known)}")
+    return known[task](DataSpec())
+
+
+class _Rounds:
+    """The rounds of one scene, once they were played."""
+
+    def __init__(
+        self,
+        setting: RoundsSetting,
+        task: RecordsTask,
+        sent: Crafted,
+        protection: Protection,
+        seed: int,
+    ) -> None:
+        self._setting, self._task, self._sent = setting, task, sent
+        self._protection, self._seed = protection, seed
+        self._dimension = len(sent.vector)
+        self._privacy = privacy_of(protection, setting.clients, self._dimension)
+        self._secagg = secagg_of(protection)
+        self._ledger = self._open_ledger()
+        self._stopped = ""
+        self._opened = self._play()
+
+    def _play(self) -> Sequence[Aggregate]:
+        everyone = tuple(range(self._setting.clients))
+        coordinator = self._coordinator()
+        opened = []
+        for number in range(1, self._setting.rounds + 1):
+            try:
+                opened.append(
+                    coordinator.private_sum(
+                        self._request(number, self._sent.vector),
+                        [everyone],
+                        round=number,
+                        charge=self._charge(number),
+                    )
+                )
+            except RoundAbandoned as abandoned:
+                self._stopped = str(abandoned)
+                break
+        return opened
+
+    def _coordinator(self) -> Coordinator:
+        entropy = SeededEntropy(self._seed)
+        clients = self._setting.clients
+        asked: Task = replace(self._task, spec=self._sent.model)
+        budget, bound = self._protection.budget, self._protection.request_hash
+        environment = Clients.with_rules(
+            asked, entropy, self._secagg, clients, budget=budget, bound=bound
+        )
+        return Coordinator(
+            self._grid(environment),
+            Nodes(nodes(clients), environment.roster),
+            self._secagg,
+            run_id=derive_seed(self._seed, "attacked rounds")[:16],
+            entropy=entropy,
+            cache=environment.cache,
+        )
+
+    def _grid(self, environment: Clients) -> InProcessGrid:
+        sent, clients = self._sent, self._setting.clients
+        if sent.target is None or sent.blank is None:
+            return InProcessGrid(environment.app, clients)
+        return TargetingGrid(
+            environment.app,
+            clients,
+            sent.target,
+            sent.blank,
+            masked=self._protection.masked,
+            bound=self._protection.request_hash,
+        )
+
+    def _request(self, number: int, vector: np.ndarray) -> Request:
+        setting = self._setting
+        question = Question(
+            kind="train",
+            round=number,
+            seed=self._seed,
+            population=setting.clients,
+            task=setting.task,
+            data=DataSpec(),
+            model=self._sent.model,
+            training=training_of(setting),
+            privacy=self._privacy,
+            encoding=encoding_of(self._protection),
+            noise_draw="per_client",
+            max_loss=1.0,
+        )
+        return request_for(question, vector, self._protection.request_hash)
+
+    def view(self, threat: ThreatModel) -> RoundsView:
+        """Return what the server received."""
+        before = _offer(self._setting, self._task, self._sent, self._protection, threat)
+        if not self._opened:
+            return replace(before, stopped=self._stopped)
+        return replace(
+            before,
+            totals=np.stack([each.total for each in self._opened]),
+            contributions=_stacked([each.contributions for each in self._opened]),
+            noise_std=self._opened[0].noise_std,
+            stopped=self._stopped,
+        )
+
+    def epsilon(self) -> float:
+        """Return what the ledger says of these rounds, for a server that sees what this one does.
+
+        Without noise, infinite.
+        """
+        figure = self._ledger.figures()["sum" if self._protection.masked else "local"]
+        return float("inf") if figure["value"] is None else float(figure["value"])
+
+    def _open_ledger(self) -> RunLedger:
+        clients = self._setting.clients
+        built = contribution.Protection.build(
+            self._privacy,
+            encoding_of(self._protection),
+            cohort=clients,
+            dimension=self._dimension,
+            rotation_seed=bytes(32),
+        )
+        return RunLedger(
+            None,
+            privacy=self._privacy,
+            secagg=self._secagg,
+            sampling=SamplingSpec(kind="everyone"),
+            population=clients,
+            protections={"train": built},
+        )
+
+    def _charge(self, number: int) -> Charge:
+        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
+            key = (number, 0, "train", group)
+            if what == "contributions":
+                cohort = self._setting.clients
+                self._ledger.charge_contributions(key, clients, cohort=cohort)
+            else:
+                self._ledger.charge_sum(key)
+
+        return charge
+
+
+def training_of(setting: RoundsSetting) -> TrainSpec:
+    """Return local training: full-batch steps."""
+    return TrainSpec.model_validate({"steps": setting.steps, "batch_size": "all", "lr": setting.lr})
+
+
+def _offer(
+    setting: RoundsSetting,
+    task: RecordsTask,
+    sent: Crafted,
+    protection: Protection,
+    threat: ThreatModel,
+) -> RoundsView:
+    """Return what the server knows before it asks."""
+    auxiliary = "auxiliary data" in threat.knows
+    return RoundsView(
+        threat=threat,
+        protection=protection,
+        model=sent.model,
+        input_shape=tuple(task.inputs.shape[2:]),
+        classes=task.classes,
+        training=training_of(setting),
+        vectors=np.tile(sent.vector, (setting.rounds, 1)),
+        labels=task.labels if "labels" in threat.knows else None,
+        auxiliary_inputs=task.spare.inputs if auxiliary else None,
+        auxiliary_labels=task.spare.targets if auxiliary else None,
+    )
+
+
+def _stacked(contributions: Sequence[Mapping[int, np.ndarray] | None]) -> np.ndarray | None:
+    """Return contributions as (rounds, n, d), n those of whoever contributed in every round."""
+    if any(each is None for each in contributions):
+        return None
+    return np.stack([np.stack([each[i] for i in sorted(each)]) for each in contributions if each])
