@@ -11,6 +11,7 @@ from rich.console import Console
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
+from zerosum.simulations.attacks.command import attack
 from zerosum.simulations.bench.commands import bench_app
 from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
@@ -43,6 +44,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.command()(rehearse)
+app.command()(attack)
 
 
 @app.callback()

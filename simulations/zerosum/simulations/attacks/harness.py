@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -90,6 +91,7 @@ def play_all(
     seeds: Sequence[int],
     workers: int,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    log_path: Path | None = None,
 ) -> list[Outcome]:
     """Play every cell with every seed.
 
@@ -101,6 +103,8 @@ def play_all(
         Processes of one thread each; 1 plays everything in this one.
     on_outcome : callable
         Called with each outcome as it comes.
+    log_path : Path, optional
+        Where other processes write what is logged under attack.
 
     Returns
     -------
@@ -108,24 +112,45 @@ def play_all(
         By cell and seed, whatever the order in which they came.
     """
     found: list[Outcome] = []
-    for outcome in _outcomes(jobs_of(cells, seeds), workers):
+    for outcome in _outcomes(jobs_of(cells, seeds), workers, log_path):
         found.append(outcome)
         on_outcome(outcome)
     return sorted(found, key=lambda outcome: (outcome.number, outcome.seed))
 
 
-def _outcomes(jobs: Sequence[Job], workers: int) -> Iterator[Outcome]:
+def _outcomes(jobs: Sequence[Job], workers: int, log_path: Path | None) -> Iterator[Outcome]:
     if workers == 1 or len(jobs) == 1:
         for job in jobs:
             yield from play_job(job)
         return
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context)
+    pool = ProcessPoolExecutor(
+        min(workers, len(jobs)), mp_context=context, initializer=_begin, initargs=(log_path,)
+    )
     try:
         for done in as_completed([pool.submit(play_job, job) for job in jobs]):
             yield from done.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin(log_path: Path | None) -> None:
+    """Prepare a process of the pool."""
+    if log_path is not None:
+        log_to(log_path)
+
+
+def log_to(path: Path) -> logging.Handler:
+    """Send what the package logs to a file, which there is none of before, and nowhere else.
+
+    Lines of several processes are appended whole.
+    """
+    logger = logging.getLogger("zerosum")
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.propagate = False
+    return handler
 
 
 def play_job(job: Job) -> list[Outcome]:

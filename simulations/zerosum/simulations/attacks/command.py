@@ -1,0 +1,125 @@
+"""``zerosum attack``: play the attacks, print the table, write the folder."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from zerosum.server.config import ConfigError
+from zerosum.simulations.mistakes import user_errors
+
+if TYPE_CHECKING:
+    from zerosum.simulations.attacks.results import Row
+
+# torch takes seconds to import: only what is run imports it.
+
+LINES = 10
+"""Lines of progress where there is no terminal."""
+
+SUITES = ("quick", "full")
+
+LEAST_SEEDS = 3
+"""Below it a figure has no interval worth its name."""
+
+
+def attack(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Attacks, or module:Class of yours; else all."),
+    ] = None,
+    suite: Annotated[str, typer.Option(help="quick (ten minutes on two cores) or full.")] = "quick",
+    seeds: Annotated[int, typer.Option(help="Seeds of each figure: three or more.", min=1)] = 3,
+    out: Annotated[Path | None, typer.Option(help="Folder of the results: new or empty.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="ATTACK.PARAMETER=VALUE", help="Change one parameter."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
+) -> None:
+    """Attack what this project protects: what leaks, what stops it, and at which epsilon."""
+    with user_errors(ConfigError):
+        if suite not in SUITES:
+            raise ConfigError(f"--suite {suite}: write {' or '.join(SUITES)}")
+        from zerosum.simulations.attacks.catalog import choose
+        from zerosum.simulations.attacks.harness import Cell
+        from zerosum.simulations.attacks.run import AttackFolder, run_attacks, shown
+
+        chosen = choose(names or [], overrides or [])
+        cells = [Cell(each, case) for each in chosen for case in each.cases(suite)]
+        folder = AttackFolder.create(out if out is not None else _new_folder(suite))
+        if seeds < LEAST_SEEDS:
+            _say(f"{seeds} seeds: intervals of fewer than {LEAST_SEEDS} say little")
+        started = time.monotonic()
+        with _progress(len(cells) * seeds) as tell:
+            rows = run_attacks(cells, range(seeds), workers or _cores(), folder, tell)
+    _print(shown(cells, rows), folder.path, time.monotonic() - started)
+    if any(row.status == "failed" for row in rows):
+        raise typer.Exit(1)
+
+
+def _new_folder(suite: str) -> Path:
+    from zerosum.simulations.api import new_folder
+
+    return new_folder(f"attacks-{suite}")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _say(words: str) -> None:
+    Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[object], None]]:
+    """Show how many cells were played: a bar on a terminal, a line now and then elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("attacks", total=total)
+            yield lambda outcome: bar.advance(task)
+        return
+    done = 0
+
+    def tell(outcome: object) -> None:
+        nonlocal done
+        done += 1
+        if done == total or done % max(1, total // LINES) == 0:
+            console.print(f"{done}/{total} cells", highlight=False)
+
+    yield tell
+
+
+def _print(table: "Sequence[Row]", folder: Path, seconds: float) -> None:
+    """Print the table and where the files are."""
+    from rich.table import Table
+
+    from zerosum.simulations.attacks.table import baseline_text, epsilon_text, figure_text
+
+    console = Console()
+    shown = Table(
+        "attack", "setting", "protection", "metric", "figure [95 %]", "baseline", "epsilon"
+    )
+    before = ""
+    for row in table:
+        first = row.attack if row.attack != before else ""
+        before = row.attack
+        cells = (first, row.setting, row.protection, row.metric, figure_text(row))
+        shown.add_row(*map(escape, (*cells, baseline_text(row), epsilon_text(row))))
+    console.print(shown)
+    for note in dict.fromkeys(row.note for row in table if row.note and row.status == "value"):
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"{seconds:.0f} s. Rows {folder / 'results.csv'}", soft_wrap=True, highlight=False
+    )
+    console.print(f"Table {folder / 'table.md'}  Report {folder / 'report.html'}", soft_wrap=True)

@@ -1,0 +1,202 @@
+"""The harness: who is handed what, and what becomes of cells that have no value."""
+
+import csv
+import io
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, jobs_of, play, play_all
+from zerosum.simulations.attacks.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    Scene,
+    ThreatModel,
+    View,
+)
+from zerosum.simulations.attacks.measures import Proportion
+from zerosum.simulations.attacks.results import POOLED, rows_of, strongest, to_csv
+from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, run_attacks
+
+PLAIN, MASKED = Protection("plain"), Protection("masked", masking="double")
+BITS = 64
+
+
+@dataclass(frozen=True)
+class BitsView(View):
+    bits: np.ndarray | None = None
+    masked: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class BitsSetting:
+    """Private bits; whoever sees them unmasked sees them."""
+
+    name: str = "bits"
+    smuggle: bool = False
+    fails: bool = False
+
+    def play(self, attack, protection, seed):
+        if self.fails:
+            raise RuntimeError("nothing can be played here")
+        bits = np.random.default_rng(seed).random(BITS) < 0.5
+        stopped = "the client declined" if protection.budget == 0 else ""
+        seen = None if protection.masked or stopped else bits
+        view = BitsView(attack.threat, protection, stopped, bits=seen)
+        if self.smuggle:
+            view = BitsView(attack.threat, protection, masked=[bits])
+        return Scene(view, {"bits": bits}, math.inf)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Reads what it sees, up to a part of it."""
+
+    part: float = 1.0
+    adaptive: str = "reads"
+    where: tuple = (Case(BitsSetting(), PLAIN),)
+    name: str = "reading"
+    threat: ThreatModel = field(default_factory=lambda: ThreatModel("curious server"))
+    requires: tuple = ("bits",)
+    metrics: tuple = (Metric("bits right"),)
+
+    def cases(self, suite):
+        return self.where
+
+    def baseline(self, view, rng):
+        return Guess({"bits": rng.random(BITS) < 0.5})
+
+    def run(self, view, rng):
+        known = np.arange(BITS) < self.part * BITS
+        return Guess({"bits": np.where(known, view.bits, rng.random(BITS) < 0.5)}, "read")
+
+    def score(self, guess, truth):
+        return {"bits right": Proportion(guess["bits"] == truth["bits"])}
+
+
+def against(protection, attack=None, setting=None):
+    return Cell(attack or Reading(), Case(setting or BitsSetting(), protection))
+
+
+def test_a_value_stands_beside_its_baseline_and_epsilon():
+    cells = [against(PLAIN)]
+    rows = rows_of(cells, play_all(cells, range(3), 1))
+    assert [row.seed for row in rows] == ["0", "1", "2", POOLED]
+    pooled = rows[-1]
+    assert (pooled.value, pooled.high, pooled.status) == (1, 1, "value")
+    assert pooled.low > 0.97  # 192 bits
+    assert 0.3 < pooled.baseline < 0.7
+    assert pooled.epsilon == math.inf
+    assert not pooled.at_baseline
+
+
+def test_what_is_no_better_than_the_baseline_is_at_baseline():
+    cells = [against(PLAIN, Reading(part=0.0))]
+    assert rows_of(cells, play_all(cells, range(3), 1))[-1].at_baseline
+
+
+def test_a_field_that_is_not_there_makes_the_cell_not_applicable_and_never_zero():
+    cells = [against(MASKED)]
+    row = rows_of(cells, play_all(cells, [0], 1))[-1]
+    assert (row.status, row.value, row.low) == ("not applicable", None, None)
+    assert row.note == "the view holds no bits"
+
+
+def test_an_attack_that_was_stopped_guesses_as_the_baseline_does():
+    cells = [against(Protection("budget", budget=0))]
+    row = rows_of(cells, play_all(cells, range(3), 1))[-1]
+    assert (row.status, row.note) == ("stopped", "the client declined")
+    assert row.value == row.baseline
+
+
+def test_one_cell_that_fails_leaves_the_others_and_is_seen():
+    cells = [against(PLAIN, setting=BitsSetting("broken", fails=True)), against(PLAIN)]
+    found = play_all(cells, [0], 1)
+    assert [outcome.status for outcome in found] == ["failed", "value"]
+    assert "nothing can be played here" in found[0].note
+
+
+def test_a_view_that_holds_more_than_data_fails_the_cell():
+    outcome = play(0, against(PLAIN, setting=BitsSetting(smuggle=True)), 0)
+    assert outcome.status == "failed"
+    assert "UnsealedView" in outcome.note
+
+
+def test_an_attack_that_scores_other_metrics_than_it_declares_fails():
+    attack = Reading(metrics=(Metric("another"),))
+    assert "its metrics are" in play(0, against(PLAIN, attack), 0).note
+
+
+def test_the_same_cell_has_the_same_coins_and_another_has_others():
+    first, again = (play(0, against(PLAIN, Reading(part=0.0)), 3) for _ in range(2))
+    other = play(0, against(PLAIN, Reading(part=0.0, adaptive="otherwise")), 3)
+    key = "bits right"
+    np.testing.assert_array_equal(first.units[key].hits, again.units[key].hits)
+    assert not np.array_equal(first.units[key].hits, other.units[key].hits)
+
+
+def test_cells_of_one_setting_and_seed_share_a_process():
+    cells = [against(PLAIN), against(MASKED), against(PLAIN, setting=BitsSetting("others"))]
+    jobs = jobs_of(cells, [0, 1])
+    assert [(seed, [number for number, _ in group]) for seed, group in jobs] == [
+        (0, [0, 1]),
+        (1, [0, 1]),
+        (0, [2]),
+        (1, [2]),
+    ]
+
+
+def test_the_table_takes_the_strongest_of_a_name():
+    weak, strong = Reading(part=0.5, adaptive="half"), Reading(adaptive="all")
+    cells = [against(PLAIN, weak), against(PLAIN, strong), against(MASKED, weak)]
+    rows = rows_of(cells, play_all(cells, range(3), 1))
+    best = strongest(rows, {"bits right": True})
+    assert [(row.protection, row.adaptive) for row in best] == [
+        ("plain", "all"),
+        ("masked", "half"),
+    ]
+    worst = strongest(rows, {"bits right": False})
+    assert worst[0].adaptive == "half"
+
+
+def test_rows_survive_the_file():
+    cells = [against(PLAIN), against(MASKED)]
+    rows = rows_of(cells, play_all(cells, range(3), 1))
+    read = list(csv.DictReader(io.StringIO(to_csv(rows))))
+    assert len(read) == len(rows) == 8
+    assert read[3]["epsilon"] == "inf"
+    assert read[3]["value"] == "1"
+    assert read[-1]["value"] == ""
+
+
+def test_a_run_leaves_rows_and_table_also_where_it_is_interrupted(tmp_path):
+    def interrupt(outcome):
+        if outcome.number == 1:
+            raise KeyboardInterrupt
+
+    cells = [against(PLAIN), against(MASKED), against(PLAIN, setting=BitsSetting("never"))]
+    folder = AttackFolder.create(tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        run_attacks(cells, [0], 1, folder, interrupt)
+    rows = list(csv.DictReader(io.StringIO((folder.path / ROWS).read_text())))
+    assert {row["protection"] for row in rows} == {"plain", "masked"}
+    assert "not applicable" in (folder.path / TABLE).read_text()
+
+
+def test_what_fails_is_told_in_the_log(tmp_path):
+    folder = AttackFolder.create(tmp_path / "out")
+    run_attacks([against(PLAIN, setting=BitsSetting("broken", fails=True))], [0], 1, folder)
+    assert "nothing can be played here" in (folder.path / LOG).read_text()
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_process_finds():
+    cells = [against(PLAIN), against(PLAIN, setting=BitsSetting("others"))]
+    alone, many = (rows_of(cells, play_all(cells, range(2), n)) for n in (1, 2))
+    assert [(row.value, row.baseline) for row in alone] == [
+        (row.value, row.baseline) for row in many
+    ]

@@ -1,0 +1,229 @@
+"""What every built-in attack is handed: no client, no truth, nothing that its role does not get."""
+
+import gc
+import types
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from zerosum.simulations.attacks.catalog import all_attacks
+from zerosum.simulations.attacks.interface import Guess, Protection, ThreatModel, View
+from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.sealing import parts, sealed
+
+ALLOWED = (
+    *(str, bytes, bool, int, float, complex, type(None), tuple, frozenset, dict),
+    *(types.MappingProxyType, np.ndarray, np.generic, np.dtype, View, BaseModel, set, list),
+)
+"""What may be reached from a view; lists and sets are inside frozen specs alone."""
+
+
+def reachable(start):
+    """Return every object that the garbage collector reaches, classes and their parts aside."""
+    seen, left, found = set(), [start], []
+    while left:
+        item = left.pop()
+        if id(item) in seen or isinstance(item, type | types.ModuleType):
+            continue
+        seen.add(id(item))
+        found.append(item)
+        left += gc.get_referents(item)
+        left += [item.base] if isinstance(item, np.ndarray) and item.base is not None else []
+    return found
+
+
+def plainly(item):
+    frozen = getattr(type(item), "__dataclass_params__", None)
+    return isinstance(item, ALLOWED) or (frozen is not None and frozen.frozen)
+
+
+def cheapest_cases():
+    for attack in all_attacks():
+        cases = list(attack.cases("quick"))
+        masked = [case for case in cases if case.protection.masked]
+        for case in [cases[0], *masked[:1]]:
+            yield pytest.param(attack, case, id=f"{attack.name}, {case.protection.name}")
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return {}
+
+
+def scene_of(scenes, attack, case):
+    key = (repr(attack), repr(case))
+    if key not in scenes:
+        scenes[key] = case.setting.play(attack, case.protection, 0)
+    return scenes[key]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("attack", "case"), list(cheapest_cases()))
+def test_neither_a_client_nor_the_truth_can_be_reached(scenes, attack, case, one_thread):
+    scene = scene_of(scenes, attack, case)
+    view = sealed(scene.view)
+    strange = {type(item) for item in reachable(view) if not plainly(item)}
+    assert not strange
+    arrays = [part for part in parts(view) if isinstance(part, np.ndarray)]
+    for name, truth in scene.truth.items():
+        if name in attack.threat.knows:
+            continue
+        held = [array.shape == truth.shape and np.array_equal(array, truth) for array in arrays]
+        assert not any(held), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("attack", "case"), list(cheapest_cases()))
+def test_a_cell_is_one_of_the_four_kinds(scenes, attack, case, one_thread):
+    view = sealed(scene_of(scenes, attack, case).view)
+    missing = view.lacks(attack.requires)
+    rng = np.random.default_rng(0)
+    if not missing:
+        assert isinstance(attack.baseline(view, rng), Guess)
+    assert attack.metrics
+    assert attack.adaptive
+    assert attack.name
+
+
+def test_the_crawl_finds_what_it_should():
+    class Client:
+        pass
+
+    client = Client()
+    held = (1, {"a": types.MappingProxyType({"b": client})})
+    assert any(item is client for item in reachable(held))
+    window = np.arange(10)[:2]
+    assert any(isinstance(item, np.ndarray) and item.size == 10 for item in reachable(window))
+
+
+class Curious:
+    threat = ThreatModel("curious server")
+
+
+@pytest.mark.parametrize(
+    ("protection", "seen"),
+    [
+        (Protection("plain"), True),
+        (Protection("masked", masking="double"), False),
+        (Protection("semi-honest", masking="double", confirm=False), False),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_server_sees_contributions_where_nobody_masks(protection, seen, one_thread):
+    setting = RoundsSetting(clients=3, records=2, task="digits")
+    scene = setting.play(Curious(), protection, 0)
+    view = scene.view
+    assert view.stopped == ""
+    assert (view.contributions is not None) == seen
+    assert view.labels is None
+    assert view.auxiliary_inputs is None
+    if seen:
+        np.testing.assert_allclose(view.contributions[0].sum(0), view.totals[0], atol=1e-8)
+    assert scene.epsilon == np.inf
+
+
+def test_the_threat_model_says_what_else_is_known(one_thread):
+    class Knowing:
+        threat = ThreatModel("curious server", knows=frozenset({"labels", "auxiliary data"}))
+
+    setting = RoundsSetting(clients=3, records=2, task="digits")
+    scene = setting.play(Knowing(), Protection("plain"), 0)
+    np.testing.assert_array_equal(scene.view.labels, scene.truth["labels"])
+    spare = scene.view.auxiliary_inputs.reshape(len(scene.view.auxiliary_inputs), -1)
+    held = scene.truth["inputs"].reshape(-1, spare.shape[1])
+    assert not (spare[:, None] == held[None]).all(2).any()
+
+
+@pytest.mark.parametrize("noise", ["local", "distributed"])
+def test_noise_is_as_large_as_the_protection_says(noise, one_thread):
+    setting = RoundsSetting(clients=4, records=1, task="digits", rounds=2)
+    masking = "none" if noise == "local" else "double"
+    protection = Protection("noised", masking=masking, noise=noise, clip=1.0, sigma=0.5)
+    scene = setting.play(Curious(), protection, 0)
+    std = np.std(scene.view.totals[1] - scene.view.totals[0]) / 2**0.5
+    wanted = 0.5 * (4**0.5 if noise == "local" else 1)
+    assert std == pytest.approx(wanted, rel=0.05)
+    assert scene.view.noise_std == pytest.approx(wanted, rel=1e-3)
+    assert 0 < scene.epsilon < np.inf
+
+
+def test_epsilon_is_what_the_ledger_of_a_run_says(tmp_path, one_thread):
+    from zerosum.simulations import api
+
+    protection = Protection("noised", masking="double", noise="distributed", clip=1.0, sigma=2.0)
+    setting = RoundsSetting(clients=5, records=1, task="digits", rounds=3)
+    scene = setting.play(Curious(), protection, 0)
+    multiplier = _multiplier(protection, setting)
+    run = api.run(
+        {
+            "task": "digits",
+            "rounds": 3,
+            "data": {"clients": 5},
+            "training": {"epochs": None, "steps": 1},
+            "privacy": {
+                "noise_multiplier": multiplier,
+                "clip": 1.0,
+                "delta": 1e-5,
+                "honest_fraction": 1.0,
+            },
+            "encoding": {"bits": 24},
+            "secagg": {"dropout": 0.0},
+            "sampling": {"kind": "everyone"},
+        },
+        out=tmp_path / "run",
+        report=False,
+    )
+    assert scene.epsilon == pytest.approx(run.summary["epsilon"]["sum"]["value"], rel=1e-9)
+
+
+def _multiplier(protection, setting):
+    from zerosum.simulations.attacks.sections import privacy_of
+
+    dimension = 64 * 64 + 64 + 64 * 10 + 10
+    return privacy_of(protection, setting.clients, dimension).noise_multiplier
+
+
+def test_a_budget_ends_the_answers(one_thread):
+    setting = RoundsSetting(clients=2, records=1, task="digits", rounds=5)
+    view = setting.play(Curious(), Protection("budget", budget=3), 0).view
+    assert len(view.totals) == 3
+    assert view.stopped.startswith("after advertise")
+
+
+class Targeting:
+    threat = ThreatModel("malicious server")
+
+    def craft(self, view, rng):
+        from zerosum.simulations.attacks.rounds import Crafted
+
+        return Crafted(view.model, view.vectors[0], 1, np.zeros_like(view.vectors[0]))
+
+
+@pytest.mark.parametrize(
+    ("protection", "stopped"),
+    [
+        (Protection("masked", masking="double"), True),
+        (Protection("no request hash", masking="double", request_hash=False), False),
+        (Protection("plain"), False),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_one_client_that_is_asked_otherwise_is_noticed_by_the_request_hash(
+    protection, stopped, one_thread
+):
+    setting = RoundsSetting(clients=4, records=1, task="digits")
+    view = setting.play(Targeting(), protection, 0).view
+    assert (view.totals is None) == stopped
+    assert bool(view.stopped) == stopped
+
+
+def test_without_confirmation_masks_of_different_requests_do_not_cancel(one_thread):
+    setting = RoundsSetting(clients=4, records=1, task="digits")
+    protection = Protection("semi-honest", masking="double", confirm=False)
+    view = setting.play(Targeting(), protection, 0).view
+    honest = setting.play(Targeting(), Protection("plain"), 0).view
+    if view.totals is not None:  # whoever did not notice opened noise
+        assert abs(np.corrcoef(view.totals[0], honest.totals[0])[0, 1]) < 0.1
+    else:
+        assert view.stopped
