@@ -138,7 +138,7 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
             f'task = "{name}": not a built-in task ({", ".join(sorted(BUILTIN_TASKS))}) and not '
             f'"module:object"{_nearest(name, BUILTIN_TASKS)}'
         )
-    with _current_directory_importable():
+    with current_directory_importable():
         module = _import(module_name, name)
         found = _attribute(module, attribute, name)
         if hasattr(found, "from_specs"):
@@ -174,7 +174,8 @@ def population(task: Task, data: DataSpec) -> int:
 
 
 @contextmanager
-def _current_directory_importable() -> Iterator[None]:
+def current_directory_importable() -> Iterator[None]:
+    """Let modules in the current directory be found, before any others, for a while."""
     entry = os.getcwd()
     sys.path.insert(0, entry)
     importlib.invalidate_caches()  # the file may be seconds old

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+from zerosum.client.task import current_directory_importable
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.interface import Attack, parameters_of
 
@@ -61,8 +62,9 @@ def _named(name: str, known: Sequence[Attack]) -> list[Attack]:
 def _made(path: str) -> Attack:
     module, _, name = path.partition(":")
     try:
-        made: Any = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, TypeError) as error:
+        with current_directory_importable():
+            made: Any = getattr(importlib.import_module(module), name)()
+    except Exception as error:  # whatever a module of the user raises as it is imported
         raise ConfigError(
             f"{path!r} is no attack ({error}): module:Class is a class that can be made without "
             "arguments, in a module that Python finds"

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from zerosum.client.task import current_directory_importable
 from zerosum.client.threads import one_thread
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.interface import Attack, Case, Guess, Scene
@@ -128,7 +129,9 @@ def _outcomes(jobs: Sequence[Job], workers: int, log_path: Path | None) -> Itera
         min(workers, len(jobs)), mp_context=context, initializer=_begin, initargs=(log_path,)
     )
     try:
-        for done in as_completed([pool.submit(play_job, job) for job in jobs]):
+        with current_directory_importable():  # where an attack of the user's own may be
+            tasks = [pool.submit(play_job, job) for job in jobs]
+        for done in as_completed(tasks):
             yield from done.result()
     finally:
         pool.shutdown(cancel_futures=True)
