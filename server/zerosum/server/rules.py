@@ -119,9 +119,9 @@ def multi_krum(vectors: ArrayLike, malicious: int, selected: int | None = None) 
 def bulyan(vectors: ArrayLike, malicious: int) -> Vectors:
     """Return, of n - 2f contributions that Krum picks one by one, each coordinate's middle mean.
 
-    El Mhamdi et al. 2018, section 4: each pick is made among what is left, and a coordinate is the
-    mean of the n - 4f picked values nearest to their median. Flower's takes Krum's scores once.
-    Where fewer than f + 3 are left to pick from, one neighbour makes a score.
+    El Mhamdi et al. 2018, section 4: each pick is made among what is left (by one neighbour, where
+    f + 2 or fewer are left), and a coordinate is the mean of the n - 4f picked values nearest to
+    their median. Flower's takes Krum's scores once.
 
     Parameters
     ----------
