@@ -1,7 +1,9 @@
 """Robust rules: what the papers say, by slow loops; no order of clients that shows."""
 
 import math
+import re
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -258,3 +260,10 @@ def test_a_norm_bound_is_above_zero(bound):
 def test_a_reference_that_does_not_fit_is_refused(reference):
     with pytest.raises(ValueError, match="reference"):
         rules.fltrust(draw(), reference)
+
+
+def test_the_code_of_the_page_runs_and_shows_no_liar(capsys):
+    page = Path(__file__).parents[2] / "docs" / "robust-rules.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    exec(compile(code, str(page), "exec"), {})  # noqa: S102
+    assert capsys.readouterr().out == "[1.  2.1] [1.  2.1]\n"
