@@ -15,12 +15,17 @@ from zerosum.server.config import ConfigError
 from zerosum.simulations.mistakes import user_errors
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from zerosum.simulations.attacks.results import Row
 
 # torch takes seconds to import: only what is run imports it.
 
 LINES = 10
 """Lines of progress where there is no terminal."""
+
+WIDTH = 150
+"""Columns of the table where there is no terminal."""
 
 SUITES = ("quick", "full")
 
@@ -100,26 +105,37 @@ def _progress(total: int) -> Iterator[Callable[[object], None]]:
     yield tell
 
 
-def _print(table: "Sequence[Row]", folder: Path, seconds: float) -> None:
-    """Print the table and where the files are."""
+def _print(rows: "Sequence[Row]", folder: Path, seconds: float) -> None:
+    """Print a table an attack, and where the files are."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    for name in dict.fromkeys(row.attack for row in rows):
+        console.print(_table_of([row for row in rows if row.attack == name]))
+        console.print()
+    said = [f"{row.attack}: {row.note}" for row in rows if row.note and row.status == "value"]
+    for note in dict.fromkeys(said):
+        console.print(note, markup=False, soft_wrap=True)
+    console.print(f"{seconds:.0f} s", soft_wrap=True)
+    for what, file in (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html")):
+        if (folder / file).exists():
+            console.print(f"{what:7} {folder / file}", soft_wrap=True, markup=False)
+
+
+def _table_of(rows: "Sequence[Row]") -> "Table":
     from rich.table import Table
 
     from zerosum.simulations.attacks.table import baseline_text, epsilon_text, figure_text
 
-    console = Console()
-    shown = Table(
-        "attack", "setting", "protection", "metric", "figure [95 %]", "baseline", "epsilon"
+    threats = ", ".join(dict.fromkeys(row.threat for row in rows))
+    table = Table(
+        *("setting", "protection", "metric", "figure [95 %]", "baseline", "epsilon"),
+        title=escape(f"{rows[0].attack} ({threats})"),
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
     )
-    before = ""
-    for row in table:
-        first = row.attack if row.attack != before else ""
-        before = row.attack
-        cells = (first, row.setting, row.protection, row.metric, figure_text(row))
-        shown.add_row(*map(escape, (*cells, baseline_text(row), epsilon_text(row))))
-    console.print(shown)
-    for note in dict.fromkeys(row.note for row in table if row.note and row.status == "value"):
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"{seconds:.0f} s. Rows {folder / 'results.csv'}", soft_wrap=True, highlight=False
-    )
-    console.print(f"Table {folder / 'table.md'}  Report {folder / 'report.html'}", soft_wrap=True)
+    for row in rows:
+        cells = (row.setting, row.protection, row.metric, figure_text(row))
+        table.add_row(*map(escape, (*cells, baseline_text(row), epsilon_text(row))))
+    return table
