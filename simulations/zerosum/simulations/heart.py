@@ -71,7 +71,9 @@ def heart(spec: DataSpec) -> Collection:
     DataError
         If a file is missing, damaged or lacks a column.
     """
-    if spec.path is None or not Path(spec.path).expanduser().is_dir():
+    if spec.path is None:
+        raise DataError(f'data.path is absent; task "heart" needs it: {_KIND}')
+    if not Path(spec.path).expanduser().is_dir():
         raise DataError(f'data.path = "{spec.path}" is no folder; task "heart" needs {_KIND}')
     return split_off_test(_records(Path(spec.path).expanduser()), spec.test_fraction, classes=2)
 

@@ -13,6 +13,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.outlook import Outlook, outlook
 from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+from zerosum.simulations.datasets import DataError
 from zerosum.simulations.summary import OBSERVERS
 
 LARGEST_POPULATION = 10**10
@@ -93,7 +94,10 @@ def _with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
 def _of_task(
     experiment: Experiment, population: int | None, dimension: int | None
 ) -> tuple[int, int]:
-    task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
+    try:
+        task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
+    except DataError as error:
+        raise DataError(f"{error}; or plan without data: --population N --dimension D") from None
     if population is None:
         population = population_of(task, experiment.data)
     if dimension is None:

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from zerosum.simulations.rounding import rounded_up
+
 LINES = 10
 """Lines printed in all where there is no terminal."""
 
@@ -45,9 +47,9 @@ def describe(record: dict[str, Any], rounds: int) -> str:
             break
     release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
     if release is not None or total is not None:
-        parts.append(f"epsilon {_number(release)} (release) {_number(total)} (sum)")
+        parts.append(f"epsilon {rounded_up(release)} (release) {rounded_up(total)} (sum)")
     if record["status"] == "abandoned":
-        parts.append(f"abandoned, cohort {record['cohort']}")
+        parts.append(f"abandoned: {record['reason']}")
     else:
         parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
     return "  ".join(parts)
@@ -61,7 +63,3 @@ def _print_some(console: Console, record: dict[str, Any], rounds: int) -> None:
             highlight=False,
             soft_wrap=True,
         )
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.3g}"

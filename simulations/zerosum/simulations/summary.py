@@ -5,6 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
+from zerosum.simulations.rounding import rounded_up
+
 OBSERVERS = {
     "release": "outsiders, who see the models",
     "sum": "the server, while masks hold",
@@ -59,4 +61,4 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 def _epsilon(figure: Mapping[str, Any]) -> str:
     if figure["value"] is None:
         return f"none: {figure.get('reason', '')}"
-    return f"{figure['value']:.4g} at delta {figure['delta']:g} ({figure['adjacency']})"
+    return f"{rounded_up(figure['value'], 4)} at delta {figure['delta']:g} ({figure['adjacency']})"

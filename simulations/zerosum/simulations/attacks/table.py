@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from zerosum.simulations.attacks.results import Row
+from zerosum.simulations.rounding import rounded_up
 
 
 def figure_text(row: Row) -> str:
@@ -20,7 +21,7 @@ def epsilon_text(row: Row) -> str:
     """Return epsilon beside a figure: "∞" without noise, "–" where none could be meant."""
     if row.epsilon is None:
         return "–"
-    return "∞" if math.isinf(row.epsilon) else f"{row.epsilon:.3g}"
+    return "∞" if math.isinf(row.epsilon) else rounded_up(row.epsilon)
 
 
 def baseline_text(row: Row) -> str:

@@ -1,0 +1,33 @@
+"""An epsilon is never shown below what it is."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zerosum.simulations.rounding import rounded_up
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2.981, "2.99"),
+        (2.98, "2.98"),
+        (13.41, "13.5"),
+        (0.10001, "0.101"),
+        (999.1, "1e+03"),
+        (1234.0, "1.24e+03"),
+        (0.0, "0"),
+        (math.inf, "inf"),
+        (None, "none"),
+    ],
+)
+def test_figures_are_rounded_up(value, shown):
+    assert rounded_up(value) == shown
+
+
+@given(st.floats(1e-12, 1e12), st.integers(2, 6))
+def test_what_is_shown_is_no_less_and_hardly_more(value, figures):
+    shown = float(rounded_up(value, figures))
+    assert value * (1 - 1e-8) <= shown <= value * (1 + 1.0001 * 10.0 ** (1 - figures))
