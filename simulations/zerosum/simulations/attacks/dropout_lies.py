@@ -7,8 +7,8 @@ masks make shares of two kinds needed, t of each, and an honest client gives one
 A server that shows clients two sets of survivors has k holders of shares, c of whom collude. It
 tells t - c honest ones that the victim lives, and the k - t others, told that it is gone, have to
 be t - c at least: c >= 2 t - k. Where t others must have signed the same set first (section 6, the
-consistency check), for each of these there are k - t - 1 and c: c >= 2 t - k + 1. Both bounds are
-sharp, and of the complete graph.
+consistency check), for each of these there are k - t - 1 and c: c >= 2 t - k + 1, or c >= t,
+who need nobody. Both bounds are sharp, and of the complete graph.
 """
 
 from collections.abc import Iterable, Iterator
