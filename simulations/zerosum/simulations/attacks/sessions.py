@@ -165,7 +165,7 @@ class SessionsSetting:
         """As the table says."""
         said = [
             f"{self.clients} clients",
-            f"{self.colluders} of them collude" if self.colluders else "",
+            f"{self.colluders} colluding" if self.colluders else "",
             f"{self.rounds} rounds" if self.rounds > 1 else "",
             "one contribution arrives late" if self.late else "",
             "every round the same seed" if self.same_seed else "",
