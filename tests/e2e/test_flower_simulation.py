@@ -37,6 +37,7 @@ CASES = {
     "pairwise, semi-honest": [],
     "ideal, noised": ["secagg.protocol=ideal", *NOISED],
     "none": ["secagg.protocol=none"],
+    "none, by a rule": ["secagg.protocol=none", "server.rule=geometric-median"],
 }
 
 

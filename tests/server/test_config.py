@@ -86,11 +86,67 @@ def test_a_wrong_setting_is_one_line_with_key_value_and_cure(override, key, cure
         (["training.weighting=examples"], "weights are uniform"),
         (["evaluation.federated_every=1"], "federated_noise_multiplier"),
         (["sampling.kind=fixed", "sampling.cohort=0"], "greater than 0"),
+        (["server.rule=medain"], "'median'"),
+        (["server.rule=krum"], "needs rule_malicious"),
+        (["server.rule=bulyan"], "needs rule_malicious"),
+        (["server.rule=norm-bound"], "needs rule_bound"),
+        (["server.rule=fltrust"], "needs rule_examples"),
+        (["server.rule_bound=1.0"], 'rule_bound is for "norm-bound": leave it under rule = "mean"'),
+        (["server.rule=median", "server.rule_malicious=1"], "rule_malicious is for"),
+        (
+            ["server.rule=krum", "server.rule_malicious=1", "server.rule_selected=2"],
+            'rule_selected is for "multi-krum"',
+        ),
+        (["server.rule=krum", "server.rule_malicious=-1"], "greater than or equal to 0"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(overrides, why):
     with pytest.raises(ConfigError, match=why):
         read(*overrides)
+
+
+SEEN = ["secagg.protocol=none", "privacy.model=none"]
+RULES = {
+    "median": [],
+    "trimmed-mean": ["server.rule_malicious=1"],
+    "krum": ["server.rule_malicious=1"],
+    "multi-krum": ["server.rule_malicious=1", "server.rule_selected=3"],
+    "bulyan": ["server.rule_malicious=1"],
+    "geometric-median": [],
+    "fltrust": ["server.rule_examples=5"],
+    "norm-bound": ["server.rule_bound=0.5"],
+}
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+@pytest.mark.parametrize(
+    ("hiding", "why"),
+    [
+        (["secagg.protocol=pairwise"], "masks hide the contributions.*privacy.clip"),
+        (["secagg.protocol=ideal"], "a trusted sum hides the contributions"),
+        (["privacy.model=distributed"], "the noise that is accounted for is in the sum"),
+        (["privacy.model=central"], "the noise that is accounted for is in the sum"),
+        (["training.weighting=examples"], "counts each client once"),
+        (
+            [
+                "privacy.unit=example",
+                "privacy.examples=100",
+                "privacy.lot=10",
+                "encoding.range=1.0",
+                "sampling.kind=everyone",
+            ],
+            "sums over lots",
+        ),
+    ],
+)
+def test_a_rule_is_refused_where_it_sees_no_contribution(rule, hiding, why):
+    settings = [*SEEN, f"server.rule={rule}", *RULES[rule]]
+    assert read(*settings).server.rule == rule
+    assert read(*settings, "privacy.model=local").server.rule == rule
+    with pytest.raises(ConfigError, match=why) as caught:
+        read(*settings, *hiding)
+    assert f'server.rule = "{rule}"' in str(caught.value)
+    assert read(*SEEN, *hiding).server.rule == "mean"
 
 
 def test_setting_one_of_two_exclusive_keys_drops_the_other():

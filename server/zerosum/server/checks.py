@@ -8,6 +8,7 @@ from zerosum.client.exact import ExactUnavailableError, check_available
 from zerosum.client.inside import noise_inside
 from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.failures import share_of
+from zerosum.server import rules
 from zerosum.server.accounting import check_delta
 from zerosum.server.calibration import Others, PlannedRun, find_noise_multiplier
 from zerosum.server.config import ConfigError
@@ -41,6 +42,7 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
     _check_sampling(experiment, population)
     check_delta(experiment.privacy, experiment.privacy.examples or population)
     _check_threshold(experiment, population)
+    _check_rule(experiment, population)
     if experiment.sampling.kind == "once" and experiment.evaluation.federated_every:
         raise ConfigError(
             f"evaluation.federated_every = {experiment.evaluation.federated_every}: under "
@@ -147,6 +149,19 @@ def _check_session(experiment: Experiment, population: int, size: int) -> None:
             f"privacy.honest_fraction = {privacy.honest_fraction} needs {limits.min_survivors} "
             f"survivors of a session of {size} ({limits.colluders} colluders among them), and "
             f"secagg.dropout = {secagg.dropout} leaves {left}: lower one of the two"
+        )
+
+
+def _check_rule(experiment: Experiment, population: int) -> None:
+    """Refuse a rule for which even the largest cohort is too small."""
+    spec, sampling = experiment.server, experiment.sampling
+    needed = rules.fewest(spec.rule, spec.rule_malicious, spec.rule_selected)
+    most = population if sampling.kind == "poisson" else expected_cohort(experiment, population)
+    if needed > most:
+        raise ConfigError(
+            f'server.rule = "{spec.rule}" with {spec.rule_settings} needs {needed} '
+            f'contributions, and sampling.kind = "{sampling.kind}" gives a round {most} at most: '
+            "assume fewer malicious ones, or raise sampling.cohort or data.clients"
         )
 
 

@@ -23,6 +23,7 @@ from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
+from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
@@ -110,6 +111,8 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
         raise ConfigError(
             f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
         )
+    if asked.server.rule_examples is not None:
+        held_out(task.test_data(), asked.server, asked.seed)
     return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
 
 

@@ -94,6 +94,7 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "wrap_probability_log2": facts["wrap_probability_log2"],
         "protocol": experiment.secagg.protocol,
         "server": experiment.secagg.server,
+        "rule": experiment.server.rule,
         "groups": experiment.secagg.groups,
         "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
         "engine": facts["engine"],

@@ -13,6 +13,7 @@ from zerosum.client.spec import (
     PositiveFloat,
     PositiveInt,
     PrivacySpec,
+    Scale,
     SecAggSpec,
     Spec,
     TrainSpec,
@@ -46,8 +47,21 @@ clients. `everyone`: cross-silo. `once`: `cohort` clients who never took part be
         return self
 
 
+_RULES_NEED = {
+    "trimmed-mean": "rule_malicious",
+    "krum": "rule_malicious",
+    "multi-krum": "rule_malicious",
+    "bulyan": "rule_malicious",
+    "norm-bound": "rule_bound",
+    "fltrust": "rule_examples",
+}
+"""The key that a rule cannot do without."""
+
+_RULE_KEYS = ("rule_malicious", "rule_selected", "rule_bound", "rule_examples")
+
+
 class ServerSpec(Spec):
-    """What the server does with a round's average."""
+    """What the server does with a round's contributions and their average."""
 
     optimizer: str = "SGD"
     """Class name in `torch.optim`. FedAvg is SGD with lr = 1, FedAdam is Adam."""
@@ -55,6 +69,53 @@ class ServerSpec(Spec):
     """Server learning rate."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the optimizer, as `momentum = 0.9` or `betas = [0.9, 0.99]`."""
+    rule: Literal[
+        "mean",
+        "median",
+        "trimmed-mean",
+        "krum",
+        "multi-krum",
+        "bulyan",
+        "geometric-median",
+        "fltrust",
+        "norm-bound",
+    ] = "mean"
+    """How contributions become the average; all but the first need to see each one, and so \
+`secagg.protocol = "none"`. `mean`: the sum, divided. `median`: of each coordinate. \
+`trimmed-mean`: of each coordinate, without its f smallest and f largest. `krum`: the \
+contribution nearest to its neighbours. `multi-krum`: the mean of the best by Krum's score. \
+`bulyan`: n - 2f by Krum, then the middle of each coordinate. `geometric-median`: the point of \
+least total distance (RFA). `fltrust`: scaled and weighed by likeness to the server's own update. \
+`norm-bound`: the mean of contributions scaled down to a norm."""
+    rule_malicious: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Contributions f of a round that may be malicious: required by `trimmed-mean`, which needs \
+2f + 1 contributions, `krum` and `multi-krum` (2f + 3) and `bulyan` (4f + 3). A round with fewer \
+is abandoned."""
+    rule_selected: PositiveInt | None = None
+    """Contributions that `multi-krum` averages; a round needs f more. Absent: all but f."""
+    rule_bound: Scale | None = None
+    """L2 norm that `norm-bound` scales each contribution down to; required by it."""
+    rule_examples: PositiveInt | None = None
+    """Root records that the server trains its own update on, as a client would: required by \
+`fltrust`. They are drawn by the seed from the task's public test data, and not tested on."""
+
+    @model_validator(mode="after")
+    def _rule_has_what_it_takes(self) -> Self:
+        needed = _RULES_NEED.get(self.rule)
+        if needed is not None and getattr(self, needed) is None:
+            raise ValueError(f'rule = "{self.rule}" needs {needed}')
+        for name in _RULE_KEYS:
+            takers = [rule for rule, key in _RULES_NEED.items() if key == name] or ["multi-krum"]
+            if getattr(self, name) is not None and self.rule not in takers:
+                listed = ", ".join(f'"{rule}"' for rule in takers)
+                raise ValueError(f'{name} is for {listed}: leave it under rule = "{self.rule}"')
+        return self
+
+    @property
+    def rule_settings(self) -> str:
+        """What the rule was given, as ``rule_malicious = 3``; empty where it takes nothing."""
+        given = {name: getattr(self, name) for name in _RULE_KEYS}
+        return ", ".join(f"{k} = {v:g}" for k, v in given.items() if v is not None)
 
 
 class EvaluationSpec(Spec):
@@ -230,6 +291,36 @@ too is fixed for a run."""
             raise ValueError(
                 "privacy.components_noise is required with model.components under privacy, and "
                 "for nothing else"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rule_sees_contributions(self) -> Self:
+        rule, privacy = self.server.rule, self.privacy
+        if rule == "mean":
+            return self
+        if self.secagg.protocol != "none":
+            hidden = {"pairwise": "masks hide", "ideal": "a trusted sum hides"}
+            raise ValueError(
+                f'server.rule = "{rule}" needs secagg.protocol = "none": under '
+                f'"{self.secagg.protocol}" {hidden[self.secagg.protocol]} the contributions, and '
+                "a malicious client is bounded by clipping alone (privacy.clip)"
+            )
+        if privacy.model in ("distributed", "central"):
+            raise ValueError(
+                f'server.rule = "{rule}" needs privacy.model = "local" or "none": under '
+                f'"{privacy.model}" the noise that is accounted for is in the sum, not in each '
+                "contribution"
+            )
+        if privacy.sums_gradients:
+            raise ValueError(
+                f'server.rule = "{rule}" is for updates: under privacy.unit = "example" clients '
+                "send sums over lots of unequal sizes"
+            )
+        if self.training.weighting == "examples":
+            raise ValueError(
+                f'server.rule = "{rule}" counts each client once: set training.weighting = '
+                '"uniform"'
             )
         return self
 

@@ -19,6 +19,7 @@ from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.accounting import RunLedger
 from zerosum.server.adaptive import Clip
 from zerosum.server.aggregate import Aggregate
+from zerosum.server.averaging import Averaging, held_out
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
@@ -96,7 +97,7 @@ class FederatedTraining:
         self._trainer = LocalTrainer(
             task, experiment.training, seed=experiment.seed, device=experiment.device
         )
-        self._test_data = task.test_data()
+        self._test_data, root = held_out(task.test_data(), experiment.server, experiment.seed)
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
         self._done = 0 if checkpoint is None else checkpoint.round
@@ -109,6 +110,7 @@ class FederatedTraining:
         self._sampler = CohortSampler(
             experiment.sampling, population, entropy, checkpoint.order_seed if checkpoint else None
         )
+        self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
         planned = planned_protections(experiment, population, self._trainer.layout.length)
         self._ledger = self._open_ledger(planned)
         self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts)
@@ -210,12 +212,12 @@ class FederatedTraining:
             record |= {"attempt": planned.attempt}
         try:
             aggregate = self._sum(planned)
+            average = self._averaging.average(aggregate, self._model, number)
         except RoundAbandoned as abandoned:
             log.warning("round %d is abandoned: %s", number, abandoned)
             record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
             record |= traffic_record(abandoned.traffic)
         else:
-            average = self._average(aggregate)
             self._optimizer.step(average)
             record |= self._follow_norms(aggregate)
             self.last_opened = Opened(aggregate.sample, average)
@@ -223,7 +225,8 @@ class FederatedTraining:
             if aggregate.failures:
                 record |= {"failed_groups": list(aggregate.failures)}
             record |= {"average_norm": float(np.linalg.norm(average))}
-            record |= {"noise_norm": self._noise_norm(aggregate)}
+            noise = self._averaging.noise_norm(aggregate)
+            record |= {} if noise is None else {"noise_norm": noise}
             record |= traffic_record(aggregate.traffic)
         record |= self._test(number)
         record |= self._federated(number)
@@ -268,31 +271,12 @@ class FederatedTraining:
             question = question.model_copy(update={"privacy": self._clip.privacy})
         return Request(question, self._model)
 
-    def _average(self, aggregate: Aggregate) -> np.ndarray:
-        """Divide by the fixed expected cohort or lot under DP, by what is there without."""
-        lot = self._experiment.privacy.lot
-        if lot is not None and self._experiment.privacy.sums_gradients:
-            return aggregate.total / lot
-        if self._experiment.privacy.private:
-            return aggregate.total / self._sampler.expected_cohort
-        if self._experiment.training.weighting == "examples":
-            weight = aggregate.total[-1]
-            return aggregate.total[:-1] / weight if weight > 0 else 0 * aggregate.total[:-1]
-        return aggregate.total / len(aggregate.survivors)
-
     def _follow_norms(self, aggregate: Aggregate) -> Record:
         """Fix the clip of the next round, now that this one's sum is open."""
         before, private = self._clip.value, self._experiment.privacy.private
         clients = self._sampler.expected_cohort if private else len(aggregate.survivors)
         fraction = self._clip.follow(aggregate.bit, clients)
         return {} if fraction is None else {"clip": before, "fraction_within_clip": fraction}
-
-    def _noise_norm(self, aggregate: Aggregate) -> float:
-        """Return the expected L2 norm of the noise in the average."""
-        privacy, dimension = self._experiment.privacy, len(aggregate.total)
-        divisor = privacy.lot if privacy.sums_gradients else None
-        parts = self._sampler.expected_cohort if divisor is None else divisor
-        return float(aggregate.noise_std * np.sqrt(dimension) / parts)
 
     def _test(self, number: int) -> Record:
         evaluation = self._experiment.evaluation

@@ -19,6 +19,7 @@ from zerosum.client.examples import as_examples
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
 from zerosum.client.threads import one_thread
 from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import planned_protections
@@ -79,6 +80,8 @@ def plan(experiment: Experiment) -> Plan:
     _check_layers(trainer, experiment)
     _try_out(trainer, task, count, experiment)
     _check_examples(task, count, experiment)
+    if experiment.server.rule_examples is not None:
+        held_out(task.test_data(), experiment.server, experiment.seed)
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
 

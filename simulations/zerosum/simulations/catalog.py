@@ -6,14 +6,14 @@ from typing import get_args
 
 from zerosum.client.spec import ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import BUILTIN_TASKS
-from zerosum.server.spec import SamplingSpec
+from zerosum.server.spec import SamplingSpec, ServerSpec
 from zerosum.simulations.config import experiment_names, experiment_text
 
 Rows = list[tuple[str, str]]
 
 
 def catalog() -> dict[str, Rows]:
-    """Return names with meanings: experiments, tasks, models, mechanisms, protocols, sampling."""
+    """Return names with meanings: experiments, tasks, models, mechanisms, protocols, and so on."""
     return {
         "Experiments": [
             (name, _first_comment(experiment_text(name))) for name in experiment_names()
@@ -26,6 +26,7 @@ def catalog() -> dict[str, Rows]:
         "Clipping": _choices(PrivacySpec, "clipping"),
         "Secure aggregation": _choices(SecAggSpec, "protocol"),
         "Sampling": _choices(SamplingSpec, "kind"),
+        "Server rules": _choices(ServerSpec, "rule"),
     }
 
 
@@ -39,7 +40,7 @@ def _summary_of(target: str) -> str:
     return (getattr(importlib.import_module(module), name).__doc__ or "").strip().splitlines()[0]
 
 
-def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec], key: str) -> Rows:
+def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec | ServerSpec], key: str) -> Rows:
     """Read each choice's meaning from the key's description: `name`: meaning."""
     field = spec.model_fields[key]
     text = field.description or ""

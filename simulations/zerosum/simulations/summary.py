@@ -32,6 +32,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         table.add_row(f"epsilon_{observer} ({who})", _epsilon(summary["epsilon"][observer]))
     abandoned = summary["rounds_abandoned"]
     table.add_row("rounds", f"{summary['rounds']} ({abandoned} abandoned)")
+    if summary["rule"] != "mean":
+        table.add_row("average", f"by the rule {summary['rule']}, not a mean")
     dropouts = ", ".join(
         f"{stage} {count}" for stage, count in summary["dropouts"].items() if count
     )

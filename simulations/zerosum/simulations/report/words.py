@@ -169,7 +169,8 @@ def observer(run: RunRecord, name: str) -> tuple[str, str]:
 
 def cautions(run: RunRecord) -> list[str]:
     """Return what a reader must know before believing a figure, in plain words."""
-    return [*_run_cautions(run), *_protocol_cautions(run), *_privacy_cautions(run)]
+    found = [*_run_cautions(run), *_protocol_cautions(run), *_rule_cautions(run)]
+    return [*found, *_privacy_cautions(run)]
 
 
 def _run_cautions(run: RunRecord) -> list[str]:
@@ -204,6 +205,17 @@ def _protocol_cautions(run: RunRecord) -> list[str]:
             "sums hold only where someone trusted really computes the sum."
         ]
     return [_withstood(run), *_group_cautions(run), *_sharing_cautions(run)]
+
+
+def _rule_cautions(run: RunRecord) -> list[str]:
+    spec = run.experiment.server
+    if spec.rule == "mean":
+        return []
+    given = f" ({spec.rule_settings})" if spec.rule_settings else ""
+    return [
+        f'server.rule = "{spec.rule}"{given}: the average of a round is no mean. Such a rule needs '
+        "to see each contribution: with masks in force this run is refused."
+    ]
 
 
 def _withstood(run: RunRecord) -> str:
