@@ -1,32 +1,24 @@
 """A setting: a whole run of federated training in which some clients send what an attack crafts.
 
 Everything else is an ordinary run: the simulator's clients, coordinator, protocol, rule and ledger.
-A malicious client knows what a client knows, and its accomplices' data: nothing of honest ones.
 """
 
-import logging
+import math
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from flwr.app import Context, RecordDict
 from torch import nn
 
-from zerosum.client.contribution import Protection as Envelope
 from zerosum.client.entropy import SeededEntropy
-from zerosum.client.lean import choose_trainer
-from zerosum.client.request import Request
-from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
-from zerosum.client.stages import protection_for
+from zerosum.client.spec import DataSpec, ModelSpec, SecAggSpec
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import initial_vector
 from zerosum.client.vectors import load_vector
-from zerosum.secagg import Session
-from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.secagg.randomness import derive_seed
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
@@ -34,124 +26,15 @@ from zerosum.server.results import Result
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining
-from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene, View
+from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene
+from zerosum.simulations.attacks.malicious import MaliciousClients, PoisonView
 from zerosum.simulations.attacks.rounds import collection_of
-from zerosum.simulations.attacks.sealing import sealed
 from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
 from zerosum.simulations.config import load_experiment
 from zerosum.simulations.environment import SimulatedEnvironment
-from zerosum.simulations.models import make_model
 
 ROOT_RECORDS = 200
-"""Records that the server trusts, under FLTrust."""
-
-
-@dataclass(frozen=True)
-class PoisonView(View):
-    """What malicious clients have, all of them together, in one round; and after the last.
-
-    Attributes
-    ----------
-    clients : int
-        All of them, n; all take part in each round.
-    server_lr : float
-        eta: what the server does with the average.
-    model : ModelSpec
-    training : TrainSpec
-        Local steps, batch size, learning rate.
-    input_shape : tuple of int
-        Of one record.
-    classes : int
-    round, rounds : int
-        This one, from 1; how many there are.
-    vectors : ndarray
-        float32, shape (rounds so far, d): the global models that were sent, the last one now.
-    inputs, labels : ndarray
-        float32 (k, records, ...), int64 (k, records): the malicious clients' own records.
-    honest : ndarray or None
-        float64, shape (k, d): what they would have sent, had they been honest. None after the run.
-    final : ndarray or None
-        float32, shape (d,): the model that the run ended with. None before.
-    abandoned : int
-        Rounds whose sum the server refused.
-    """
-
-    clients: int = 0
-    server_lr: float = 1.0
-    model: ModelSpec = field(default_factory=ModelSpec)
-    training: TrainSpec = field(default_factory=TrainSpec)
-    input_shape: tuple[int, ...] = ()
-    classes: int = 0
-    round: int = 0
-    rounds: int = 0
-    vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    inputs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    labels: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    honest: np.ndarray | None = None
-    final: np.ndarray | None = None
-    abandoned: int = 0
-
-
-def trained(
-    view: PoisonView,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    rng: np.random.Generator,
-    training: TrainSpec | None = None,
-) -> np.ndarray:
-    """Return the update that the library's own client code makes of other records.
-
-    Parameters
-    ----------
-    view : PoisonView
-        Whose current model training starts from.
-    inputs, labels : ndarray
-        float32 (records, ...), int64 (records,).
-    rng : numpy.random.Generator
-        Fixes the order of batches.
-    training : TrainSpec, optional
-        Default: what the server asks for.
-
-    Returns
-    -------
-    ndarray of float64
-        Shape (d,).
-    """
-    spec = training or view.training
-    trainer = _trainer(view.model.canonical(), spec.canonical(), view.input_shape, view.classes)
-    records = torch.tensor(inputs), torch.tensor(labels)
-    update = trainer.train(np.array(view.vectors[-1]), records, int(rng.integers(2**62)))
-    return update.astype(np.float64)
-
-
-@lru_cache(maxsize=8)
-def _trainer(model: bytes, training: bytes, shape: tuple[int, ...], classes: int) -> LocalTrainer:
-    task: Any = _OwnRecords(ModelSpec.model_validate_json(model), shape, classes)
-    return choose_trainer(task, TrainSpec.model_validate_json(training))
-
-
-@dataclass(frozen=True)
-class _OwnRecords:
-    """What a trainer asks of a task."""
-
-    spec: ModelSpec
-    shape: tuple[int, ...]
-    classes: int
-
-    def model(self) -> nn.Module:
-        return make_model(self.spec, self.shape, self.classes, seed=0)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def predicted(vector: np.ndarray, inputs: np.ndarray, hidden: int, classes: int) -> np.ndarray:
-    """Return the class that a model gives each record, int64, shape (n,)."""
-    model = make_model(ModelSpec(hidden=[hidden]), inputs.shape[1:], classes, seed=0)
-    load_vector(model, np.array(vector, dtype=np.float32))
-    with torch.no_grad():
-        found: np.ndarray = model.eval()(torch.tensor(inputs)).argmax(1).numpy()
-    return found
+"""Records that the server trusts, under FLTrust: as many as a client holds."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +50,8 @@ class PoisonedSetting:
     malicious, clients : int
     rounds : int
     before : int
-        Honest rounds before those, without any protection: the model that an attack starts from.
+        Honest rounds before those, without any protection, so that no epsilon is finite: the model
+        that an attack starts from.
     hidden : int
         Width of the one hidden layer.
     lr, epochs, batch_size
@@ -218,8 +102,8 @@ class PoisonedSetting:
         truth = {
             "inputs": inputs,
             "labels": labels,
-            "classes": np.int64(view.classes),
-            "hidden": np.int64(self.hidden),
+            "classes": np.array(view.classes),
+            "hidden": np.array(self.hidden),
             "without": _without(self, replace(protection, name=""), seed),
         }
         return Scene(view, truth, run.epsilon, DELTA)
@@ -301,6 +185,7 @@ class _Run:
     def attacked(self, attack: Any) -> PoisonView:
         """Return what malicious clients have when the run is over."""
         setting = self._setting
+        inputs, labels = _records(self.task, setting.malicious, setting.clients, self._seed)
         clients = MaliciousClients.of(*self._parts())
         clients.attack, clients.seed = attack, self._seed
         clients.view = PoisonView(
@@ -310,18 +195,19 @@ class _Run:
             server_lr=setting.server_lr,
             model=self._experiment.model,
             training=self._experiment.training,
-            input_shape=tuple(self.tested_on[0].shape[1:]),
+            input_shape=tuple(inputs.shape[2:]),
             classes=collection_of(setting.task).classes or 1,
             rounds=setting.rounds,
             vectors=np.zeros((0, self._dimension), np.float32),
-            **_records(self.task, setting.malicious, setting.clients, self._seed),
+            inputs=inputs,
+            labels=labels,
         )
         final = self._trained(clients)
         if clients.failure is not None:
             raise clients.failure
         return replace(clients.view, honest=None, final=final, abandoned=self.abandoned)
 
-    def _parts(self) -> tuple[Task, SeededEntropy, Any, int]:
+    def _parts(self) -> tuple[Task, SeededEntropy, SecAggSpec, int]:
         secagg, clients = self._experiment.secagg, self._setting.clients
         return self.task, SeededEntropy(self._seed), secagg, clients
 
@@ -340,7 +226,8 @@ class _Run:
 
     def _read(self, result: Result) -> np.ndarray:
         released = result.summary["epsilon"]["release"]["value"]
-        self.epsilon = float("inf") if released is None else float(released)
+        unprotected = released is None or self._setting.before > 0
+        self.epsilon = math.inf if unprotected else float(released)
         self.abandoned = int(result.summary["rounds_abandoned"])
         return np.concatenate([value.ravel() for value in result.model.values()])
 
@@ -359,90 +246,9 @@ class _Started:
         return made
 
 
-class MaliciousClients(SimulatedEnvironment):
-    """Clients of which the first few send what an attack crafts.
-
-    Attributes
-    ----------
-    attack : Attack
-    view : PoisonView
-        The last round's.
-    seed : int
-    failure : Exception or None
-        What went wrong in the attack: a run goes on without a client that fails.
-    """
-
-    attack: Any
-    view: PoisonView
-    seed: int
-    failure: Exception | None = None
-    _asked: Request | None = None
-    _sent: np.ndarray
-
-    def request(self, content: RecordDict) -> Request:
-        """Read the request, as every client does, and craft the answers to a new one."""
-        found = super().request(content)
-        if self._asked is not found:
-            self._asked = found
-            self._sent = self._crafted(found)
-        return found
-
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
-        """Return what a client sends, before its own clip."""
-        if client.index < len(self._sent):
-            sent: np.ndarray = self._sent[client.index]
-            return sent
-        return super().update(request, task, client)
-
-    def computed(self, session: Session, context: Context) -> np.ndarray | None:
-        """Return what a client sends whose code is its own; None for all others."""
-        index, asked = self.index(context), self._asked
-        own = getattr(self.attack, "own_code", False) and index < len(self._sent)
-        if not own or asked is None:
-            return super().computed(session, context)
-        return unclipped(self._sent[index], protection_for(asked, session), len(self._sent))
-
-    def _crafted(self, request: Request) -> np.ndarray:
-        """Ask the attack, which is told what these clients know and no more."""
-        malicious = self.view.threat.colluders
-        self.view = replace(
-            self.view,
-            round=request.question.round,
-            vectors=np.concatenate([self.view.vectors, request.model[None]]),
-            honest=np.stack([self._honest(request, index) for index in range(malicious)]),
-        )
-        rng = numpy_generator(self.seed, "craft", request.question.round)
-        try:
-            sent = np.asarray(self.attack.craft(sealed(self.view), rng), dtype=np.float64)
-            if sent.shape != (malicious, request.dimension):
-                raise ValueError(f"{self.attack.name}: {sent.shape} for {malicious} clients")
-        except Exception as error:
-            self.failure = error
-            return np.zeros((malicious, request.dimension))
-        return sent
-
-    def _honest(self, request: Request, index: int) -> np.ndarray:
-        question = request.question
-        client = ClientInfo(index, question.population, seed=question.seed)
-        return super().update(request, self._task, client).astype(np.float64)
-
-
-def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndarray:
-    """Return an update as integers, neither clipped nor within the range of a coordinate.
-
-    What is left is the server's check of the sum, within n times the range: half of that is shared
-    among the malicious, and the other half left to honest updates, which are far below it.
-    """
-    limit = envelope.cohort * envelope.encoding.bound // (2 * malicious)
-    steps = np.rint(update / envelope.encoding.step)
-    return np.clip(steps, -limit, limit).astype(np.int64)
-
-
-def _records(task: Task, malicious: int, count: int, seed: int) -> dict[str, np.ndarray]:
+def _records(task: Task, malicious: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the malicious clients' own records, as many of each as the fewest of one."""
     pairs: list[Any] = [task.data(ClientInfo(i, count, seed=seed)) for i in range(malicious)]
     fewest = min(len(labels) for _, labels in pairs)
-    return {
-        "inputs": np.stack([inputs[:fewest].numpy() for inputs, _ in pairs]),
-        "labels": np.stack([labels[:fewest].numpy() for _, labels in pairs]),
-    }
+    inputs = np.stack([inputs[:fewest].numpy() for inputs, _ in pairs])
+    return inputs, np.stack([labels[:fewest].numpy() for _, labels in pairs])
