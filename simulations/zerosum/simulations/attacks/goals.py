@@ -64,7 +64,7 @@ UNEVEN = replace(EVEN, partition="dirichlet")
 LARGER = (
     replace(EVEN, malicious=1),
     replace(EVEN, malicious=2),
-    replace(EVEN, clients=50, malicious=10),
+    replace(EVEN, clients=50, malicious=10, root=80),
 )
 """For the full suite."""
 

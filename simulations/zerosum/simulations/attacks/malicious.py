@@ -167,7 +167,7 @@ class MaliciousClients(SimulatedEnvironment):
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Return what a client sends, before its own clip."""
         if client.index < len(self._sent):
-            sent: np.ndarray = self._sent[client.index]
+            sent: np.ndarray = self._sent[client.index].astype(np.float32)  # as training leaves it
             return sent
         return super().update(request, task, client)
 

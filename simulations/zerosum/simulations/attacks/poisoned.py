@@ -33,9 +33,6 @@ from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of,
 from zerosum.simulations.config import load_experiment
 from zerosum.simulations.environment import SimulatedEnvironment
 
-ROOT_RECORDS = 200
-"""Records that the server trusts, under FLTrust: as many as a client holds."""
-
 
 @dataclass(frozen=True)
 class PoisonedSetting:
@@ -61,6 +58,8 @@ class PoisonedSetting:
         "iid" or "dirichlet", with its concentration of 0.5.
     bound : float
         Norm that the rule "norm-bound" scales contributions down to.
+    root : int
+        Records that the server holds, under "fltrust": as many as a client has.
     task : str
     """
 
@@ -75,6 +74,7 @@ class PoisonedSetting:
     server_lr: float = 1.0
     partition: str = "iid"
     bound: float = 1.0
+    root: int = 200
     task: str = "mnist5k"
 
     @property
@@ -166,7 +166,7 @@ class _Run:
             return {"rule_malicious": setting.malicious}
         given: dict[str, dict[str, Any]] = {
             "norm-bound": {"rule_bound": setting.bound},
-            "fltrust": {"rule_examples": ROOT_RECORDS},
+            "fltrust": {"rule_examples": setting.root},
         }
         return given.get(rule, {})
 

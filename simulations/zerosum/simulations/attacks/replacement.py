@@ -54,7 +54,7 @@ class ModelReplacement(Backdoor):
         """Return the cells; of a scale of one's own, those that the picture of scales needs."""
         if self.scale is not None:
             return [Case(ONCE, one, {"scale": self.scale}) for one in (PLAIN, CLIPPED)]
-        settings = (ONCE,) if suite == "quick" else (ONCE, replace(ONCE, clients=50))
+        settings = (ONCE,) if suite == "quick" else (ONCE, replace(ONCE, clients=50, root=80))
         found = [
             Case(where, one, {"scale": where.clients / where.server_lr})
             for where in settings
