@@ -1,6 +1,7 @@
 """Robust rules in whole runs: one client that lies, and what each rule lets it do."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -97,13 +98,29 @@ def test_a_rule_learns_beside_a_liar(tmp_path, liar, rule):
     assert result.summary["rule"] == rule
 
 
-def test_the_average_is_the_rules_of_what_clients_sent(tmp_path, liar):
-    result = run(tmp_path / "run", "rounds=1", *ruled("median"))
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        (ruled("median"), rules.median),
+        (ruled("trimmed-mean"), partial(rules.trimmed_mean, malicious=2)),
+        (ruled("krum"), partial(rules.krum, malicious=2)),
+        (ruled("multi-krum"), partial(rules.multi_krum, malicious=2)),
+        (
+            [*ruled("multi-krum"), "server.rule_selected=4"],
+            partial(rules.multi_krum, malicious=2, selected=4),
+        ),
+        (ruled("bulyan"), partial(rules.bulyan, malicious=2)),
+        (ruled("geometric-median"), rules.geometric_median),
+        (ruled("norm-bound"), partial(rules.norm_bound, bound=2.0)),
+    ],
+)
+def test_the_average_is_the_rules_of_what_clients_sent(tmp_path, liar, settings, rule):
+    result = run(tmp_path / "run", "rounds=1", *settings)
     sent = np.stack([liar[1, index] for index in range(11)]).astype(np.float64)
     start = initial_vector(api.plan(RunFolder(result.folder).experiment).task, 0)
     moved = np.concatenate([value.ravel() for value in result.model.values()]) - start
     # A step of the encoding is 1000 / 2^31; the model is of float32.
-    np.testing.assert_allclose(moved, rules.median(sent), atol=2e-6)
+    np.testing.assert_allclose(moved, rule(sent), atol=2e-6)
 
 
 def test_a_rule_averages_per_client_where_noise_fixes_the_means_divisor(tmp_path):
