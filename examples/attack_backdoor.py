@@ -1,28 +1,24 @@
 """Four clients of twenty put a backdoor into a model by their data alone.
 
-Their code is the library's, their updates are not scaled, and the trigger may be split among them.
-From this folder: ``python attack_backdoor.py``
+Their code is the library's, no update is scaled, and the trigger may be split among them.
+``python attack_backdoor.py``
 """
 
-import numpy as np
-
-from zerosum.client.threads import one_thread
 from zerosum.simulations.attacks.backdoors import BadNets, DistributedBackdoor
-from zerosum.simulations.attacks.goals import EVEN, PLAIN, RULES
+from zerosum.simulations.attacks.goals import EVEN, PLAIN
+from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.interface import Case, Protection
 
+rules = [PLAIN, Protection("median", rule="median"), Protection("multi-Krum", rule="multi-krum")]
+cells = [
+    Cell(attack, Case(EVEN, rule))
+    for attack in (BadNets(), DistributedBackdoor())
+    for rule in rules
+]
 
-def main() -> None:
-    """Print, for the mean and two rules, how often the trigger works and the accuracy."""
-    rules = [PLAIN, *(rule for rule in RULES if rule.name in ("median", "multi-Krum"))]
-    for attack in (BadNets(), DistributedBackdoor()):
-        for protection in rules:
-            scene = EVEN.play(attack, protection, seed=0)
-            guess = attack.run(scene.view, np.random.default_rng(0))
-            score = attack.score(guess, scene.truth)
-            figures = (f"{metric} {units.values[0]:.3f}" for metric, units in score.items())
-            print(f"{attack.name}, {protection.name}: {', '.join(figures)}")
-
-
-if __name__ == "__main__":
-    with one_thread():
-        main()
+for outcome in play_all(cells, seeds=[0], workers=1):
+    cell = cells[outcome.number]
+    print(f"{cell.attack.name}, {cell.case.protection.name}, {cell.attack.adaptive}:")
+    for name, units in outcome.units.items():
+        without = outcome.baseline[name].values[0]
+        print(f"  {name} {units.values[0]:.3f}, and {without:.3f} if nobody attacks")

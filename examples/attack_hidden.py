@@ -1,32 +1,21 @@
 """Four clients of twenty do harm within the distances that honest updates have from each other.
 
-Where clients' data are alike they have little room; here they are not. From this folder:
-``python attack_hidden.py``
+Where clients' data are alike they have little room; here they are not. ``python attack_hidden.py``
 """
 
-import numpy as np
-
-from zerosum.client.threads import one_thread
-from zerosum.simulations.attacks.goals import PLAIN, RULES, UNEVEN
+from zerosum.simulations.attacks.goals import PLAIN, UNEVEN
+from zerosum.simulations.attacks.harness import Cell, play_all
 from zerosum.simulations.attacks.hiding import LittleIsEnough, MinMax
+from zerosum.simulations.attacks.interface import Case, Protection
 
+rules = [PLAIN, *(Protection(name, rule=name) for name in ("median", "krum", "bulyan"))]
+cells = [
+    Cell(attack, Case(UNEVEN, rule)) for attack in (LittleIsEnough(), MinMax()) for rule in rules
+]
 
-def main() -> None:
-    """Print the accuracy after ten rounds of a mean and of rules that look at distances."""
-    rules = [rule for rule in RULES if rule.name in ("median", "Krum", "Bulyan")]
-    for attack in (LittleIsEnough(), MinMax()):
-        for protection in (PLAIN, *rules):
-            scene = UNEVEN.play(attack, protection, seed=0)
-            rng = np.random.default_rng(0)
-            found = attack.score(attack.run(scene.view, rng), scene.truth)
-            without = attack.score(attack.baseline(scene.view, rng), scene.truth)
-            ((metric, units),) = found.items()
-            print(
-                f"{attack.name}, {protection.name}: {metric} {units.values[0]:.3f}, "
-                f"and {without[metric].values[0]:.3f} if nobody attacks"
-            )
-
-
-if __name__ == "__main__":
-    with one_thread():
-        main()
+for outcome in play_all(cells, seeds=[0], workers=1):
+    cell = cells[outcome.number]
+    print(f"{cell.attack.name}, {cell.case.protection.name}, {cell.attack.adaptive}:")
+    for name, units in outcome.units.items():
+        without = outcome.baseline[name].values[0]
+        print(f"  {name} {units.values[0]:.3f}, and {without:.3f} if nobody attacks")
