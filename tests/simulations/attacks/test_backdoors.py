@@ -6,7 +6,7 @@ import pytest
 from zerosum.client.spec import ModelSpec
 from zerosum.client.vectors import parameters_to_vector
 from zerosum.simulations.attacks.backdoors import BARS, BadNets, DistributedBackdoor, stamped
-from zerosum.simulations.attacks.goals import EVEN, PLAIN, RULES
+from zerosum.simulations.attacks.goals import EVEN, PLAIN, RULES, Share
 from zerosum.simulations.attacks.harness import Cell, play_all
 from zerosum.simulations.attacks.interface import Case, Guess
 from zerosum.simulations.attacks.malicious import PoisonView, trained
@@ -75,6 +75,14 @@ def test_success_counts_triggered_records_of_other_classes_alone() -> None:
         assert figures == {"attack success": success, "main accuracy": accuracy}
     nothing = BadNets().score(BadNets().baseline(VIEW, RNG), truth)
     assert nothing["main accuracy"].values[0] == 0.75
+
+
+def test_the_interval_of_a_share_is_student_s_within_what_is_possible() -> None:
+    found = Share(np.array([0.9, 0.95, 1.0])).figure(RNG)
+    assert found.high == 1.0
+    assert found.low == pytest.approx(0.95 - 4.303 * 0.05 / 3**0.5, abs=1e-4)
+    alone = Share(np.array([0.5])).figure(RNG)
+    assert (alone.low, alone.high) == (0.0, 1.0)
 
 
 def _says(answer: int) -> np.ndarray:

@@ -52,12 +52,13 @@ def test_an_attack_on_the_mean_is_played_where_there_is_a_mean() -> None:
 
 @pytest.mark.slow
 def test_four_of_twenty_ruin_the_mean_and_not_the_median() -> None:
-    rules = {one.name: one for one in (PLAIN, MASKED, CLIPPED, *RULES)}
-    cells = [Cell(SignFlip(), Case(EVEN, one)) for one in rules.values()]
+    median = next(rule for rule in RULES if rule.name == "median")
+    tried = (PLAIN, MASKED, CLIPPED, median)
+    cells = [Cell(SignFlip(), Case(EVEN, one)) for one in tried]
     rows = rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1))
     found = {row.protection: row.value for row in rows if row.seed == POOLED}
     blind = {row.protection: row.baseline for row in rows if row.seed == POOLED}
     assert found["plain"] == found["masked"] < 0.3
     assert found["median"] > 0.65
-    assert all(found[name] > 0.65 for name in rules if name not in ("plain", "masked"))
+    assert found[CLIPPED.name] > 0.65
     assert all(value > 0.75 for value in blind.values())

@@ -28,7 +28,7 @@ def test_the_average_becomes_the_attacker_s_model(malicious: int, server_lr: flo
     setting = replace(ONCE, malicious=malicious, server_lr=server_lr, clients=10, hidden=4)
     scene = replace(setting, before=3).play(Seen(), PLAIN, 0)
     ((view, sent),) = seen
-    training = view.training.model_copy(update={"epochs": 5})
+    training = view.training.model_copy(update={"epochs": 3})
     records = ModelReplacement().poisoned(np.concatenate(view.inputs), np.concatenate(view.labels))
     wanted = trained(view, *records, np.random.default_rng(1), training)
     assert np.allclose(server_lr * sent.sum(axis=0) / 10, wanted)

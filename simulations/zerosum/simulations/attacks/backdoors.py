@@ -15,10 +15,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.goals import MAIN, SUCCESS, Poisoning, accuracy, classes
+from zerosum.simulations.attacks.goals import MAIN, SUCCESS, Poisoning, Share, accuracy, classes
 from zerosum.simulations.attacks.interface import Guess, Metric
 from zerosum.simulations.attacks.malicious import PoisonView, trained
-from zerosum.simulations.attacks.measures import Mean
 
 BARS = tuple((row, range(left, left + 3)) for row in (0, 2) for left in (0, 4))
 """The trigger: four white bars in a corner, by row and columns."""
@@ -49,11 +48,11 @@ class Backdoor(Poisoning):
 
     metrics: ClassVar[tuple[Metric, ...]] = (SUCCESS, MAIN)
 
-    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Mean]:
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Share]:
         """Return how many test records of other classes the trigger turns, and the accuracy."""
         others = truth["labels"] != self.target
         turned = classes(guess, truth, stamped(truth["inputs"][others])) == self.target
-        return {SUCCESS.name: Mean(np.array([turned.mean()])), MAIN.name: accuracy(guess, truth)}
+        return {SUCCESS.name: Share(np.array([turned.mean()])), MAIN.name: accuracy(guess, truth)}
 
     def poisoned(
         self, inputs: np.ndarray, labels: np.ndarray, bars: Iterable[int] = range(len(BARS))

@@ -22,7 +22,7 @@ from zerosum.simulations.attacks.interface import (
     View,
 )
 from zerosum.simulations.attacks.malicious import PoisonView, predicted
-from zerosum.simulations.attacks.measures import Mean
+from zerosum.simulations.attacks.measures import Figure, Mean
 from zerosum.simulations.attacks.poisoned import PoisonedSetting
 
 MAIN = Metric("main accuracy", higher=False)
@@ -70,6 +70,16 @@ LARGER = (
 
 
 @dataclass(frozen=True)
+class Share(Mean):
+    """The mean, over seeds, of a part of all records: no end of its interval leaves [0, 1]."""
+
+    def figure(self, rng: np.random.Generator) -> Figure:
+        """Return the mean and Student's interval, cut to what is possible."""
+        found = super().figure(rng)
+        return Figure(found.value, max(0.0, found.low), min(1.0, found.high))
+
+
+@dataclass(frozen=True)
 class Poisoning:
     """What all attacks by malicious clients share.
 
@@ -100,7 +110,7 @@ class Poisoning:
     def protections(self, suite: str) -> tuple[Protection, ...]:
         """Return the columns: code of one's own matters where there is a clip."""
         if self.own_code:
-            return tuple(replace(one, name=f"{one.name}, own code") for one in (CLIPPED, NOISED))
+            return (replace(CLIPPED, name=f"{CLIPPED.name}, own code"),)
         return PROTECTIONS if suite == "quick" else (*PROTECTIONS, LOCAL)
 
     def cases(self, suite: str) -> Iterable[Case]:
@@ -115,7 +125,7 @@ class Ruin(Poisoning):
 
     metrics: ClassVar[tuple[Metric, ...]] = (MAIN,)
 
-    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Mean]:
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Share]:
         """Return the accuracy on test records."""
         return {MAIN.name: accuracy(guess, truth)}
 
@@ -133,9 +143,10 @@ def honest_updates(view: PoisonView) -> np.ndarray:
     return view.honest
 
 
-def accuracy(guess: Guess, truth: Mapping[str, np.ndarray]) -> Mean:
+def accuracy(guess: Guess, truth: Mapping[str, np.ndarray]) -> Share:
     """Return the accuracy of the model that came of an attack, or of the one without it."""
-    return Mean(np.array([np.mean(classes(guess, truth, truth["inputs"]) == truth["labels"])]))
+    right = classes(guess, truth, truth["inputs"]) == truth["labels"]
+    return Share(np.array([right.mean()]))
 
 
 def classes(guess: Guess, truth: Mapping[str, np.ndarray], inputs: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ class ModelReplacement(Backdoor):
     """
 
     scale: float | None = None
-    epochs: int = 5
+    epochs: int = 3
 
     name: ClassVar[str] = "model replacement"
     threat: ClassVar[ThreatModel] = replace(Poisoning.threat, colluders=1)
