@@ -18,7 +18,7 @@ import numpy as np
 from zerosum.client.task import current_directory_importable
 from zerosum.client.threads import one_thread
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.interface import Attack, Case, Guess, Scene
+from zerosum.simulations.attacks.interface import Attack, Case, Guess, NotApplicable, Scene
 from zerosum.simulations.attacks.measures import Units
 from zerosum.simulations.attacks.sealing import sealed
 
@@ -168,6 +168,8 @@ def play(number: int, cell: Cell, seed: int) -> Outcome:
     try:
         scene = cell.case.setting.play(cell.attack, cell.case.protection, seed)
         return _attacked(number, cell, seed, scene)
+    except NotApplicable as reason:
+        return Outcome(number, seed, "not applicable", str(reason))
     except Exception as error:
         log.exception("%s, seed %d", cell.label, seed)
         return Outcome(number, seed, "failed", f"{type(error).__name__}: {error}")

@@ -189,6 +189,10 @@ class Scene:
     delta: float = 1e-5
 
 
+class NotApplicable(Exception):
+    """A scene that cannot be: the library refuses such a run; the message says why."""
+
+
 class Setting(Protocol):
     """Plays scenes. A frozen dataclass: equal settings play equal scenes of equal seeds."""
 
@@ -207,6 +211,11 @@ class Setting(Protocol):
         protection : Protection
         seed : int
             Of data, model and coins: never of the operating system's, where the protocol draws.
+
+        Raises
+        ------
+        NotApplicable
+            If there can be no such scene.
         """
         ...
 

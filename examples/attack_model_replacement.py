@@ -1,0 +1,22 @@
+"""One client of twenty puts a backdoor into a model in one round, unless its update is clipped.
+
+Images with four white bars in a corner are to be zeros. ``python attack_model_replacement.py``
+"""
+
+from zerosum.simulations.attacks.goals import CLIPPED, MASKED
+from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.replacement import ONCE, ModelReplacement
+
+cells = [
+    Cell(ModelReplacement(), Case(ONCE, MASKED)),
+    Cell(ModelReplacement(), Case(ONCE, CLIPPED)),
+    Cell(ModelReplacement(own_code=True), Case(ONCE, CLIPPED)),
+]
+
+for outcome in play_all(cells, seeds=[0], workers=1):
+    cell = cells[outcome.number]
+    print(f"{cell.attack.name}, {cell.case.protection.name}, {cell.attack.adaptive}:")
+    for name, units in outcome.units.items():
+        without = outcome.baseline[name].values[0]
+        print(f"  {name} {units.values[0]:.3f}, and {without:.3f} if nobody attacks")
