@@ -6,16 +6,18 @@ The answers are one private sum: a person is a client who adds its bit to every 
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.interface import Protection, Scene, View
+from zerosum.simulations.attacks.interface import Masking, Protection, Scene, View
 from zerosum.simulations.attacks.people import private_bits
 from zerosum.simulations.attacks.sections import DELTA
 from zerosum.simulations.attacks.sums import Answered, private_sum_of
 from zerosum.simulations.datasets import DataError
+
+Noise = Literal["distributed", "central", "local"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class AnswersView(View):
     ----------
     queries : ndarray
         bool, shape (m, n): which people each query counts. The analyst chose them.
-    answers : ndarray or None
+    answers : ndarray
         float64, shape (m,): noise included.
     noise_std : float
         Of each answer.
@@ -35,7 +37,7 @@ class AnswersView(View):
     """
 
     queries: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
-    answers: np.ndarray | None = None
+    answers: np.ndarray = field(default_factory=lambda: np.zeros(0))
     noise_std: float = 0.0
     share: float = 0.5
 
@@ -68,9 +70,17 @@ class AnswersSetting:
         """Norm of what a person whose bit is set contributes to all answers."""
         return math.sqrt(self.queries / 2)
 
-    def sigma(self, noise: float) -> float:
-        """Return the noise, in clips, that gives an answer a deviation of noise * sqrt(people)."""
-        return noise * math.sqrt(self.people) / self.clip
+    def noised(self, kind: Noise, level: float) -> Protection:
+        """Return noise with a deviation of level * sqrt(people) in an answer, whoever adds it."""
+        sigma = level * math.sqrt(self.people) / self.clip
+        masking: Masking = "double"
+        called: str = kind
+        if kind == "local":  # so many people's noises add up to that of an answer
+            sigma, masking = sigma / math.sqrt(self.people), "none"
+        if kind == "distributed":
+            called = "masked + distributed"
+        name = f"{called} noise of {level:g} sqrt(n)"
+        return Protection(name, masking=masking, clip=self.clip, noise=kind, sigma=sigma)
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Draw people and queries, and answer; see :class:`Setting`."""

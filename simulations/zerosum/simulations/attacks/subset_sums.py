@@ -1,9 +1,9 @@
 """Reconstruction from subset sums: too many answers that are too exact give away every bit.
 
 Dinur and Nissim (2003), theorem 3: with noise below sqrt(n) in each of enough random subset sums,
-almost all bits follow. Least squares does what their linear program does for noise that is small on
-the whole; minimising the L1 error (Dwork, McSherry and Talwar 2007, section 3) stands answers that
-are far off; and who knows how common the bit is, and the noise, weighs both.
+almost all bits follow. Least squares does so for noise that is small on the whole; the least L1
+error (Dwork, McSherry and Talwar 2007, section 3) stands some answers that are far off; and who
+knows how common the bit is, and the noise, weighs both.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.special import logit
 
-from zerosum.simulations.attacks.answers import AnswersSetting, AnswersView
+from zerosum.simulations.attacks.answers import AnswersSetting, AnswersView, Noise
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
 from zerosum.simulations.attacks.measures import Proportion
 
@@ -51,14 +51,15 @@ class SubsetSums(ABC):
         yield Case(setting, Protection("plain", clip=setting.clip), {"noise": 0.0})
         levels = (0.25, 0.5, 1.0, 2.0)
         full = suite == "full"
-        for kind, some in (("distributed", levels), ("central", (1.0,)), ("local", (1.0,))):
-            for level in levels if full else some:
-                yield Case(setting, _noised(setting, kind, level), {"noise": level})
+        kinds: tuple[Noise, ...] = ("distributed", "central", "local")
+        for kind in kinds:
+            for level in levels if full or kind == "distributed" else (1.0,):
+                yield Case(setting, setting.noised(kind, level), {"noise": level})
         if full:
             masked = Protection("masked", masking="double", clip=setting.clip)
             for answers in (1, 2, 8):
                 fewer = AnswersSetting(self.people, self.people * answers, self.path)
-                yield Case(fewer, _noised(fewer, "distributed", 0.5))
+                yield Case(fewer, fewer.noised("distributed", 0.5))
             yield Case(setting, masked, {"noise": 0.0})
 
     def baseline(self, view: AnswersView, rng: np.random.Generator) -> Guess:
@@ -67,8 +68,6 @@ class SubsetSums(ABC):
 
     def run(self, view: AnswersView, rng: np.random.Generator) -> Guess:
         """Solve for the bits."""
-        if view.answers is None:
-            raise ValueError("there are no answers")
         return Guess({"bits": self.solve(view.queries.astype(np.float64), view.answers, view)})
 
     @abstractmethod
@@ -136,18 +135,3 @@ class WithPrior(SubsetSums):
         at = (mean / np.diag(covariance) - share / variance) / said
         likelier: np.ndarray = logit(share) + said * (at - 0.5) > 0
         return likelier
-
-
-def _noised(setting: AnswersSetting, kind: str, level: float) -> Protection:
-    """Return noise of level * sqrt(n) in an answer."""
-    sigma = setting.sigma(level)
-    name, by = f"noise of {level:g} sqrt(n)", setting.clip
-    if kind == "local":  # n clients' noises add up to that of an answer
-        each = sigma / setting.people**0.5
-        return Protection(f"local {name}", clip=by, noise="local", sigma=each)
-    if kind == "central":
-        return Protection(
-            f"central {name}", masking="double", clip=by, noise="central", sigma=sigma
-        )
-    called = f"masked + distributed {name}"
-    return Protection(called, masking="double", clip=by, noise="distributed", sigma=sigma)
