@@ -1,6 +1,6 @@
 """The report of a suite of attacks: one self-contained page, the pictures and the whole table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,10 +57,16 @@ def render(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cel
         _opening(best, outcomes, cells),
         _reconstructions(best, outcomes, cells),
         plots("Who is found", roc(best, outcomes, cells)),
-        plots("What protects how much", curves(best, cells)),
+        plots("What protects how much", curves(_at_each_place(rows, higher), cells)),
         _tables(best),
         _all_rows(rows),
     )
+
+
+def _at_each_place(rows: Sequence[Row], higher: Mapping[str, bool]) -> list[Row]:
+    """Return the strongest at each place of a picture's axis; the table has one for all of them."""
+    places = dict.fromkeys(row.at for row in rows)
+    return [row for at in places for row in strongest([r for r in rows if r.at == at], higher)]
 
 
 def _opening(best: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> Html:
