@@ -164,7 +164,7 @@ def _kind(protection: Protection) -> str:
 def _curve(attack: str, axis: Axis, points: Sequence[_Point], name: str) -> Picture:
     metrics = dict.fromkeys(point.row.metric for point in points)
     unit = points[0].row.unit
-    axes = new_axes(axis.label, " / ".join(metrics) + (f", {unit}" if unit else ""))
+    axes = new_axes(axis.label, _plain(" / ".join(metrics) + (f", {unit}" if unit else "")))
     placed = _placed({point.at for point in points}, axis.log)
     said = []
     series = _series(points)
