@@ -1,6 +1,6 @@
 """A table without names, and a register with them: who is who, and what k-anonymity does not hide.
 
-From anywhere: ``python attack_linkage.py``. It takes about two seconds. With the Adult census file
+From anywhere: ``python attack_linkage.py``. It takes about ten seconds. With the Adult census file
 as its argument, ``python attack_linkage.py adult.csv``, it links that.
 """
 

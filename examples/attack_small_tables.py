@@ -1,6 +1,6 @@
 """Which seven people are these? All ages that agree with a published mean and median.
 
-From anywhere: ``python attack_small_tables.py``. It takes about five seconds.
+From anywhere: ``python attack_small_tables.py``. It takes about ten seconds.
 """
 
 from zerosum.simulations.attacks.harness import Cell, play

@@ -1,6 +1,6 @@
 """Too many answers that are too exact: one private bit of each of 100 people, from 400 counts.
 
-From anywhere: ``python attack_subset_sums.py``. It takes about five seconds.
+From anywhere: ``python attack_subset_sums.py``. It takes about ten seconds.
 """
 
 from zerosum.simulations.attacks.answers import AnswersSetting

@@ -54,10 +54,8 @@ class ConsistentRecords:
     def cases(self, suite: str) -> Iterable[Case]:
         """Return more and more figures; then rounded ones, and ones of noised ages."""
         both = TablesSetting(self.tables)
-        plain = Protection("plain")
-        yield Case(replace(both, figures=("mean",)), plain)
-        yield Case(both, plain)
-        yield Case(replace(both, figures=("mean", "median", "youngest", "oldest")), plain)
+        for figures in (("mean",), both.figures, sets.FIGURES):
+            yield Case(replace(both, figures=figures), Protection("plain"))
         for years in (5.0, 10.0) if suite == "full" else (5.0,):
             name = f"figures rounded to {years:g} years"
             yield Case(replace(both, rounding=years), Protection(name))
