@@ -1,5 +1,6 @@
 """Axes, colours and SVG: matplotlib without its global state, in colours that the page decides."""
 
+import base64
 import io
 import re
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
@@ -194,6 +196,14 @@ def to_svg(axes: Axes, name: str, alt: str) -> Html:
         inner = inner.replace(f"#fe01{index:02x}", f"var(--{known})")
     inner = re.sub(r"\n\s*", "\n", inner)
     return tag("svg", Html(inner), viewBox=box[1] if box else None, role="img", aria_label=alt)
+
+
+def png_of(image: NDArray[np.uint8], side: int) -> str:
+    """Return an image as the address of an ``img``, coarser where it is wider than ``side``."""
+    step = max(1, -(-max(image.shape[:2]) // side))
+    file = io.BytesIO()
+    imsave(file, image[::step, ::step], cmap="gray", vmin=0, vmax=255, format="png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def _rename(svg: str, name: str) -> str:

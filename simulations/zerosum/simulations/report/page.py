@@ -1,24 +1,20 @@
 """The page: the outcome first, then whom it protects, then the pictures, then the details."""
 
-import base64
-import io
 import shlex
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from matplotlib.image import imsave
 from numpy.typing import NDArray
 
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
-from zerosum.simulations.report.drawing import Picture
+from zerosum.simulations.report.drawing import png_of
+from zerosum.simulations.report.frame import details, framed, plots
 from zerosum.simulations.report.html import Html, join, table, tag
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _ROWS_SHOWN = 200
 _IMAGES_SHOWN = 40
 _IMAGE_SIDE = 64
@@ -34,30 +30,20 @@ _STAGES = {
 
 def render(run: RunRecord) -> Html:
     """Return the whole page."""
-    style = files("zerosum.simulations.report").joinpath("page.css").read_text(encoding="utf-8")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("title", f"{run.experiment.name} – zerosum"),
-        tag("style", Html(style)),
-    )
-    main = tag(
-        "main",
+    return framed(
+        run.experiment.name,
         _opening(run),
         _observers(run),
-        _plots("What was learnt", figures.learning(run), _federated(run)),
-        _plots("What it cost in privacy", figures.privacy(run)),
+        plots("What was learnt", figures.learning(run), _federated(run)),
+        plots("What it cost in privacy", figures.privacy(run)),
         audit_section(run.audited),
         _sight(run),
-        _plots("Round by round", figures.rounds(run)),
+        plots("Round by round", figures.rounds(run)),
         _dropouts(run),
         _round_table(run),
         _configuration(run),
         _reproduce(run),
     )
-    return join([Html("<!doctype html>\n"), tag("html", head, tag("body", main), lang="en")])
 
 
 def _opening(run: RunRecord) -> Html:
@@ -133,27 +119,6 @@ def _observer_row(run: RunRecord, name: str, bound: Bound) -> list[Html]:
     ]
 
 
-def _plots(title: str, pictures: list[Picture], note: str = "") -> Html:
-    if not pictures:
-        return Html()
-    return tag(
-        "section",
-        tag("h2", title),
-        tag("p", note, class_="muted") if note else "",
-        tag("div", *map(_plot, pictures), class_="plots"),
-    )
-
-
-def _plot(picture: Picture) -> Html:
-    return tag(
-        "figure",
-        tag("h3", picture.title),
-        picture.svg,
-        tag("figcaption", picture.caption),
-        class_="plot",
-    )
-
-
 def _federated(run: RunRecord) -> str:
     """Say how the evaluations on the clients' own data went."""
     outcomes = [r["federated_status"] for r in run.rounds if "federated_status" in r]
@@ -169,8 +134,7 @@ def _federated(run: RunRecord) -> str:
 
 def _sight(run: RunRecord) -> Html:
     seen = figures.sight(run)
-    plots = _plots("What the server sees", seen)
-    return join([plots, _digits(run.sight)])
+    return join([plots("What the server sees", seen), _digits(run.sight)])
 
 
 def _digits(sight: Sight) -> Html:
@@ -192,17 +156,10 @@ def _digit(image: NDArray[np.uint8], label: object, prediction: object) -> Html:
     alt = f"a {label}, " + ("recognised" if right else f"taken for a {prediction}")
     return tag(
         "figure",
-        tag("img", src=_png(image), alt=alt),
+        tag("img", src=png_of(image, _IMAGE_SIDE), alt=alt),
         tag("figcaption", f"{prediction} ✓" if right else f"{prediction} ✗ is {label}"),
         class_="digit" if right else "digit wrong",
     )
-
-
-def _png(image: NDArray[np.uint8]) -> str:
-    step = max(1, -(-max(image.shape[:2]) // _IMAGE_SIDE))
-    file = io.BytesIO()
-    imsave(file, image[::step, ::step], cmap="gray", vmin=0, vmax=255, format="png")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def _dropouts(run: RunRecord) -> Html:
@@ -226,7 +183,7 @@ def _dropouts(run: RunRecord) -> Html:
             rows,
             class_="stacked",
         ),
-        _details("Why rounds were abandoned", tag("ul", *reasons[:_ROWS_SHOWN])) if reasons else "",
+        details("Why rounds were abandoned", tag("ul", *reasons[:_ROWS_SHOWN])) if reasons else "",
     )
 
 
@@ -240,7 +197,7 @@ def _round_table(run: RunRecord) -> Html:
     hidden = len(run.rounds) - len(rows)
     note = f"The last {len(rows)}; metrics.jsonl has all {len(run.rounds):,}." if hidden else ""
     content = tag("div", table(headers, rows), class_="scroll")
-    return _details("Every round in numbers", tag("p", note) if note else "", content)
+    return details("Every round in numbers", tag("p", note) if note else "", content)
 
 
 def _round_row(record: Mapping[str, Any], names: list[str]) -> list[str]:
@@ -268,7 +225,7 @@ def _configuration(run: RunRecord) -> Html:
         tag("h2", "Configuration"),
         tag("p", "What differs from the defaults:", class_="muted") if changed else "",
         shown,
-        _details("The whole configuration (config.toml)", tag("pre", run.toml)),
+        details("The whole configuration (config.toml)", tag("pre", run.toml)),
     )
 
 
@@ -330,7 +287,3 @@ def _device(run: RunRecord) -> str:
     engine = run.summary.get("engine")
     named = engine.get("device") if isinstance(engine, dict) else None
     return named if isinstance(named, str) else run.experiment.device
-
-
-def _details(title: str, *children: str) -> Html:
-    return tag("details", tag("summary", title), *children)

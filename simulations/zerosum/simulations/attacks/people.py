@@ -1,0 +1,125 @@
+"""Records of real people, as published tables hold them: bundled with scikit-learn, or a file.
+
+Without a path the bundled ones serve: 569 breast biopsies (Wolberg, Street, Mangasarian 1995), 442
+diabetes patients (Efron, Hastie, Johnstone, Tibshirani 2004). With one, a CSV file of the UCI
+repository: Heart Disease (its bit is ``num > 0``) or Adult (``income`` above 50,000 dollars).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_breast_cancer, load_diabetes
+
+from zerosum.simulations.datasets import DataError
+
+ADULT = ("age", "sex", "race", "marital", "type_employer", "education", "occupation")
+"""Quasi-identifiers of Adult, in the order in which settings take them."""
+
+DIABETES = ("age", "sex", "bmi", "bp", "s1", "s4", "s3")
+"""Of the diabetes study: age, sex, body mass index, blood pressure, three lipid values."""
+
+_BIN = {"bmi": 1.0, "bp": 5.0, "s1": 20.0, "s3": 5.0, "s4": 1.0}
+"""Widths to which measurements are known to somebody who has not measured them."""
+
+
+@dataclass(frozen=True)
+class People:
+    """What is known of each person, and what is not.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the quasi-identifiers.
+    known : ndarray
+        int64, shape (n, len(names)): quasi-identifiers, categories by code.
+    secret : ndarray
+        bool, shape (n,): the sensitive value.
+    what : str
+        What the sensitive value says of a person.
+    """
+
+    names: tuple[str, ...]
+    known: np.ndarray
+    secret: np.ndarray
+    what: str
+
+
+def private_bits(path: str) -> np.ndarray:
+    """Return one private bit a person, shape (n,), bool.
+
+    Parameters
+    ----------
+    path : str
+        Empty: the biopsies, and whether each was benign. Else a file, as above.
+
+    Raises
+    ------
+    DataError
+        If there is no such file, or it is neither Heart Disease nor Adult.
+    """
+    if not path:
+        bits: np.ndarray = load_breast_cancer().target == 1
+        return bits
+    frame = _read(path)
+    if "num" in frame:
+        return (frame["num"] > 0).to_numpy(dtype=bool)
+    if "income" in frame:
+        return (frame["income"] == ">50K").to_numpy(dtype=bool)
+    raise DataError(f'path = "{path}" has no column "num" or "income": give heart or adult data')
+
+
+def ages_of_groups() -> tuple[np.ndarray, np.ndarray]:
+    """Return the ages, in years, of the diabetes patients of one sex and of the other."""
+    frame = load_diabetes(as_frame=True, scaled=False).frame
+    ages, sex = frame["age"].to_numpy().astype(np.int64), frame["sex"].to_numpy()
+    return ages[sex == sex.min()], ages[sex == sex.max()]
+
+
+@lru_cache(maxsize=2)
+def people(path: str) -> People:
+    """Return records with quasi-identifiers and a sensitive value.
+
+    Parameters
+    ----------
+    path : str
+        Empty: the diabetes patients; the value is a fasting blood sugar of 100 mg/dl or more. Else
+        the Adult file; the value is an income above 50,000 dollars.
+
+    Raises
+    ------
+    DataError
+        If there is no such file, or it is not Adult.
+    """
+    if not path:
+        frame = load_diabetes(as_frame=True, scaled=False).frame
+        for name, width in _BIN.items():
+            frame[name] = np.floor(frame[name] / width)
+        known = frame[list(DIABETES)].to_numpy().astype(np.int64)
+        secret = (frame["s6"] >= 100).to_numpy()
+        return People(DIABETES, known, secret, "blood sugar of 100 mg/dl or more")
+    frame = _read(path)
+    missing = [name for name in (*ADULT, "income") if name not in frame]
+    if missing:
+        raise DataError(f'path = "{path}" has no column "{missing[0]}": give adult.csv')
+    known = np.stack([_codes(frame[name]) for name in ADULT], axis=1)
+    secret = (frame["income"] == ">50K").to_numpy()
+    return People(ADULT, known, secret, "income above 50,000 dollars")
+
+
+def _codes(column: pd.Series) -> np.ndarray:
+    values = column.to_numpy()
+    if values.dtype.kind in "iu":
+        return values.astype(np.int64)
+    return np.unique(values.astype(str), return_inverse=True)[1].astype(np.int64)
+
+
+def _read(path: str) -> pd.DataFrame:
+    if not Path(path).is_file():
+        raise DataError(f'path = "{path}": no such file; leave it empty for bundled records')
+    try:
+        return pd.read_csv(path)
+    except (ValueError, OSError) as error:
+        raise DataError(f'path = "{path}" is no CSV file: {error}') from None
