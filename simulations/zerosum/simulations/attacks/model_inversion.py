@@ -1,7 +1,9 @@
 """Model inversion: what a class looks like, from the released model alone.
 
 Fredrikson et al. 2015, section 4 (Algorithm 1): gradient descent on the input until the model is
-sure of the class. It shows what a class has in common, which is no secret of any one record.
+sure of the class. It shows what a class has in common, which is no secret of any one record; and
+of that only what tells it from other classes: the mean of all digits, had the attacker any, comes
+closer to a class' mean (0.81 on MNIST) than these images do.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +20,6 @@ from zerosum.simulations.attacks.membership import protected
 from zerosum.simulations.attacks.trained import TrainedSetting, TrainedView
 
 OWN = Metric("correlation with the class mean")
-OTHERS = Metric("correlation with other classes' means", higher=False)
 
 
 @dataclass(frozen=True)
@@ -42,24 +43,28 @@ class ModelInversion:
     adaptive: ClassVar[str] = "white box, smooth images"
     threat: ClassVar[ThreatModel] = ThreatModel("outsider")
     requires: ClassVar[tuple[str, ...]] = ("vector",)
-    metrics: ClassVar[tuple[Metric, ...]] = (OWN, OTHERS)
+    metrics: ClassVar[tuple[Metric, ...]] = (OWN,)
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return a model of enough records that classes have something in common."""
-        setting = TrainedSetting(records=100, rounds=5, epochs=2)
-        sigmas = (0.01, 0.03, 0.1, 0.3, 1.0) if suite == "full" else (0.1, 1.0)
-        yield Case(setting, protected("none"), {"sigma": 0.0})
-        yield Case(setting, Protection("masked", masking="double"), {"sigma": 0.0})
-        for sigma in sigmas:
-            yield Case(setting, protected("local", sigma), {"sigma": sigma})
+        """Return the target of membership inference and, in full, one of more records."""
+        full = suite == "full"
+        sigmas = (0.01, 0.03, 0.1, 0.3, 1.0) if full else (0.1, 1.0)
+        more = [TrainedSetting(records=100, rounds=5)] if full else []
+        for setting in (TrainedSetting(), *more):
+            yield Case(setting, protected("none"), {"sigma": 0.0})
+            yield Case(setting, Protection("masked", masking="double"), {"sigma": 0.0})
+            for sigma in sigmas:
+                yield Case(setting, protected("local", sigma), {"sigma": sigma})
 
     def baseline(self, view: TrainedView, rng: np.random.Generator) -> Guess:
-        """Give each class the image of the next one: all that is no class' own."""
-        return Guess({"images": np.roll(self._images(view), 1, axis=0)})
+        """Give each class the images of all others: what is no class' own."""
+        images = self._images(view)
+        turned = [np.roll(images, shift, axis=0) for shift in range(1, view.classes)]
+        return Guess({"images": np.stack(turned)})
 
     def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
-        """Return one image a class."""
-        return Guess({"images": self._images(view)})
+        """Return one image a class, shape (1, classes, ...)."""
+        return Guess({"images": self._images(view)[None]})
 
     def _images(self, view: TrainedView) -> np.ndarray:
         model = view.build().requires_grad_(False)
@@ -73,15 +78,14 @@ class ModelInversion:
         return images.detach().numpy()
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Return each image's correlation with its class' mean, and its mean one with others'."""
-        found = correlations(guess["images"], truth["class_means"])
-        own = np.eye(len(found), dtype=bool)
-        others = np.where(own, 0, found).sum(axis=1) / (len(found) - 1)
-        return {OWN.name: Mean(found[own]), OTHERS.name: Mean(others)}
+        """Return the correlation of each class' image, or images, with the mean of its members."""
+        means = truth["class_means"]
+        own = [np.diagonal(correlations(images, means)) for images in guess["images"]]
+        return {OWN.name: Mean(np.mean(own, axis=0))}
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return each class' mean above its image."""
-        pair = np.stack([truth["class_means"], guess["images"]], axis=1)
+        pair = np.stack([truth["class_means"], guess["images"][0]], axis=1)
         return {"reconstruction": pair[:, :, 0]}
 
 

@@ -125,9 +125,10 @@ class TrainedSetting:
     auxiliary: int = 1000
 
     def __post_init__(self) -> None:
-        if self.references % 2:
+        if self.references % 2 or self.references < 4:
             raise ValueError(
-                f"references = {self.references}: an even number, each candidate is in half of them"
+                f"references = {self.references}: an even number from 4, each candidate is in half "
+                "of them"
             )
 
     @property
