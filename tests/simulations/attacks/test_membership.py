@@ -13,7 +13,7 @@ from zerosum.simulations.attacks import membership, trained
 from zerosum.simulations.attacks.harness import Cell, play, play_all
 from zerosum.simulations.attacks.interface import Case, Protection
 from zerosum.simulations.attacks.measures import area, rate
-from zerosum.simulations.attacks.membership import Lira, LossThreshold, confidences, protected
+from zerosum.simulations.attacks.membership import Lira, LossThreshold, confidences
 from zerosum.simulations.attacks.references import (
     MANIFEST,
     ReferenceModelError,
@@ -24,6 +24,7 @@ from zerosum.simulations.attacks.sealing import parts, sealed
 from zerosum.simulations.attacks.trained import (
     Pool,
     TrainedSetting,
+    protected,
     reference_folder,
     references_of,
     train,
@@ -224,6 +225,12 @@ def test_scores_that_say_nothing_give_the_rate_of_false_alarms() -> None:
 def test_reference_models_that_halve_no_candidates_are_refused(references) -> None:
     with pytest.raises(ValueError, match=f"references = {references}: an even number from 4"):
         replace(SMALL, references=references)
+
+
+@pytest.mark.parametrize("changed", [{"rule": "median"}, {"budget": 3}])
+def test_a_protection_that_would_be_left_out_is_refused(changed) -> None:
+    with pytest.raises(ValueError, match="a target is trained with rule = 'mean'"):
+        scene_of(protection=replace(PLAIN, **changed))
 
 
 @pytest.mark.slow

@@ -5,10 +5,9 @@ import pytest
 
 from zerosum.simulations.attacks.harness import Cell, play_all
 from zerosum.simulations.attacks.interface import Case, Protection
-from zerosum.simulations.attacks.membership import protected
 from zerosum.simulations.attacks.model_inversion import ModelInversion, correlations
 from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.trained import TrainedSetting
+from zerosum.simulations.attacks.trained import TrainedSetting, protected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

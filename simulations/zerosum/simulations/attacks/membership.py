@@ -8,7 +8,7 @@ trained without it (offline, section VI-C) and, online, with it (Algorithm 1).
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import nn
 
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
 from zerosum.simulations.attacks.measures import Ranking, Units
-from zerosum.simulations.attacks.trained import TrainedSetting, TrainedView
+from zerosum.simulations.attacks.trained import TrainedSetting, TrainedView, protected
 
 AREA = Metric("AUC")
 AT_ONE_PERCENT = Metric("TPR at 1 % FPR")
@@ -139,17 +139,3 @@ def _candidates(view: TrainedView) -> tuple[np.ndarray, np.ndarray]:
     if view.candidate_inputs is None or view.candidate_labels is None:
         raise ValueError("the view holds no candidates")
     return view.candidate_inputs, view.candidate_labels
-
-
-def protected(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Protection:
-    """Return plain training, local noise without masks, or masked sums with distributed noise."""
-    if noise == "none":
-        return Protection("plain")
-    masked = noise == "distributed"
-    return Protection(
-        f"{'masked + distributed' if masked else 'local'} noise {sigma:g} C",
-        masking="double" if masked else "none",
-        clip=1.0,
-        noise=noise,
-        sigma=sigma,
-    )

@@ -16,8 +16,7 @@ from torch import nn
 
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
 from zerosum.simulations.attacks.measures import Mean, Units
-from zerosum.simulations.attacks.membership import protected
-from zerosum.simulations.attacks.trained import TrainedSetting, TrainedView
+from zerosum.simulations.attacks.trained import TrainedSetting, TrainedView, protected
 
 OWN = Metric("correlation with the class mean")
 

@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import nn
@@ -252,7 +252,17 @@ def train(
         Of the model's initialisation, batches and noise.
     protocol : str, optional
         Another than the protection's: "ideal" gives the same model bit for bit, in less time.
+
+    Raises
+    ------
+    ValueError
+        If the protection is one that this setting does not play.
     """
+    if protection.rule != "mean" or protection.budget is not None:
+        raise ValueError(
+            f"{protection.name}: a target is trained with rule = 'mean' and without a budget, not "
+            f"with rule = {protection.rule!r} and budget = {protection.budget}"
+        )
     task = _task(setting, records, seed)
     dimension = len(initial_vector(task, seed))
     secagg = secagg_of(protection)
@@ -352,3 +362,17 @@ def _trained_references(setting: TrainedSetting, protection: Protection, seed: i
 
 def _procedure(setting: TrainedSetting, protection: Protection) -> str:
     return f"{setting} under {protection}"
+
+
+def protected(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Protection:
+    """Return plain training, local noise without masks, or masked sums with distributed noise."""
+    if noise == "none":
+        return Protection("plain")
+    masked = noise == "distributed"
+    return Protection(
+        f"{'masked + distributed' if masked else 'local'} noise {sigma:g} C",
+        masking="double" if masked else "none",
+        clip=1.0,
+        noise=noise,
+        sigma=sigma,
+    )
