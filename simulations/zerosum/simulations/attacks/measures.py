@@ -146,10 +146,15 @@ def area(members: np.ndarray, others: np.ndarray) -> float:
 
 
 def rate(members: np.ndarray, others: np.ndarray, at: float) -> float:
-    """Return the true-positive rate at the threshold that at most this part of others exceeds."""
+    """Return the true-positive rate at the threshold that at most this part of others exceeds.
+
+    Among scores that tie with the threshold coins decide, so scores that say nothing give ``at``.
+    """
     ordered = np.sort(others)[::-1]
     threshold = ordered[min(int(at * len(others)), len(others) - 1)]
-    return float(np.mean(members > threshold))
+    above, tied = np.count_nonzero(others > threshold), np.count_nonzero(others == threshold)
+    taken = (at * len(others) - above) / tied if tied > 1 else 0.0
+    return float(np.mean(members > threshold) + taken * np.mean(members == threshold))
 
 
 def psnr(guess: np.ndarray, truth: np.ndarray, peak: float = 1.0) -> np.ndarray:

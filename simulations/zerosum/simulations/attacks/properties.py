@@ -1,0 +1,281 @@
+"""A setting: many sums, each over clients of its own, of whom one is asked about.
+
+A coin decides for each client whether it has a property: some of its images are mirrored, which
+says nothing of their labels. The server wants to know the coin of one client of each sum.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from zerosum.client import contribution
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.request import Question
+from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
+from zerosum.client.training import initial_vector
+from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.server.accounting import RunLedger
+from zerosum.server.aggregate import Aggregate
+from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes
+from zerosum.server.spec import SamplingSpec
+from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
+from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.attacks.tampering import Clients, request_for
+from zerosum.simulations.datasets import Records
+from zerosum.simulations.grid import InProcessGrid, nodes
+
+TARGET = 0
+"""The client of each sum that is asked about, by its place in the sum."""
+
+
+@dataclass(frozen=True)
+class PropertyView(View):
+    """What a server receives in many sums about one model.
+
+    Attributes
+    ----------
+    model : ModelSpec
+    input_shape : tuple of int
+        Of one record.
+    classes : int
+    training : TrainSpec
+    cohort, records : int
+        Clients in a sum; records of each client.
+    mirrored : float
+        Part of its images that a client with the property has mirrored.
+    vector : ndarray
+        float32, shape (d,): the model that was sent.
+    totals : ndarray
+        float64, shape (sums, d): the opened sums.
+    contributions : ndarray or None
+        float64, shape (sums, d): the one of the client that is asked about, where the server sees
+        single contributions.
+    noise_std : float
+        Of each coordinate of a sum.
+    auxiliary_inputs, auxiliary_labels : ndarray or None
+        Records of the same population that no client holds, where the threat model has them.
+    """
+
+    model: ModelSpec = field(default_factory=ModelSpec)
+    input_shape: tuple[int, ...] = ()
+    classes: int = 0
+    training: TrainSpec = field(default_factory=TrainSpec)
+    cohort: int = 0
+    records: int = 0
+    mirrored: float = 0.0
+    vector: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    totals: np.ndarray | None = None
+    contributions: np.ndarray | None = None
+    noise_std: float = 0.0
+    auxiliary_inputs: np.ndarray | None = None
+    auxiliary_labels: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class PropertySetting:
+    """Sums over clients that have a property or not, each by a fair coin.
+
+    Attributes
+    ----------
+    cohort, sums : int
+        Clients in a sum; sums, of clients who take part in no other.
+    records : int
+        Of each client, drawn from the training records.
+    mirrored : float
+        Part of its images that a client with the property has mirrored.
+    steps : int
+        Local steps, each on all records of the client.
+    lr : float
+    model : ModelSpec
+    task : str
+        "mnist5k" or "digits".
+    """
+
+    cohort: int = 10
+    sums: int = 100
+    records: int = 20
+    mirrored: float = 0.3
+    steps: int = 1
+    lr: float = 0.5
+    model: ModelSpec = field(default_factory=lambda: ModelSpec(name="linear"))
+    task: str = "digits"
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        return f"one of {self.cohort} clients, {self.records} images each"
+
+    @property
+    def training(self) -> TrainSpec:
+        """Local training: full-batch steps."""
+        return TrainSpec(epochs=None, steps=self.steps, batch_size=None, lr=self.lr)
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Play the sums; see :class:`Setting`."""
+        coins = numpy_generator(seed, "property").random((self.sums, self.cohort)) < 0.5
+        task = self._task(coins.ravel(), seed)
+        played = _Sums(self, task, protection, seed)
+        truth = {"has_property": coins[:, TARGET]}
+        return Scene(played.view(attack.threat), truth, played.epsilon(), DELTA)
+
+    def _task(self, coins: np.ndarray, seed: int) -> RecordsTask:
+        collection = collection_of(self.task)
+        rng = numpy_generator(seed, "records of clients")
+        drawn = [client_records(collection.train, self, coin, rng) for coin in coins]
+        return RecordsTask(
+            self.model,
+            np.stack([each.inputs for each in drawn]),
+            np.stack([each.targets for each in drawn]),
+            collection.test,
+            collection.classes or 1,
+            seed,
+        )
+
+
+class Population(Protocol):
+    """What is public of a client's records."""
+
+    @property
+    def records(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def mirrored(self) -> float:
+        """Which part is mirrored where the client has the property."""
+        ...
+
+
+def client_records(
+    source: Records, public: Population, has_property: bool, rng: np.random.Generator
+) -> Records:
+    """Draw a client's records, some of them mirrored where it has the property.
+
+    Parameters
+    ----------
+    source : Records
+        Images, shape (n, channels, height, width).
+    public : PropertySetting or PropertyView
+    has_property : bool
+    rng : numpy.random.Generator
+    """
+    drawn = source.take(rng.permutation(len(source))[: public.records])
+    count = round(public.mirrored * public.records) if has_property else 0
+    inputs = np.concatenate([drawn.inputs[:count, ..., ::-1], drawn.inputs[count:]])
+    return Records(inputs, drawn.targets)
+
+
+class _Sums:
+    """The sums of one scene, once they were played."""
+
+    def __init__(
+        self, setting: PropertySetting, task: RecordsTask, protection: Protection, seed: int
+    ) -> None:
+        self._setting, self._task = setting, task
+        self._protection, self._seed = protection, seed
+        self._vector = initial_vector(task, seed)
+        self._privacy = privacy_of(protection, setting.cohort, len(self._vector))
+        self._secagg = secagg_of(protection)
+        self._ledger = self._open_ledger()
+        self._opened = self._play()
+
+    @property
+    def _population(self) -> int:
+        return self._setting.sums * self._setting.cohort
+
+    def _play(self) -> list[Aggregate]:
+        entropy = SeededEntropy(self._seed)
+        clients = Clients.with_rules(self._task, entropy, self._secagg, self._population)
+        coordinator = Coordinator(
+            InProcessGrid(clients.app, self._population),
+            Nodes(nodes(self._population), clients.roster),
+            self._secagg,
+            run_id=derive_seed(self._seed, "property sums")[:16],
+            entropy=entropy,
+            cache=clients.cache,
+        )
+        size = self._setting.cohort
+        return [
+            coordinator.private_sum(
+                request_for(self._question(number), self._vector, bound=True),
+                [range((number - 1) * size, number * size)],
+                round=number,
+                charge=self._charge(number),
+            )
+            for number in range(1, self._setting.sums + 1)
+        ]
+
+    def _question(self, number: int) -> Question:
+        return Question(
+            kind="train",
+            round=number,
+            seed=self._seed,
+            population=self._population,
+            task=self._setting.task,
+            data=DataSpec(),
+            model=self._setting.model,
+            training=self._setting.training,
+            privacy=self._privacy,
+            encoding=encoding_of(self._protection),
+            noise_draw="per_client",
+            max_loss=1.0,
+        )
+
+    def view(self, threat: ThreatModel) -> PropertyView:
+        """Return what the server received."""
+        setting, spare = self._setting, self._task.spare
+        auxiliary = "auxiliary data" in threat.knows
+        seen = [each.contributions for each in self._opened]
+        single = [each[k * setting.cohort + TARGET] for k, each in enumerate(seen) if each]
+        return PropertyView(
+            threat=threat,
+            protection=self._protection,
+            model=setting.model,
+            input_shape=tuple(self._task.inputs.shape[2:]),
+            classes=self._task.classes,
+            training=setting.training,
+            cohort=setting.cohort,
+            records=setting.records,
+            mirrored=setting.mirrored,
+            vector=self._vector,
+            totals=np.stack([each.total for each in self._opened]),
+            contributions=np.stack(single) if single else None,
+            noise_std=self._opened[0].noise_std,
+            auxiliary_inputs=spare.inputs if auxiliary else None,
+            auxiliary_labels=spare.targets if auxiliary else None,
+        )
+
+    def epsilon(self) -> float:
+        """Return what the ledger says of a client, for a server that sees what this one does."""
+        figure = self._ledger.figures()["sum" if self._protection.masked else "local"]
+        return math.inf if figure["value"] is None else float(figure["value"])
+
+    def _open_ledger(self) -> RunLedger:
+        built = contribution.Protection.build(
+            self._privacy,
+            encoding_of(self._protection),
+            cohort=self._setting.cohort,
+            dimension=len(self._vector),
+            rotation_seed=bytes(32),
+        )
+        return RunLedger(
+            None,
+            privacy=self._privacy,
+            secagg=self._secagg,
+            sampling=SamplingSpec(kind="once", cohort=self._setting.cohort),
+            population=self._population,
+            protections={"train": built},
+        )
+
+    def _charge(self, number: int) -> Charge:
+        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
+            key = (number, 0, "train", group)
+            if what == "contributions":
+                self._ledger.charge_contributions(key, clients, cohort=self._setting.cohort)
+            else:
+                self._ledger.charge_sum(key)
+
+        return charge
