@@ -46,10 +46,13 @@ class RoundsView(View):
         Steps, batch size, learning rate: the server chose them.
     vectors : ndarray
         float32, shape (rounds, d): the global model sent in each round.
+    clients : int
+        That were asked in the first round.
     totals : ndarray or None
         float64, shape (rounds, d): the opened sums, noise included. None before the rounds.
     contributions : ndarray or None
-        float64, shape (rounds, n, d): each client's own, where the server sees them.
+        float64, shape (rounds, n, d): each client's own, where the server sees them; of the clients
+        that contributed in every round.
     noise_std : float
         Of each coordinate of a sum.
     labels : ndarray or None
@@ -63,6 +66,7 @@ class RoundsView(View):
     classes: int = 0
     training: TrainSpec = field(default_factory=TrainSpec)
     vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    clients: int = 0
     totals: np.ndarray | None = None
     contributions: np.ndarray | None = None
     noise_std: float = 0.0
@@ -117,6 +121,8 @@ class RoundsSetting:
         "mnist5k" or "digits".
     auxiliary : int
         Records that the attacker may have, if the threat model says so.
+    left_out : int or None
+        A client that is asked in the first round alone: an attacker who asks two cohorts.
     """
 
     clients: int = 2
@@ -127,6 +133,7 @@ class RoundsSetting:
     model: ModelSpec = field(default_factory=ModelSpec)
     task: str = "mnist5k"
     auxiliary: int = 1000
+    left_out: int | None = None
 
     @property
     def name(self) -> str:
@@ -134,7 +141,14 @@ class RoundsSetting:
         what = "1 image" if self.records == 1 else f"{self.records} images"
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
+        if self.left_out is not None:
+            again = ", asked again without one"
         return f"{self.clients} clients, {what} each{how}{again}"
+
+    def cohort(self, number: int) -> tuple[int, ...]:
+        """Return the clients that are asked in a round, the first of which is number 1."""
+        left_out = None if number == 1 else self.left_out
+        return tuple(index for index in range(self.clients) if index != left_out)
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the rounds; see :class:`Setting`."""
@@ -237,7 +251,6 @@ class _Rounds:
         self._opened = self._play()
 
     def _play(self) -> Sequence[Aggregate]:
-        everyone = tuple(range(self._setting.clients))
         coordinator = self._coordinator()
         opened = []
         for number in range(1, self._setting.rounds + 1):
@@ -245,7 +258,7 @@ class _Rounds:
                 opened.append(
                     coordinator.private_sum(
                         self._request(number, self._sent.vector),
-                        [everyone],
+                        [self._setting.cohort(number)],
                         round=number,
                         charge=self._charge(number),
                     )
@@ -346,7 +359,7 @@ class _Rounds:
         def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
             key = (number, 0, "train", group)
             if what == "contributions":
-                cohort = self._setting.clients
+                cohort = len(self._setting.cohort(number))
                 self._ledger.charge_contributions(key, clients, cohort=cohort)
             else:
                 self._ledger.charge_sum(key)
@@ -376,6 +389,7 @@ def _offer(
         classes=task.classes,
         training=training_of(setting),
         vectors=np.tile(sent.vector, (setting.rounds, 1)),
+        clients=setting.clients,
         labels=task.labels if "labels" in threat.knows else None,
         auxiliary_inputs=task.spare.inputs if auxiliary else None,
         auxiliary_labels=task.spare.targets if auxiliary else None,
@@ -384,6 +398,8 @@ def _offer(
 
 def _stacked(contributions: Sequence[Mapping[int, np.ndarray] | None]) -> np.ndarray | None:
     """Return contributions as (rounds, n, d), n those of whoever contributed in every round."""
-    if any(each is None for each in contributions):
+    seen = [each for each in contributions if each is not None]
+    if len(seen) < len(contributions):
         return None
-    return np.stack([np.stack([each[i] for i in sorted(each)]) for each in contributions if each])
+    always = sorted(set(seen[0]).intersection(*seen))
+    return np.stack([np.stack([each[i] for i in always]) for each in seen])
