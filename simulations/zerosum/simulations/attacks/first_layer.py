@@ -42,6 +42,26 @@ def slopes_of(view: RoundsView, vector: np.ndarray) -> np.ndarray:
     return np.concatenate([weights, vector[cut : cut + width, None]], axis=1)
 
 
+def images_in(
+    view: RoundsView, seen: Observed, turns: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return an image for each client in a sum: of all candidates, those that explain most of it.
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (clients, pixels), in [0, 1].
+    """
+    like = Images.like(auxiliary(view))
+    slopes = slopes_of(view, seen.vector)
+    blind = typical(view, seen.clients, rng)
+    tried = [blind]
+    for each in candidates(slopes, seen.clients, seen.noise_std, rng):
+        tried.append(np.concatenate([each, blind])[: seen.clients])
+    tried += [refined(slopes, each, seen.noise_std, like, turns) for each in tried]
+    return min(tried, key=lambda images: unexplained(slopes, images))
+
+
 @dataclass(frozen=True)
 class FirstLayer(Reconstruction):
     """Solves for the first layer's inputs.
@@ -66,18 +86,5 @@ class FirstLayer(Reconstruction):
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Solve for the images of each update that was seen."""
-        like = Images.like(auxiliary(view))
-        found = [self._images(view, each, like, rng) for each in observed(view)]
+        found = [images_in(view, each, self.turns, rng) for each in observed(view)]
         return guessed(view, np.concatenate(found))
-
-    def _images(
-        self, view: RoundsView, seen: Observed, like: Images, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Return an image for each client: of all candidates, those that explain most."""
-        slopes = slopes_of(view, seen.vector)
-        blind = typical(view, seen.clients, rng)
-        tried = [blind]
-        for each in candidates(slopes, seen.clients, seen.noise_std, rng):
-            tried.append(np.concatenate([each, blind])[: seen.clients])
-        tried += [refined(slopes, each, seen.noise_std, like, self.turns) for each in tried]
-        return min(tried, key=lambda images: unexplained(slopes, images))

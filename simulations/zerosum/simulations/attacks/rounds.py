@@ -121,8 +121,6 @@ class RoundsSetting:
         "mnist5k" or "digits".
     auxiliary : int
         Records that the attacker may have, if the threat model says so.
-    left_out : int or None
-        A client that is asked in the first round alone: an attacker who asks two cohorts.
     """
 
     clients: int = 2
@@ -133,7 +131,6 @@ class RoundsSetting:
     model: ModelSpec = field(default_factory=ModelSpec)
     task: str = "mnist5k"
     auxiliary: int = 1000
-    left_out: int | None = None
 
     @property
     def name(self) -> str:
@@ -141,14 +138,11 @@ class RoundsSetting:
         what = "1 image" if self.records == 1 else f"{self.records} images"
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
-        if self.left_out is not None:
-            again = ", asked again without one"
         return f"{self.clients} clients, {what} each{how}{again}"
 
     def cohort(self, number: int) -> tuple[int, ...]:
         """Return the clients that are asked in a round, the first of which is number 1."""
-        left_out = None if number == 1 else self.left_out
-        return tuple(index for index in range(self.clients) if index != left_out)
+        return tuple(range(self.clients))
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the rounds; see :class:`Setting`."""
