@@ -24,7 +24,7 @@ def by_curvature(free: Sequence[torch.Tensor], objective: Objective, iterations:
         value.backward()  # type: ignore[no-untyped-call]
         return float(value.detach())
 
-    optimiser.step(closure)
+    optimiser.step(closure)  # type: ignore[no-untyped-call]
 
 
 def by_signs(

@@ -11,11 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from zerosum.simulations.attacks.denoising import Images
 from zerosum.simulations.attacks.first_layer import images_in
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
 from zerosum.simulations.attacks.inversion_cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
-from zerosum.simulations.attacks.reconstruction import Observed, rounding_std, typical
+from zerosum.simulations.attacks.reconstruction import Observed, auxiliary, rounding_std, typical
 from zerosum.simulations.attacks.rounds import RoundsView
 from zerosum.simulations.attacks.two_cohorts import TwoCohorts
 
@@ -71,7 +72,9 @@ class Differencing:
         # Noise is of each sum; of rounding, each contribution has its own.
         rounding = rounding_std(view) * (2 * view.clients - 1) ** 0.5
         noise = float(np.hypot(view.noise_std * 2**0.5, rounding))
-        return _guess(view, update, images_in(view, Observed(update, 1, noise), self.turns, rng))
+        like = Images.like(auxiliary(view))
+        image = images_in(view, Observed(update, 1, noise), like, self.turns, rng)
+        return _guess(view, update, image)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Return the error of the update, and of the image."""

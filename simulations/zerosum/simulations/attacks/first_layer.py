@@ -43,7 +43,7 @@ def slopes_of(view: RoundsView, vector: np.ndarray) -> np.ndarray:
 
 
 def images_in(
-    view: RoundsView, seen: Observed, turns: int, rng: np.random.Generator
+    view: RoundsView, seen: Observed, like: Images, turns: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Return an image for each client in a sum: of all candidates, those that explain most of it.
 
@@ -52,7 +52,6 @@ def images_in(
     ndarray of float64
         Shape (clients, pixels), in [0, 1].
     """
-    like = Images.like(auxiliary(view))
     slopes = slopes_of(view, seen.vector)
     blind = typical(view, seen.clients, rng)
     tried = [blind]
@@ -86,5 +85,6 @@ class FirstLayer(Reconstruction):
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Solve for the images of each update that was seen."""
-        found = [images_in(view, each, self.turns, rng) for each in observed(view)]
+        like = Images.like(auxiliary(view))
+        found = [images_in(view, each, like, self.turns, rng) for each in observed(view)]
         return guessed(view, np.concatenate(found))

@@ -45,7 +45,7 @@ class GradientMatching(Reconstruction):
         Weight of the total variation in the cosine's objective.
     iterations, starts : int
         Of each optimisation; from the mean image, then from others until one has succeeded: where
-        the objective is "squares", whose success can be told, and one image is sought.
+        the attacker is aware, the objective is "squares", and one image is sought.
     """
 
     objective: Literal["squares", "cosine"] = "squares"
@@ -81,7 +81,7 @@ class GradientMatching(Reconstruction):
         target = torch.tensor(seen.vector)
         noise = seen.noise_std**2 * len(target) / max(float(target @ target), 1e-30)
         best, least = np.zeros(0), np.inf
-        again = count == 1 and self.objective == "squares"
+        again = self.aware and count == 1 and self.objective == "squares"
         for start in range(self.starts if again else 1):
             first = self._first(view, count, start, rng)
             found, left = self._descended(updates, target, first, labels, view.classes)

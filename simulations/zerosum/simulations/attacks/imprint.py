@@ -2,8 +2,8 @@
 
 Fowl et al., "Robbing the Fed: directly obtaining private data in federated learning with modified
 models" (2022), section 4: all rows of a first layer are one measurement, its biases quantiles of
-it. The slopes of two neighbours differ by the images between their quantiles alone, and the ratio of
-weights' to bias' difference is the image, of whichever client, in a sum as in an update.
+it. The slopes of two neighbours differ by the images between their quantiles alone, and the ratio
+of weights' to bias' difference is the image, of whichever client, in a sum as in an update.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
 from zerosum.simulations.attacks.imprint_cases import cases_of
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
 from zerosum.simulations.attacks.measures import Proportion, Units
 from zerosum.simulations.attacks.reconstruction import auxiliary
 from zerosum.simulations.attacks.rounds import Crafted, RoundsView

@@ -35,6 +35,11 @@ def noised(sigma: float, budget: int | None = None) -> Protection:
     return Protection(name, clip=CLIP, noise="local", sigma=sigma, budget=budget)
 
 
+def asked(count: int) -> RoundsSetting:
+    """Return two clients with one image each, asked so many times."""
+    return RoundsSetting(clients=2, rounds=count, task="digits", model=ModelSpec(name="linear"))
+
+
 @dataclass(frozen=True)
 class Repetition:
     """Averages each client's answers and solves for its image.
@@ -58,10 +63,11 @@ class Repetition:
     def cases(self, suite: str) -> Iterable[Case]:
         """Return ever more answers, and a budget that ends them."""
         full = suite == "full"
-        for count in (1, 20, 100, 500, 2000, 10_000) if full else (1, 20, 2000):
+        for count in (1, 20, 100, 500, 2000, 10_000) if full else (1, 20, 1000):
             for sigma in (0.1, 1.0) if full else (0.1,):
-                yield Case(_asked(count), noised(sigma), {"rounds": count, "sigma": sigma})
-        yield Case(_asked(2000), noised(0.1, budget=20), {"rounds": 2000, "sigma": 0.1})
+                yield Case(asked(count), noised(sigma), {"rounds": count, "sigma": sigma})
+        most = 2000 if full else 1000
+        yield Case(asked(most), noised(0.1, budget=20), {"rounds": most, "sigma": 0.1})
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess each pixel's most frequent level."""
@@ -83,9 +89,7 @@ class Repetition:
             images.append(image[0])
             sizes.append(float(np.linalg.norm(parts_of(slopes, image))))
         levels = np.rint(np.array(images) * LEVELS).astype(np.int64)
-        # A pixel is right where its error, noise over the part's norm, is below half a level.
-        needed = answers * (SURE * 2 * LEVELS * noise / float(np.median(sizes))) ** 2
-        notes = f"{answers} answers; 999 of 1,000 pixels after about {needed:.1g}, by 1/sqrt(k)"
+        notes = _outlook(answers, noise / float(np.median(sizes)))
         return Guess({"levels": levels}, notes)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
@@ -94,5 +98,14 @@ class Repetition:
         return {"pixels recovered": Proportion((guess["levels"] == true).ravel())}
 
 
-def _asked(count: int) -> RoundsSetting:
-    return RoundsSetting(clients=2, rounds=count, task="digits", model=ModelSpec(name="linear"))
+def _outlook(answers: int, error: float) -> str:
+    """Say after how many answers nearly all pixels are right; nothing of an average of noise.
+
+    A pixel is right where its error, ``error`` times a standard Gaussian, is below half a level.
+    """
+    needed = answers * (SURE * 2 * LEVELS * error) ** 2
+    if needed > 10 * answers:
+        return ""
+    return (
+        f"by 1/sqrt(k), 999 of 1,000 pixels are right after about {round(needed, -2):,.0f} answers"
+    )

@@ -66,7 +66,8 @@ class Corners:
         """Return the weights, shape (rank,), of the image that lies furthest; None without any."""
         pixels = self.rows[:, :-1].T
         pixels = pixels[np.linalg.norm(pixels, axis=1) > 1e-4]
-        upper, lower = np.full(len(pixels), 1 + self.tolerance), np.full(len(pixels), self.tolerance)
+        upper = np.full(len(pixels), 1 + self.tolerance)
+        lower = np.full(len(pixels), self.tolerance)
         solved = linprog(
             -direction,
             A_ub=np.concatenate([pixels, -pixels]),
@@ -76,7 +77,7 @@ class Corners:
             bounds=(None, None),
             method="highs",
         )
-        return solved.x if solved.status == 0 else None
+        return np.asarray(solved.x) if solved.status == 0 else None
 
     def images(self, rng: np.random.Generator) -> np.ndarray:
         """Return as many corners as there are dimensions, shape (k, pixels): none is another's.
@@ -91,7 +92,8 @@ class Corners:
             if not there:
                 break
             weights.append(max(there, key=lambda end: abs(float(end @ direction))))
-        return np.reshape(weights, (-1, len(self.rows))) @ self.rows[:, :-1]
+        found: np.ndarray = np.reshape(weights, (-1, len(self.rows))) @ self.rows[:, :-1]
+        return found
 
 
 def _beside(vector: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
@@ -99,7 +101,8 @@ def _beside(vector: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     if not others:
         return vector
     basis, _ = np.linalg.qr(np.stack(others, axis=1))
-    return vector - basis @ (basis.T @ vector)
+    rest: np.ndarray = vector - basis @ (basis.T @ vector)
+    return rest
 
 
 def candidates(
