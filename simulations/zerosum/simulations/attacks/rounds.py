@@ -46,10 +46,13 @@ class RoundsView(View):
         Steps, batch size, learning rate: the server chose them.
     vectors : ndarray
         float32, shape (rounds, d): the global model sent in each round.
+    clients : int
+        That were asked in the first round.
     totals : ndarray or None
         float64, shape (rounds, d): the opened sums, noise included. None before the rounds.
     contributions : ndarray or None
-        float64, shape (rounds, n, d): each client's own, where the server sees them.
+        float64, shape (rounds, n, d): each client's own, where the server sees them; of the clients
+        that contributed in every round.
     noise_std : float
         Of each coordinate of a sum.
     labels : ndarray or None
@@ -63,6 +66,7 @@ class RoundsView(View):
     classes: int = 0
     training: TrainSpec = field(default_factory=TrainSpec)
     vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    clients: int = 0
     totals: np.ndarray | None = None
     contributions: np.ndarray | None = None
     noise_std: float = 0.0
@@ -135,6 +139,10 @@ class RoundsSetting:
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
         return f"{self.clients} clients, {what} each{how}{again}"
+
+    def cohort(self, number: int) -> tuple[int, ...]:
+        """Return the clients that are asked in a round, the first of which is number 1."""
+        return tuple(range(self.clients))
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the rounds; see :class:`Setting`."""
@@ -237,7 +245,6 @@ class _Rounds:
         self._opened = self._play()
 
     def _play(self) -> Sequence[Aggregate]:
-        everyone = tuple(range(self._setting.clients))
         coordinator = self._coordinator()
         opened = []
         for number in range(1, self._setting.rounds + 1):
@@ -245,7 +252,7 @@ class _Rounds:
                 opened.append(
                     coordinator.private_sum(
                         self._request(number, self._sent.vector),
-                        [everyone],
+                        [self._setting.cohort(number)],
                         round=number,
                         charge=self._charge(number),
                     )
@@ -346,7 +353,7 @@ class _Rounds:
         def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
             key = (number, 0, "train", group)
             if what == "contributions":
-                cohort = self._setting.clients
+                cohort = len(self._setting.cohort(number))
                 self._ledger.charge_contributions(key, clients, cohort=cohort)
             else:
                 self._ledger.charge_sum(key)
@@ -376,6 +383,7 @@ def _offer(
         classes=task.classes,
         training=training_of(setting),
         vectors=np.tile(sent.vector, (setting.rounds, 1)),
+        clients=setting.clients,
         labels=task.labels if "labels" in threat.knows else None,
         auxiliary_inputs=task.spare.inputs if auxiliary else None,
         auxiliary_labels=task.spare.targets if auxiliary else None,
@@ -384,6 +392,8 @@ def _offer(
 
 def _stacked(contributions: Sequence[Mapping[int, np.ndarray] | None]) -> np.ndarray | None:
     """Return contributions as (rounds, n, d), n those of whoever contributed in every round."""
-    if any(each is None for each in contributions):
+    seen = [each for each in contributions if each is not None]
+    if len(seen) < len(contributions):
         return None
-    return np.stack([np.stack([each[i] for i in sorted(each)]) for each in contributions if each])
+    always = sorted(set(seen[0]).intersection(*seen))
+    return np.stack([np.stack([each[i] for i in always]) for each in seen])

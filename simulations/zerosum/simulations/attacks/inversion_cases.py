@@ -1,0 +1,66 @@
+"""Where images are sought in updates: one client, then sums of more and more, and the noise."""
+
+from collections.abc import Iterable
+
+from zerosum.client.spec import ModelSpec
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.rounds import RoundsSetting
+
+CLIP = 0.1
+"""Below the norm of an update of one image, so that it is at work."""
+
+PLAIN = Protection("plain")
+CLIPPED = Protection("clip", clip=CLIP)
+MASKED = Protection("masked", masking="double")
+
+
+def local(sigma: float) -> Protection:
+    """Return noise of each client's own, of so many clips."""
+    return Protection(f"local noise {sigma:g} C", clip=CLIP, noise="local", sigma=sigma)
+
+
+def distributed(sigma: float) -> Protection:
+    """Return masks, and noise that is whole in the sum alone."""
+    name = f"masked + distributed noise {sigma:g} C"
+    return Protection(name, masking="double", clip=CLIP, noise="distributed", sigma=sigma)
+
+
+def cases_of(suite: str) -> Iterable[Case]:
+    """Return the cells of a suite."""
+    full = suite == "full"
+    yield from _one_client(1, (1e-4, 1e-3, 1e-2, 1e-1, 1.0) if full else (1e-3, 1e-2, 1e-1))
+    yield from _one_client(5, (1e-3, 1e-2) if full else ())
+    for count in (2, 5, 10, 20, 50) if full else (2, 10, 50):
+        setting = RoundsSetting(clients=count)
+        yield Case(setting, MASKED, {"cohort": count, "sigma": 0.0})
+        for sigma in (1e-4, 1e-3, 1e-2, 1e-1) if full else (1e-3, 1e-2):
+            if full or count == 10:
+                yield Case(setting, distributed(sigma), {"cohort": count, "sigma": sigma})
+    if full:
+        for count, protection in ((1, PLAIN), (1, local(1e-3)), (10, MASKED)):
+            digits = RoundsSetting(clients=max(2, count), task="digits")
+            yield Case(digits, protection, {"cohort": count, "sigma": protection.sigma})
+
+
+def _one_client(steps: int, sigmas: Iterable[float]) -> Iterable[Case]:
+    setting = RoundsSetting(clients=2, steps=steps)
+    yield Case(setting, PLAIN, {"cohort": 1, "sigma": 0.0})
+    yield Case(setting, CLIPPED, {"cohort": 1, "sigma": 0.0})
+    for sigma in sigmas:
+        yield Case(setting, local(sigma), {"cohort": 1, "sigma": sigma})
+
+
+def naive_cases(suite: str) -> Iterable[Case]:
+    """Return the cells that show what an attacker loses who models none of the protection."""
+    for case in cases_of(suite):
+        noiseless = not case.protection.sigma
+        if suite == "full" or (noiseless and case.at["cohort"] in (1, 50)):
+            yield case
+
+
+def convolved(suite: str) -> Iterable[Case]:
+    """Return cells of a convolutional model, whose first layer's inputs no one can solve for."""
+    if suite == "full":
+        setting = RoundsSetting(clients=2, model=ModelSpec(name="cnn"))
+        for protection in (PLAIN, CLIPPED, local(1e-3)):
+            yield Case(setting, protection, {"cohort": 1, "sigma": protection.sigma})

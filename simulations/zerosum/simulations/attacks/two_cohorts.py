@@ -1,0 +1,50 @@
+"""A setting: the same question to two cohorts, of which the second lacks one client."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zerosum.client.clipping import clip_to_norm
+from zerosum.client.task import ClientInfo
+from zerosum.client.training import LocalTrainer
+from zerosum.client.vectors import parameters_to_vector
+from zerosum.simulations.attacks.interface import Protection, Scene
+from zerosum.simulations.attacks.rounds import RecordsTask, RoundsSetting, training_of
+
+LEFT_OUT = 0
+"""The client that the second cohort lacks."""
+
+
+@dataclass(frozen=True)
+class TwoCohorts(RoundsSetting):
+    """Rounds of which the first asks everyone and the others everyone but one client.
+
+    The truth holds that client's update beside its records.
+    """
+
+    clients: int = 10
+    rounds: int = 2
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        return f"sums of {self.clients} clients and of {self.clients - 1} of them"
+
+    def cohort(self, number: int) -> tuple[int, ...]:
+        """Return the clients that are asked in a round, the first of which is number 1."""
+        return tuple(i for i in range(self.clients) if number == 1 or i != LEFT_OUT)
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Play the rounds; see :class:`~.interface.Setting`."""
+        scene = super().play(attack, protection, seed)
+        update = self._update(RecordsTask.drawn(self, seed), protection.clip)
+        truth = {name: array[[LEFT_OUT]] for name, array in scene.truth.items()}
+        return Scene(scene.view, truth | {"update": update}, scene.epsilon, scene.delta)
+
+    def _update(self, task: RecordsTask, clip: float | None) -> np.ndarray:
+        """Return what the client computes, before it is rounded: no coins are in it."""
+        start = parameters_to_vector(task.model())
+        records = task.data(ClientInfo(LEFT_OUT, self.clients))
+        change = LocalTrainer(task, training_of(self)).train(start, records, 0).astype(np.float64)
+        return change if clip is None else clip_to_norm(change, clip)
