@@ -234,6 +234,7 @@ def test_a_protection_that_would_be_left_out_is_refused(changed) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_on_an_overfit_target_reference_models_tell_members_much_better_than_loss() -> None:
     setting = TrainedSetting()
     attacks = (LossThreshold(), Lira(online=False), Lira())
