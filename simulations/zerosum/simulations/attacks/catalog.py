@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -10,20 +11,44 @@ from zerosum.client.task import current_directory_importable
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.interface import Attack, parameters_of
 
-BUILT_IN: tuple[str, ...] = ()
-"""As ``"module:Class"``, module within this package; in the order of the table."""
+BUILT_IN = (
+    "gradient_matching",
+    "first_layer",
+    "imprint",
+    "repetition",
+    "differencing",
+    "property_inference",
+    "membership",
+    "model_inversion",
+    "subset_sums",
+    "small_tables",
+    "linkage",
+    "dropout_lies",
+    "weak_seeds",
+    "weak_masks",
+    "replacement",
+    "backdoors",
+    "opposing",
+    "hiding",
+)
+"""Modules of this package, each with its ``ATTACKS``; in the order of the table."""
 
 PACKAGE = "zerosum.simulations.attacks"
 
 
 def slug(attack: Attack) -> str:
     """Return an attack's name as the command line writes it."""
-    return attack.name.replace(" ", "-")
+    return _hyphened(attack.name)
+
+
+def _hyphened(name: str) -> str:
+    return "-".join(re.findall(r"\w+", name))
 
 
 def all_attacks() -> list[Attack]:
     """Return every built-in attack, with its default parameters."""
-    return [_made(f"{PACKAGE}.{name}") for name in BUILT_IN]
+    modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in BUILT_IN)
+    return [attack for module in modules for attack in module.ATTACKS]
 
 
 def choose(names: Sequence[str], settings: Iterable[str] = ()) -> list[Attack]:
@@ -50,9 +75,9 @@ def choose(names: Sequence[str], settings: Iterable[str] = ()) -> list[Attack]:
 
 
 def _named(name: str, known: Sequence[Attack]) -> list[Attack]:
-    if ":" in name:
+    found = [attack for attack in known if slug(attack) == _hyphened(name)]
+    if not found and ":" in name:
         return [_made(name)]
-    found = [attack for attack in known if slug(attack) == name.replace(" ", "-")]
     if not found:
         allowed = ", ".join(dict.fromkeys(map(slug, known)))
         raise ConfigError(f"{name!r} is no attack; there are: {allowed}; or give module:Class")

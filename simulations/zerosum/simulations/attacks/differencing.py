@@ -94,3 +94,7 @@ class Differencing:
 
 def _guess(view: RoundsView, update: np.ndarray, images: np.ndarray) -> Guess:
     return Guess({"update": update, "image": images.reshape(1, *view.input_shape)})
+
+
+ATTACKS = (Differencing(),)
+"""As the table has them."""

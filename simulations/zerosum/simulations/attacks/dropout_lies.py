@@ -122,3 +122,11 @@ class LyingAboutDropouts(Recovery):
         masking = view.protection.masking
         opened = [opened_vector(seen, masking) for (seen,) in view.trials or ()]
         return Guess({"updates": np.stack(opened)}, view.stopped)
+
+
+ATTACKS = (
+    LyingAboutDropouts(lie="dropped"),
+    LyingAboutDropouts(lie="both"),
+    LyingAboutDropouts(lie="split"),
+)
+"""As the table has them."""

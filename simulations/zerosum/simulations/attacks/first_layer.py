@@ -88,3 +88,7 @@ class FirstLayer(Reconstruction):
         like = Images.like(auxiliary(view))
         found = [images_in(view, each, like, self.turns, rng) for each in observed(view)]
         return guessed(view, np.concatenate(found))
+
+
+ATTACKS = (FirstLayer(),)
+"""As the table has them."""

@@ -126,3 +126,11 @@ class GradientMatching(Reconstruction):
                 images, free, lambda: misfit() + self.weight * variation(images), self.iterations
             )
         return images.detach().numpy(), float(misfit().detach())
+
+
+ATTACKS = (
+    GradientMatching(),
+    GradientMatching(objective="cosine"),
+    GradientMatching(aware=False),
+)
+"""As the table has them: the strongest of them, and of the first layer's, in each cell."""

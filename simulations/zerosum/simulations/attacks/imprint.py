@@ -136,3 +136,7 @@ def _matched(guesses: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndar
     errors = ((true**2).sum(1)[:, None] - 2 * products + (guesses**2).sum(1)[None]) / true.shape[1]
     rows, columns = linear_sum_assignment(np.log(np.maximum(errors, 1e-12)))
     return guesses[columns], true[rows]
+
+
+ATTACKS = (Imprint(), Imprint(target=0))
+"""As the table has them."""

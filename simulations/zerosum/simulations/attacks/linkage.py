@@ -99,3 +99,7 @@ def _meaning(view: ReleasedView) -> np.ndarray:
     yes = view.share * np.array([view.flipped, 1 - view.flipped])
     no = (1 - view.share) * np.array([1 - view.flipped, view.flipped])
     return yes / (yes + no)
+
+
+ATTACKS = (Linkage(),)
+"""As the table has them."""

@@ -139,3 +139,7 @@ def _candidates(view: TrainedView) -> tuple[np.ndarray, np.ndarray]:
     if view.candidate_inputs is None or view.candidate_labels is None:
         raise ValueError("the view holds no candidates")
     return view.candidate_inputs, view.candidate_labels
+
+
+ATTACKS = (LossThreshold(), Lira(online=False), Lira())
+"""As the table has them."""

@@ -116,3 +116,7 @@ def _standardised(images: np.ndarray) -> np.ndarray:
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
     found: np.ndarray = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0)
     return found
+
+
+ATTACKS = (ModelInversion(),)
+"""As the table has them."""

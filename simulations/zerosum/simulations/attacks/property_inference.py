@@ -124,3 +124,7 @@ def _simulated_updates(
         norms = np.linalg.norm(updates, axis=1, keepdims=True)
         updates *= np.minimum(1.0, view.protection.clip / norms)
     return updates
+
+
+ATTACKS = (PropertyInference(),)
+"""As the table has them."""

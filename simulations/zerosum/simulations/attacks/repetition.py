@@ -109,3 +109,7 @@ def _outlook(answers: int, error: float) -> str:
     return (
         f"by 1/sqrt(k), 999 of 1,000 pixels are right after about {round(needed, -2):,.0f} answers"
     )
+
+
+ATTACKS = (Repetition(),)
+"""As the table has them."""

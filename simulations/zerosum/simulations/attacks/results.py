@@ -138,7 +138,9 @@ def _status(found: Sequence[Outcome]) -> str:
 
 
 def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
-    """Return, of attacks that share a name, the strongest in each cell of the table.
+    """Return, of attacks that share a name, the strongest in each cell: all of its metrics.
+
+    Which is strongest is decided by the first metric that they are scored on.
 
     Parameters
     ----------
@@ -147,14 +149,20 @@ def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
     metrics : mapping of str to bool
         By metric, whether more is a better attack.
     """
-    best: dict[tuple[str, str, str, str], Row] = {}
+    cells: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:
-        key = (row.attack, row.setting, row.protection, row.metric)
-        if row.seed != POOLED:
-            continue
-        if key not in best or _is_stronger(row, best[key], metrics[row.metric]):
-            best[key] = row
-    return list(best.values())
+        if row.seed == POOLED:
+            variants = cells.setdefault((row.attack, row.setting, row.protection), {})
+            variants.setdefault(row.adaptive, []).append(row)
+    return [row for variants in cells.values() for row in _best(list(variants.values()), metrics)]
+
+
+def _best(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Row]:
+    best = variants[0]
+    for variant in variants[1:]:
+        if _is_stronger(variant[0], best[0], metrics[best[0].metric]):
+            best = variant
+    return best
 
 
 def _is_stronger(row: Row, other: Row, higher: bool) -> bool:

@@ -146,3 +146,7 @@ def _guess(
             "high": high,
         }
     )
+
+
+ATTACKS = (ConsistentRecords(),)
+"""As the table has them."""

@@ -135,3 +135,7 @@ class WithPrior(SubsetSums):
         at = (mean / np.diag(covariance) - share / variance) / said
         likelier: np.ndarray = logit(share) + said * (at - 0.5) > 0
         return likelier
+
+
+ATTACKS = (LeastSquares(), LinearProgram(), WithPrior())
+"""As the table has them."""

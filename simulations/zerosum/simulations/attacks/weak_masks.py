@@ -74,3 +74,7 @@ class ReusedMasks(Recovery):
         ]
         ring = (view.trials or ())[0][0].opened().ring
         return Guess({"changes": ring.reduce(np.stack(changes))})
+
+
+ATTACKS = (ScalarMasks(), ReusedMasks())
+"""As the table has them."""

@@ -83,3 +83,7 @@ class SeedSearch(Recovery):
         seed = found.seed
         opened = np.zeros_like(vector) if seed is None else without_self_mask(seen, vector, seed)
         return opened, extrapolated(found)
+
+
+ATTACKS = (SeedSearch(by="plaintext"), SeedSearch(by="commitment"))
+"""As the table has them."""
