@@ -4,20 +4,19 @@ Masks hide nothing of it. Noise in both sums does.
 """
 
 from zerosum.simulations.attacks.differencing import Differencing
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.results import rows_of
+from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.results import POOLED, rows_of
 from zerosum.simulations.attacks.table import epsilon_text, figure_text
 
 
 def main() -> None:
-    """Play the quick cases with one seed."""
+    """Play the quick cases with three seeds."""
     attack = Differencing()
-    for case in attack.cases("quick"):
-        cell = Cell(attack, case)
-        print(case.protection.name)
-        for row in rows_of([cell], [play(0, cell, seed=0)]):
-            if row.seed != "pooled":
-                print(f"    {row.metric}: {figure_text(row)}, epsilon {epsilon_text(row)}")
+    cells = [Cell(attack, case) for case in attack.cases("quick")]
+    for row in rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1)):
+        if row.seed == POOLED:
+            said = f"{row.metric}: {figure_text(row)}, epsilon {epsilon_text(row)}"
+            print(f"{row.protection:35} {said}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ def main() -> None:
         cell = Cell(Repetition(), Case(asked(count), noised(0.1, budget)))
         row = rows_of([cell], [play(0, cell, seed=0)])[-1]
         print(f"{count:4} questions, {row.protection}: {row.metric} {figure_text(row)}")
-        print(f"     {row.note}")
+        if row.note:
+            print(f"     {row.note}")
 
 
 if __name__ == "__main__":
