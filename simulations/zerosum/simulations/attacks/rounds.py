@@ -138,7 +138,9 @@ class RoundsSetting:
         what = "1 image" if self.records == 1 else f"{self.records} images"
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
-        return f"{self.clients} clients, {what} each{how}{again}"
+        kind = "" if self.model.name == "mlp" else f", {self.model.name}"
+        data = "" if self.task == "mnist5k" else f", {self.task}"
+        return f"{self.clients} clients, {what} each{how}{again}{kind}{data}"
 
     def cohort(self, number: int) -> tuple[int, ...]:
         """Return the clients that are asked in a round, the first of which is number 1."""
