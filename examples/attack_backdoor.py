@@ -4,10 +4,10 @@ Their code is the library's, no update is scaled, and the trigger may be split a
 ``python attack_backdoor.py``
 """
 
-from zerosum.simulations.attacks.backdoors import BadNets, DistributedBackdoor
-from zerosum.simulations.attacks.goals import EVEN, PLAIN
 from zerosum.simulations.attacks.harness import Cell, play_all
 from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.poisoning.backdoors import BadNets, DistributedBackdoor
+from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN
 
 rules = [PLAIN, Protection("median", rule="median"), Protection("multi-Krum", rule="multi-krum")]
 cells = [

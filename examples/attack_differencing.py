@@ -3,8 +3,8 @@
 Masks hide nothing of it. Noise in both sums does.
 """
 
-from zerosum.simulations.attacks.differencing import Differencing
 from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.inversion.differencing import Differencing
 from zerosum.simulations.attacks.results import POOLED, rows_of
 from zerosum.simulations.attacks.table import epsilon_text, figure_text
 

@@ -4,8 +4,8 @@ Nine clients, six shares recover a secret. Ten sessions a line, among real parti
 ``python attack_dropout_lies.py``
 """
 
-from zerosum.simulations.attacks.dropout_lies import LyingAboutDropouts
 from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.protocol.dropout_lies import LyingAboutDropouts
 from zerosum.simulations.attacks.results import POOLED, rows_of
 from zerosum.simulations.attacks.table import figure_text
 

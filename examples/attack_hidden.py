@@ -3,10 +3,10 @@
 Where clients' data are alike they have little room; here they are not. ``python attack_hidden.py``
 """
 
-from zerosum.simulations.attacks.goals import PLAIN, UNEVEN
 from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.hiding import LittleIsEnough, MinMax
 from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.poisoning.goals import PLAIN, UNEVEN
+from zerosum.simulations.attacks.poisoning.hiding import LittleIsEnough, MinMax
 
 rules = [PLAIN, *(Protection(name, rule=name) for name in ("median", "krum", "bulyan"))]
 cells = [

@@ -4,8 +4,8 @@ Then it sends the model to one client alone, which clients notice: their request
 """
 
 from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.imprint import Imprint
 from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.inversion.imprint import Imprint
 from zerosum.simulations.attacks.results import rows_of
 from zerosum.simulations.attacks.rounds import RoundsSetting
 from zerosum.simulations.attacks.table import figure_text

@@ -3,9 +3,9 @@
 The server never sees an update, only the sum of ten, and solves it for the ten images.
 """
 
-from zerosum.simulations.attacks.first_layer import FirstLayer
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.inversion.first_layer import FirstLayer
 from zerosum.simulations.attacks.results import rows_of
 from zerosum.simulations.attacks.rounds import RoundsSetting
 from zerosum.simulations.attacks.table import figure_text

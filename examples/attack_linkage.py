@@ -8,8 +8,8 @@ import sys
 
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case, Protection
-from zerosum.simulations.attacks.linkage import Linkage
-from zerosum.simulations.attacks.released import ReleasedSetting
+from zerosum.simulations.attacks.published.linkage import Linkage
+from zerosum.simulations.attacks.published.released import ReleasedSetting
 
 
 def main(path: str = "") -> None:

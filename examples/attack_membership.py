@@ -5,11 +5,11 @@ with and without the record, says more. ``python attack_membership.py``
 """
 
 from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.inference.membership import Lira, LossThreshold
+from zerosum.simulations.attacks.inference.trained import TrainedSetting, protected
 from zerosum.simulations.attacks.interface import Case
-from zerosum.simulations.attacks.membership import Lira, LossThreshold
 from zerosum.simulations.attacks.results import rows_of
 from zerosum.simulations.attacks.table import epsilon_text, figure_text
-from zerosum.simulations.attacks.trained import TrainedSetting, protected
 
 
 def main() -> None:

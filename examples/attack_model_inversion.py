@@ -5,8 +5,8 @@
 
 import numpy as np
 
-from zerosum.simulations.attacks.model_inversion import ModelInversion
-from zerosum.simulations.attacks.trained import TrainedSetting, protected
+from zerosum.simulations.attacks.inference.model_inversion import ModelInversion
+from zerosum.simulations.attacks.inference.trained import TrainedSetting, protected
 
 SHADES = np.array(list(" .:-=+*#%@"))
 

@@ -3,10 +3,10 @@
 Images with four white bars in a corner are to be zeros. ``python attack_model_replacement.py``
 """
 
-from zerosum.simulations.attacks.goals import CLIPPED, MASKED
 from zerosum.simulations.attacks.harness import Cell, play_all
 from zerosum.simulations.attacks.interface import Case
-from zerosum.simulations.attacks.replacement import ONCE, ModelReplacement
+from zerosum.simulations.attacks.poisoning.goals import CLIPPED, MASKED
+from zerosum.simulations.attacks.poisoning.replacement import ONCE, ModelReplacement
 
 cells = [
     Cell(ModelReplacement(), Case(ONCE, MASKED)),

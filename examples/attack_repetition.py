@@ -5,7 +5,7 @@ Each answer has noise of its own; of k answers' average, a k-th of the variance 
 
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case
-from zerosum.simulations.attacks.repetition import Repetition, asked, noised
+from zerosum.simulations.attacks.inversion.repetition import Repetition, asked, noised
 from zerosum.simulations.attacks.results import rows_of
 from zerosum.simulations.attacks.table import figure_text
 

@@ -3,10 +3,10 @@
 Masks, a clip that each client keeps, and the median in their way. ``python attack_sign_flip.py``
 """
 
-from zerosum.simulations.attacks.goals import CLIPPED, EVEN, MASKED
 from zerosum.simulations.attacks.harness import Cell, play_all
 from zerosum.simulations.attacks.interface import Case, Protection
-from zerosum.simulations.attacks.opposing import InnerProduct, SignFlip
+from zerosum.simulations.attacks.poisoning.goals import CLIPPED, EVEN, MASKED
+from zerosum.simulations.attacks.poisoning.opposing import InnerProduct, SignFlip
 
 protections = [MASKED, CLIPPED, Protection("median", rule="median")]
 cells = [

@@ -5,8 +5,8 @@ From anywhere: ``python attack_small_tables.py``. It takes about ten seconds.
 
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case, Protection
-from zerosum.simulations.attacks.published import TablesSetting
-from zerosum.simulations.attacks.small_tables import ConsistentRecords
+from zerosum.simulations.attacks.published.ages import TablesSetting
+from zerosum.simulations.attacks.published.small_tables import ConsistentRecords
 
 
 def main() -> None:

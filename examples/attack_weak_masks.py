@@ -4,7 +4,7 @@
 """
 
 from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.weak_masks import ReusedMasks, ScalarMasks
+from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarMasks
 
 for attack in (ScalarMasks(), ReusedMasks()):
     (metric,) = attack.metrics

@@ -10,7 +10,7 @@ from zerosum.client.store import replace_file
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import check_unused
 from zerosum.simulations.attacks.harness import Cell, Outcome, log_to, play_all
-from zerosum.simulations.attacks.report import write_attack_report
+from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.results import Row, rows_of, strongest, to_csv
 from zerosum.simulations.attacks.table import to_markdown
 

@@ -1,0 +1,145 @@
+"""Membership inference: of which records can it be said that they were trained on.
+
+Three attackers of rising strength. Yeom et al. 2018, section 3.2: a small loss says member. Carlini
+et al. 2022 ("LiRA"): a record's loss is compared with its losses under reference models that were
+trained without it (offline, section VI-C) and, online, with it (Algorithm 1).
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, protected
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.measures import Ranking, Units
+
+AREA = Metric("AUC")
+AT_ONE_PERCENT = Metric("TPR at 1 % FPR")
+
+
+def confidences(model: nn.Module, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return log(p / (1 - p)) of each record's own class, float64, shape (n,).
+
+    Carlini et al. 2022, section VI-B: so scaled, confidences of one record under many models are
+    about Gaussian. The model is scored in evaluation mode, whatever mode it comes in, and records
+    in an order of their own: a record's bits do not depend on its place.
+    """
+    order = sorted(range(len(labels)), key=lambda i: (inputs[i].tobytes(), int(labels[i])))
+    model.eval()
+    with torch.no_grad():
+        found = model(torch.tensor(inputs[order])).double()
+    own = torch.tensor(labels[order]).unsqueeze(1)
+    others = found.scatter(1, own, -math.inf).logsumexp(1)
+    scores = np.empty(len(labels))
+    scores[order] = (found.gather(1, own).squeeze(1) - others).numpy()
+    return scores
+
+
+@dataclass(frozen=True)
+class LossThreshold:
+    """A small loss says member: one threshold for all records."""
+
+    name: ClassVar[str] = "membership inference"
+    adaptive: ClassVar[str] = "loss threshold"
+    threat: ClassVar[ThreatModel] = ThreatModel("outsider", knows=frozenset({"candidates"}))
+    requires: ClassVar[tuple[str, ...]] = ("candidate_inputs", "candidate_labels")
+    metrics: ClassVar[tuple[Metric, ...]] = (AREA, AT_ONE_PERCENT)
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return an overfit target, plain and under noise."""
+        full = suite == "full"
+        sigmas = (0.03, 0.1, 0.3, 1.0, 3.0) if full else (0.1, 1.0)
+        settings = [TrainedSetting(references=128 if full else 24)]
+        if full:
+            settings.append(TrainedSetting(task="digits", pool=1))
+        for setting in settings:
+            yield Case(setting, protected("none"), {"sigma": 0.0})
+            yield Case(setting, Protection("masked", masking="double"), {"sigma": 0.0})
+            for sigma in sigmas:
+                yield Case(setting, protected("local", sigma), {"sigma": sigma})
+            for sigma in sigmas if full else (1.0,):
+                yield Case(setting, protected("distributed", sigma), {"sigma": sigma})
+
+    def baseline(self, view: TrainedView, rng: np.random.Generator) -> Guess:
+        """Tell no candidate from another."""
+        return Guess({"scores": np.zeros(len(_candidates(view)[1]))})
+
+    def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
+        """Score each candidate by its confidence, which falls as its loss rises."""
+        return Guess({"scores": confidences(view.build(), *_candidates(view))})
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
+        """Return how well scores rank members above others."""
+        scores, members = guess["scores"], truth["members"]
+        return {
+            AREA.name: Ranking(scores, members),
+            AT_ONE_PERCENT.name: Ranking(scores, members, at=0.01),
+        }
+
+
+@dataclass(frozen=True)
+class Lira(LossThreshold):
+    """The likelihood-ratio attack.
+
+    Attributes
+    ----------
+    online : bool
+        Whether models trained with a record are looked at too. Without, the candidates need not be
+        known before the reference models are trained.
+    """
+
+    online: bool = True
+
+    requires: ClassVar[tuple[str, ...]] = (
+        *LossThreshold.requires,
+        "references",
+        "reference_holds",
+    )
+
+    @property
+    def adaptive(self) -> str:  # type: ignore[override]
+        """Reference models are trained under the target's protection."""
+        return "online LiRA" if self.online else "offline LiRA"
+
+    def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
+        """Return the log-likelihood ratio of member to other, or how unlikely another would be."""
+        inputs, labels = _candidates(view)
+        if view.references is None or view.reference_holds is None:
+            raise ValueError("the view holds no reference models")
+        found = confidences(view.build(), inputs, labels)
+        seen = np.stack([confidences(view.build(each), inputs, labels) for each in view.references])
+        mean_out, std_out = _gaussians(seen, ~view.reference_holds)
+        scores = (found - mean_out) / std_out
+        if self.online:
+            mean_in, std_in = _gaussians(seen, view.reference_holds)
+            scores = (scores**2 - ((found - mean_in) / std_in) ** 2) / 2 + math.log(
+                std_out / std_in
+            )
+        return Guess({"scores": scores}, f"{len(view.references)} reference models")
+
+
+def _gaussians(seen: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return each record's mean over the chosen models, and one deviation for all records.
+
+    One for all, since each record has few models (Carlini et al. 2022, section VI-C); its sum is
+    exact, so that it does not depend on the records' order.
+    """
+    count = chosen.sum(axis=0)
+    mean = np.where(chosen, seen, 0).sum(axis=0) / count
+    squares = np.where(chosen, (seen - mean) ** 2, 0).sum(axis=0) / (count - 1)
+    return mean, math.sqrt(math.fsum(squares) / len(squares))
+
+
+def _candidates(view: TrainedView) -> tuple[np.ndarray, np.ndarray]:
+    if view.candidate_inputs is None or view.candidate_labels is None:
+        raise ValueError("the view holds no candidates")
+    return view.candidate_inputs, view.candidate_labels
+
+
+ATTACKS = (LossThreshold(), Lira(online=False), Lira())
+"""As the table has them."""

@@ -1,0 +1,134 @@
+"""Property inference: does a client's data have a property that no label tells.
+
+Melis et al. 2019, section 4: updates tell more than the task needs. The attacker simulates clients
+with and without the property from auxiliary data (Ganju et al. 2018, section 3) and learns to tell
+their updates apart; a sum's others add their own coins.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from zerosum.client.lean import choose_trainer
+from zerosum.secagg.randomness import derive_seed
+from zerosum.simulations.attacks.inference.properties import (
+    PropertySetting,
+    PropertyView,
+    client_records,
+)
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.measures import Ranking, Units
+from zerosum.simulations.attacks.rounds import RecordsTask
+from zerosum.simulations.datasets import Records
+
+AREA = Metric("AUC")
+
+CLIP = 0.4
+"""About the median norm of an update."""
+
+
+@dataclass(frozen=True)
+class PropertyInference:
+    """A linear discriminant of simulated updates, scored by its likelihood ratio.
+
+    Attributes
+    ----------
+    simulated : int
+        Clients that the attacker simulates: half have the property, half of each are fitted on.
+    """
+
+    simulated: int = 2000
+
+    name: ClassVar[str] = "property inference"
+    adaptive: ClassVar[str] = "simulates clip, noise and the others' coins"
+    threat: ClassVar[ThreatModel] = ThreatModel(
+        "curious server", knows=frozenset({"steps", "clip", "sigma", "auxiliary data"})
+    )
+    requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs", "auxiliary_labels")
+    metrics: ClassVar[tuple[Metric, ...]] = (AREA,)
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return single updates and sums."""
+        full = suite == "full"
+        for cohort in (10, 20, 50, 100) if full else (10, 50):
+            setting = PropertySetting(cohort, sums=100 if cohort <= 20 or full else 80)
+            at = {"cohort": float(cohort), "sigma": 0.0}
+            yield Case(setting, Protection("masked", masking="double"), at)
+            if cohort == 10:
+                yield Case(setting, Protection("plain"), at | {"cohort": 1.0})
+                for sigma in (0.01, 0.03, 0.1, 0.3, 1.0) if full else (0.1, 1.0):
+                    local = Protection(
+                        f"local noise {sigma:g} C", clip=CLIP, noise="local", sigma=sigma
+                    )
+                    yield Case(setting, local, {"cohort": 1.0, "sigma": sigma})
+
+    def baseline(self, view: PropertyView, rng: np.random.Generator) -> Guess:
+        """Tell no client from another."""
+        return Guess({"scores": np.zeros(len(_seen(view)[0]))})
+
+    def run(self, view: PropertyView, rng: np.random.Generator) -> Guess:
+        """Return the log-likelihood ratio of each client's coin.
+
+        The coin of one shifts a discriminant by g, those of the n - 1 others add a variance of
+        (n - 1) g^2 / 4, and all n clients their own; noise that is added to the sum counts as its
+        n-th part in each update, so one direction is the best for updates and sums alike.
+        """
+        seen, others, noise = _seen(view)
+        share = noise / (others + 1) ** 0.5
+        coins = np.arange(self.simulated) % 2 == 1
+        updates = _simulated_updates(view, coins, rng)
+        noised = updates + share * rng.standard_normal(updates.shape)
+        half = np.arange(self.simulated) < self.simulated // 2
+        fitted = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+        direction = fitted.fit(noised[half], coins[half]).coef_[0]
+        # What was not fitted on tells how far the discriminant really parts the two.
+        without, having = (noised[~half & (coins == coin)] @ direction for coin in (False, True))
+        gap = having.mean() - without.mean()
+        within = (without.var(ddof=1) + having.var(ddof=1)) / 2
+        centre = (others + 1) * (having.mean() + without.mean()) / 2
+        spread = (others + 1) * within + others * gap**2 / 4
+        return Guess({"scores": gap * (seen @ direction - centre) / spread})
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
+        """Return how well scores rank clients with the property above others."""
+        return {AREA.name: Ranking(guess["scores"], truth["has_property"])}
+
+
+def _seen(view: PropertyView) -> tuple[np.ndarray, int, float]:
+    """Return vectors (sums, d), the other clients in each, and the noise in a coordinate."""
+    if view.contributions is not None:
+        local = view.protection.noise == "local" and view.protection.clip is not None
+        std = view.protection.sigma * (view.protection.clip or 0.0) if local else 0.0
+        return view.contributions, 0, std
+    if view.totals is None:
+        raise ValueError("the view holds no sums")
+    return view.totals, view.cohort - 1, view.noise_std
+
+
+def _simulated_updates(
+    view: PropertyView, coins: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return updates of clients with these coins, clipped, float64, shape (len(coins), d)."""
+    if view.auxiliary_inputs is None or view.auxiliary_labels is None:
+        raise ValueError("the view holds no auxiliary data")
+    spare = Records(view.auxiliary_inputs, view.auxiliary_labels)
+    drawn = [client_records(spare, view, bool(coin), rng) for coin in coins]
+    inputs, labels = (np.stack([getattr(r, n) for r in drawn]) for n in ("inputs", "targets"))
+    task = RecordsTask(view.model, inputs, labels, spare, view.classes, 0)
+    trainer = choose_trainer(task, view.training, seed=0)
+    updates = np.empty((len(coins), len(view.vector)))
+    for row in range(len(coins)):
+        pair = torch.tensor(inputs[row]), torch.tensor(labels[row])
+        updates[row] = trainer.train(view.vector, pair, derive_seed(0, "simulated", row))
+    if view.protection.clip is not None:
+        norms = np.linalg.norm(updates, axis=1, keepdims=True)
+        updates *= np.minimum(1.0, view.protection.clip / norms)
+    return updates
+
+
+ATTACKS = (PropertyInference(),)
+"""As the table has them."""

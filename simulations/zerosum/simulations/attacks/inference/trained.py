@@ -1,0 +1,382 @@
+"""A setting: a model that the simulator's own federated training made, and who was in it.
+
+An outsider has the model. What it can train it trains as the target was trained: the same
+procedure under the same protection, on records of its own choice.
+"""
+
+import math
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import nn
+
+from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
+from zerosum.client.training import initial_vector
+from zerosum.client.vectors import load_vector
+from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.server.checks import prepare
+from zerosum.server.runs import RunFolder
+from zerosum.server.spec import Experiment, SamplingSpec
+from zerosum.simulations import api, datasets
+from zerosum.simulations.attacks.inference.references import (
+    References,
+    read_references,
+    write_references,
+)
+from zerosum.simulations.attacks.interface import Protection, Scene, View
+from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
+from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.datasets import Records
+from zerosum.simulations.models import make_model
+
+
+@dataclass(frozen=True)
+class TrainedView(View):
+    """What an outsider has of a trained model.
+
+    Attributes
+    ----------
+    model : ModelSpec
+    input_shape : tuple of int
+        Of one record.
+    classes : int
+    training : TrainSpec
+        Local training, as the target's clients did it.
+    clients, records, rounds : int
+        Clients, all of whom took part in each round; records of each.
+    vector : ndarray
+        float32, shape (d,): the released model.
+    candidate_inputs, candidate_labels : ndarray
+        float32, shape (n, ...), and int64, shape (n,): records of which half were trained on, in
+        no order.
+    auxiliary_inputs, auxiliary_labels : ndarray or None
+        Records of the same population, none of them a candidate; where the threat model has them.
+    references : ndarray or None
+        float32, shape (r, d): models that the attacker trained as the target was trained, on other
+        halves of the candidates. None where the attack asks for none.
+    reference_holds : ndarray or None
+        bool, shape (r, n): which candidates each was trained on.
+    """
+
+    model: ModelSpec = field(default_factory=ModelSpec)
+    input_shape: tuple[int, ...] = ()
+    classes: int = 0
+    training: TrainSpec = field(default_factory=TrainSpec)
+    clients: int = 0
+    records: int = 0
+    rounds: int = 0
+    vector: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    candidate_inputs: np.ndarray | None = None
+    candidate_labels: np.ndarray | None = None
+    auxiliary_inputs: np.ndarray | None = None
+    auxiliary_labels: np.ndarray | None = None
+    references: np.ndarray | None = None
+    reference_holds: np.ndarray | None = None
+
+    def build(self, vector: np.ndarray | None = None) -> nn.Module:
+        """Return the released model, or another of its kind, in evaluation mode.
+
+        Raises
+        ------
+        TaskError
+            If it keeps running statistics, which are no part of what was released.
+        """
+        made = make_model(self.model, self.input_shape, self.classes, seed=0)
+        load_vector(made, self.vector if vector is None else vector)
+        return made.eval()
+
+
+@dataclass(frozen=True)
+class TrainedSetting:
+    """Federated training on few records, until they are known by heart.
+
+    Attributes
+    ----------
+    clients, records : int
+        Clients, all of which take part in each round; records of each. There are twice as many
+        candidates as the target's clients hold.
+    rounds, epochs, batch_size : int
+    lr : float
+        Of local training.
+    hidden : tuple of int
+        Widths of the model's hidden layers; without any it is linear.
+    task : str
+        "mnist5k" or "digits".
+    pool : int
+        Average pooling of images before training.
+    references : int
+        Reference models, an even number: each candidate is in half of them.
+    auxiliary : int
+        Records that the attacker may have, if the threat model says so.
+    """
+
+    clients: int = 10
+    records: int = 20
+    rounds: int = 12
+    epochs: int = 5
+    batch_size: int = 10
+    lr: float = 0.3
+    hidden: tuple[int, ...] = (32,)
+    task: str = "mnist5k"
+    pool: int = 2
+    references: int = 24
+    auxiliary: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.references % 2 or self.references < 4:
+            raise ValueError(
+                f"references = {self.references}: an even number from 4, each candidate is in half "
+                "of them"
+            )
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        return f"model trained on {self.held} records of {self.task}, {self.clients} clients"
+
+    @property
+    def held(self) -> int:
+        """Records that a model is trained on."""
+        return self.clients * self.records
+
+    @property
+    def model(self) -> ModelSpec:
+        """What is trained."""
+        if not self.hidden:
+            return ModelSpec(name="linear")
+        return ModelSpec(hidden=list(self.hidden))
+
+    @property
+    def training(self) -> TrainSpec:
+        """Local training."""
+        return TrainSpec(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Train the target and, where an attack requires them, reference models."""
+        pool = Pool.drawn(self, seed)
+        target = _target(self, protection, seed)
+        wanted = "references" in attack.requires
+        made = references_of(self, protection, seed) if wanted else None
+        auxiliary = "auxiliary data" in attack.threat.knows
+        candidates = "candidates" in attack.threat.knows
+        view = TrainedView(
+            threat=attack.threat,
+            protection=protection,
+            model=self.model,
+            input_shape=tuple(pool.candidates.inputs.shape[1:]),
+            classes=pool.classes,
+            training=self.training,
+            clients=self.clients,
+            records=self.records,
+            rounds=self.rounds,
+            vector=target.vector,
+            candidate_inputs=pool.candidates.inputs if candidates else None,
+            candidate_labels=pool.candidates.targets if candidates else None,
+            auxiliary_inputs=pool.spare.inputs if auxiliary else None,
+            auxiliary_labels=pool.spare.targets if auxiliary else None,
+            references=None if made is None else made.vectors,
+            reference_holds=None if made is None else made.holds,
+        )
+        truth = {"members": pool.members, "class_means": pool.class_means()}
+        return Scene(view, truth, target.epsilon, DELTA)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidates, those of them that were trained on, and other records."""
+
+    candidates: Records
+    members: np.ndarray  # bool, (n,)
+    spare: Records
+    classes: int
+
+    @classmethod
+    def drawn(cls, setting: TrainedSetting, seed: int) -> "Pool":
+        """Draw twice as many candidates as are trained on, and half of them."""
+        collection = datasets.prepare(
+            collection_of(setting.task), DataSpec(pool=setting.pool), seed
+        )
+        rng = numpy_generator(seed, "membership candidates")
+        count = 2 * setting.held
+        if count > len(collection.train):
+            raise ValueError(
+                f"{count} candidates of {setting.task}: there are {len(collection.train)} records"
+            )
+        chosen = collection.train.take(rng.permutation(len(collection.train))[:count])
+        spare = collection.test.take(np.arange(min(setting.auxiliary, len(collection.test))))
+        return cls(chosen, half_of(count, rng), spare, collection.classes or 1)
+
+    def class_means(self) -> np.ndarray:
+        """Return the mean of each class' members, float64, shape (classes, ...); NaN of none."""
+        inputs = self.candidates.inputs[self.members].astype(np.float64)
+        labels = self.candidates.targets[self.members]
+        means = np.full((self.classes, *inputs.shape[1:]), np.nan)
+        for label in np.unique(labels):
+            means[label] = inputs[labels == label].mean(axis=0)
+        return means
+
+
+def half_of(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return bool, shape (count,): a random half is true."""
+    chosen: np.ndarray = rng.permutation(count) < count // 2
+    return chosen
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A released model, and what the ledger says of its release."""
+
+    vector: np.ndarray
+    epsilon: float
+
+
+def train(
+    setting: TrainedSetting,
+    protection: Protection,
+    records: Records,
+    seed: int,
+    *,
+    protocol: str | None = None,
+) -> Trained:
+    """Run federated training on these records, dealt to clients in their order.
+
+    Parameters
+    ----------
+    setting : TrainedSetting
+    protection : Protection
+    records : Records
+        As many as all clients hold.
+    seed : int
+        Of the model's initialisation, batches and noise.
+    protocol : str, optional
+        Another than the protection's: "ideal" gives the same model bit for bit, in less time.
+
+    Raises
+    ------
+    ValueError
+        If the protection is one that this setting does not play.
+    """
+    if protection.rule != "mean" or protection.budget is not None:
+        raise ValueError(
+            f"{protection.name}: a target is trained with rule = 'mean' and without a budget, not "
+            f"with rule = {protection.rule!r} and budget = {protection.budget}"
+        )
+    task = _task(setting, records, seed)
+    dimension = len(initial_vector(task, seed))
+    secagg = secagg_of(protection)
+    if protocol is not None:
+        secagg = secagg.model_copy(update={"protocol": protocol})
+    experiment = Experiment(
+        task="attacked",
+        seed=seed,
+        rounds=setting.rounds,
+        engine="serial",
+        model=setting.model,
+        training=setting.training,
+        privacy=privacy_of(protection, setting.clients, dimension),
+        encoding=encoding_of(protection),
+        secagg=secagg,
+        sampling=SamplingSpec(kind="everyone"),
+    )
+    experiment = prepare(experiment, population=setting.clients, dimension=dimension)
+    planned = api.Plan(experiment, task, setting.clients, dimension)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = RunFolder.create(Path(temporary) / "run", experiment)
+        result = api.simulate(planned, folder, report=False)
+    vector = np.concatenate([value.ravel() for value in result.model.values()])
+    released = result.summary["epsilon"]["release"]["value"]
+    return Trained(vector, math.inf if released is None else float(released))
+
+
+def _task(setting: TrainedSetting, records: Records, seed: int) -> RecordsTask:
+    shape = (setting.clients, setting.records)
+    return RecordsTask(
+        setting.model,
+        records.inputs.reshape(*shape, *records.inputs.shape[1:]),
+        records.targets.reshape(shape),
+        records.take(np.arange(0)),
+        len(np.unique(collection_of(setting.task).train.targets)),
+        seed,
+    )
+
+
+@lru_cache(maxsize=16)
+def _target(setting: TrainedSetting, protection: Protection, seed: int) -> Trained:
+    """Train the target once for all attacks on it in this process."""
+    pool = Pool.drawn(setting, seed)
+    dealt = numpy_generator(seed, "members dealt").permutation(np.flatnonzero(pool.members))
+    return train(setting, protection, pool.candidates.take(dealt), seed)
+
+
+class _Folder:
+    """A temporary folder that goes when nothing needs it any more, or with the process."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="zerosum-references-"))
+        weakref.finalize(self, shutil.rmtree, self.path, True)
+
+
+def references_of(setting: TrainedSetting, protection: Protection, seed: int) -> References:
+    """Return the reference models of a scene, from the files that they are kept in.
+
+    Raises
+    ------
+    ReferenceModelError
+        If one of them was deleted or changed.
+    """
+    folder = reference_folder(setting, protection, seed)
+    return read_references(folder, _procedure(setting, _unmasked(protection)))
+
+
+def reference_folder(setting: TrainedSetting, protection: Protection, seed: int) -> Path:
+    """Return the folder with the reference models of a scene, trained once in this process."""
+    return _trained_references(setting, _unmasked(protection), seed).path
+
+
+def _unmasked(protection: Protection) -> Protection:
+    """Return what a protection is once sums are open: masks cancel, noise and clip remain."""
+    return replace(protection, name="", masking="none", confirm=True, threshold=None)
+
+
+@lru_cache(maxsize=16)
+def _trained_references(setting: TrainedSetting, protection: Protection, seed: int) -> _Folder:
+    pool = Pool.drawn(setting, seed)
+    vectors: list[np.ndarray] = []
+    held: list[np.ndarray] = []
+    rng = numpy_generator(seed, "reference halves")
+    for number in range(setting.references):
+        # Two halves of one permutation: every candidate is in exactly half of the references.
+        holds = ~held[-1] if number % 2 else half_of(len(pool.members), rng)
+        dealt = rng.permutation(np.flatnonzero(holds))
+        own = int.from_bytes(derive_seed(seed, "reference model", number)[:7], "little")
+        made = train(setting, protection, pool.candidates.take(dealt), own, protocol="ideal")
+        vectors.append(made.vector)
+        held.append(holds)
+    folder = _Folder()
+    references = References(np.stack(vectors), np.stack(held))
+    write_references(folder.path, references, _procedure(setting, protection))
+    return folder
+
+
+def _procedure(setting: TrainedSetting, protection: Protection) -> str:
+    return f"{setting} under {protection}"
+
+
+def protected(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Protection:
+    """Return plain training, local noise without masks, or masked sums with distributed noise."""
+    if noise == "none":
+        return Protection("plain")
+    masked = noise == "distributed"
+    return Protection(
+        f"{'masked + distributed' if masked else 'local'} noise {sigma:g} C",
+        masking="double" if masked else "none",
+        clip=1.0,
+        noise=noise,
+        sigma=sigma,
+    )

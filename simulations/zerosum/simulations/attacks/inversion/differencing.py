@@ -1,0 +1,105 @@
+"""Differencing: two sums that differ by one client differ by its update.
+
+Masks hide what is in a sum, not what is in the difference of two: Pejo and Biczok 2023, "Quality
+inference in federated learning with secure aggregation", section 3, use the same difference. The
+update gives its image away as any does: see :mod:`~.first_layer`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
+from zerosum.simulations.attacks.inversion.cases import MASKED, PLAIN, distributed
+from zerosum.simulations.attacks.inversion.denoising import Images
+from zerosum.simulations.attacks.inversion.first_layer import images_in
+from zerosum.simulations.attacks.inversion.reconstruction import (
+    Observed,
+    auxiliary,
+    rounding_std,
+    typical,
+)
+from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
+from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
+from zerosum.simulations.attacks.rounds import RoundsView
+
+EXACT = 0.01
+"""Relative error below which an update counts as recovered: of rounding, no more."""
+
+
+@dataclass(frozen=True)
+class Differencing:
+    """Takes the sum without a client from the sum with it.
+
+    Attributes
+    ----------
+    turns : int
+        In which the image and its part are fitted to a noisy update.
+    """
+
+    turns: int = 10
+
+    name: ClassVar[str] = "differencing"
+    adaptive: ClassVar[str] = "solves for the first layer's input, expects the noise"
+    threat: ClassVar[ThreatModel] = ThreatModel(
+        "curious server", knows=frozenset({"clip", "sigma", "auxiliary data"}), rounds=2
+    )
+    requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("updates recovered"),
+        Metric("relative error", higher=False),
+        Metric("PSNR", "dB"),
+    )
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return sums of ten, with and without noise; in full, of more."""
+        full = suite == "full"
+        for count in (10, 50) if full else (10,):
+            setting = TwoCohorts(clients=count)
+            noised = [distributed(s) for s in ((1e-3, 1e-2, 1e-1, 1.0) if full else (1e-3, 1e-1))]
+            for protection in (PLAIN, MASKED, *noised):
+                yield Case(setting, protection, {"cohort": count, "sigma": protection.sigma})
+
+    def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Guess an equal share of the sum, and the mean image."""
+        share = np.zeros(view.vectors.shape[1])
+        if view.totals is not None:
+            share = view.totals[0] / view.clients
+        return _guess(view, share, typical(view, 1, rng))
+
+    def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Subtract, and solve for the image."""
+        if view.totals is None or len(view.totals) < 2:
+            raise ValueError("the view holds no two sums")
+        update = view.totals[0] - view.totals[1]
+        # Noise is of each sum; of rounding, each contribution has its own.
+        rounding = rounding_std(view) * (2 * view.clients - 1) ** 0.5
+        noise = float(np.hypot(view.noise_std * 2**0.5, rounding))
+        like = Images.like(auxiliary(view))
+        image = images_in(view, Observed(update, 1, noise), like, self.turns, rng)
+        return _guess(view, update, image)
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
+        """Return the error of the update, and of the image."""
+        update = truth["update"]
+        error = np.linalg.norm(guess["update"] - update) / np.linalg.norm(update)
+        return {
+            "updates recovered": Proportion(np.array([error < EXACT])),
+            "relative error": Mean(np.array([error])),
+            "PSNR": Mean(psnr(guess["image"], truth["inputs"][0])),
+        }
+
+    def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the client's image above the guess."""
+        pair = np.stack([truth["inputs"][0], guess["image"]], axis=1)
+        return {"reconstruction": pair.reshape(1, 2, *guess["image"].shape[-2:])}
+
+
+def _guess(view: RoundsView, update: np.ndarray, images: np.ndarray) -> Guess:
+    return Guess({"update": update, "image": images.reshape(1, *view.input_shape)})
+
+
+ATTACKS = (Differencing(),)
+"""As the table has them."""

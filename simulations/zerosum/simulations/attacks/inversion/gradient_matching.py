@@ -1,0 +1,136 @@
+"""Gradient matching: images whose update, computed anew, is the one that the server received.
+
+Zhu, Liu, Han, "Deep leakage from gradients" (2019), Algorithm 1, by L-BFGS; labels as Zhao, Mopuri,
+Bilen, "iDLG" (2020), section 3; or the cosine with total variation of Geiping et al., "Inverting
+gradients" (2020), equation 4, by Adam on signs of the slope, which noise disturbs less. Of a masked
+sum all clients' images are sought together.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from zerosum.simulations.attacks.interface import Case, Guess
+from zerosum.simulations.attacks.inversion.cases import cases_of, convolved, naive_cases
+from zerosum.simulations.attacks.inversion.descent import by_curvature, by_signs, variation
+from zerosum.simulations.attacks.inversion.local_updates import Updates, labels_of, updates_of
+from zerosum.simulations.attacks.inversion.reconstruction import (
+    Observed,
+    Reconstruction,
+    guessed,
+    observed,
+    typical,
+)
+from zerosum.simulations.attacks.rounds import RoundsView
+
+SOLVED = 1e-7
+"""Part of the update's squared norm that is left where images were found."""
+
+
+@dataclass(frozen=True)
+class GradientMatching(Reconstruction):
+    """Seeks images whose updates match.
+
+    Attributes
+    ----------
+    objective : str
+        "squares" (L-BFGS), or "cosine" with total variation (Adam).
+    aware : bool
+        Whether local steps are unrolled, the clip is modelled and a sum is taken for one; if not,
+        what was received is taken for one client's single step.
+    weight : float
+        Weight of the total variation in the cosine's objective.
+    iterations, starts : int
+        Of each optimisation; from the mean image, then from others until one has succeeded: where
+        the attacker is aware, the objective is "squares", and one image is sought.
+    """
+
+    objective: Literal["squares", "cosine"] = "squares"
+    aware: bool = True
+    weight: float = 0.01
+    iterations: int = 100
+    starts: int = 3
+
+    @property
+    def adaptive(self) -> str:
+        """What the attacker makes of local steps, clip and sum."""
+        how = "DLG" if self.objective == "squares" else "cosine + TV"
+        what = "unrolls the steps, clips, splits the sum" if self.aware else "one step of one"
+        return f"{how}: {what}"
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return one client's updates and sums of several."""
+        return [*(cases_of if self.aware else naive_cases)(suite), *convolved(suite)]
+
+    def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Seek the images of each update that was seen."""
+        found = [self._best(view, each, rng) for each in observed(view)]
+        images = np.concatenate(found)
+        return guessed(view, np.resize(images, (view.clients, *view.input_shape)))
+
+    def _best(self, view: RoundsView, seen: Observed, rng: np.random.Generator) -> np.ndarray:
+        """Return the images of the start that leaves least of what was seen unexplained."""
+        count = seen.clients if self.aware else 1
+        steps = (view.training.steps or 1) if self.aware else 1
+        clip = view.protection.clip if self.aware and self.objective == "squares" else None
+        updates = updates_of(view, steps, clip)
+        labels = torch.tensor(labels_of(view, seen.vector, count, steps))
+        target = torch.tensor(seen.vector)
+        noise = seen.noise_std**2 * len(target) / max(float(target @ target), 1e-30)
+        best, least = np.zeros(0), np.inf
+        again = self.aware and count == 1 and self.objective == "squares"
+        for start in range(self.starts if again else 1):
+            first = self._first(view, count, start, rng)
+            found, left = self._descended(updates, target, first, labels, view.classes)
+            if left < least:
+                best, least = found, left
+            if least <= SOLVED + 1.1 * noise:
+                break
+        return best
+
+    def _first(
+        self, view: RoundsView, count: int, start: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Begin at the mean image, then at images of which it is one; several are told apart."""
+        images = rng.permutation(typical(view, 1 if start == 0 else 10, rng))[:1]
+        scatter = 0.1 * rng.normal(size=(count, images.shape[1])) * (count > 1)
+        return (images + scatter).reshape(count, *view.input_shape)
+
+    def _descended(
+        self,
+        updates: Updates,
+        target: torch.Tensor,
+        first: np.ndarray,
+        labels: torch.Tensor,
+        classes: int,
+    ) -> tuple[np.ndarray, float]:
+        """Return images and what part of the target, squared, they leave unexplained."""
+        images = torch.tensor(first, requires_grad=True)
+        chosen = torch.nn.functional.one_hot(labels, classes).double()
+        logits = (3 * chosen).requires_grad_(len(first) > 1)
+
+        def misfit() -> torch.Tensor:
+            total = updates(images, logits.softmax(1) if len(first) > 1 else chosen).sum(0)
+            if self.objective == "squares":
+                return ((total - target) ** 2).sum() / (target**2).sum()
+            return 1 - torch.cosine_similarity(total, target, dim=0)
+
+        free = [logits] if len(first) > 1 else []
+        if self.objective == "squares":
+            by_curvature([images, *free], misfit, self.iterations)
+        else:
+            by_signs(
+                images, free, lambda: misfit() + self.weight * variation(images), self.iterations
+            )
+        return images.detach().numpy(), float(misfit().detach())
+
+
+ATTACKS = (
+    GradientMatching(),
+    GradientMatching(objective="cosine"),
+    GradientMatching(aware=False),
+)
+"""As the table has them: the strongest of them, and of the first layer's, in each cell."""

@@ -1,0 +1,142 @@
+"""Imprint: a model whose first layer sorts images into bins, so that sums hold single images.
+
+Fowl et al., "Robbing the Fed: directly obtaining private data in federated learning with modified
+models" (2022), section 4: all rows of a first layer are one measurement, its biases quantiles of
+it. The slopes of two neighbours differ by the images between their quantiles alone, and the ratio
+of weights' to bias' difference is the image, of whichever client, in a sum as in an update.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from zerosum.client.spec import ModelSpec
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
+from zerosum.simulations.attacks.inversion.imprint_cases import cases_of
+from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
+from zerosum.simulations.attacks.measures import Proportion, Units
+from zerosum.simulations.attacks.rounds import Crafted, RoundsView
+
+RECOVERED = 20.0
+"""dB from which an image counts as recovered."""
+
+FAINT = 1e-4
+"""Scale of the measurements: outputs stay almost as even as those of a model of zeros."""
+
+KNOTS = 100
+"""Quantiles that are read off auxiliary data; the finer ones lie on lines between them."""
+
+
+@dataclass(frozen=True)
+class Imprint:
+    """Sends a model that sorts, and takes what falls into each bin.
+
+    Attributes
+    ----------
+    bins : int
+        Of all measurements together: the layer's width.
+    measurements : int
+        Independent ones, each with its share of the bins: an image is recovered if in any of them
+        it lies in a bin of its own.
+    target : int or None
+        The one client that is sent the model, all others a model that no record moves; None sends
+        it to all.
+    """
+
+    bins: int = 512
+    measurements: int = 4
+    target: int | None = None
+
+    name: ClassVar[str] = "imprint"
+    threat: ClassVar[ThreatModel] = ThreatModel(
+        "malicious server", knows=frozenset({"auxiliary data"})
+    )
+    requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("images above 20 dB"),)
+
+    @property
+    def adaptive(self) -> str:
+        """What the attacker sends, to whom."""
+        to = "all" if self.target is None else "one client, to others a blank model"
+        return f"{self.bins} bins of {self.measurements} measurements, to {to}"
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return sums of few and of many clients, with and without noise."""
+        return cases_of(suite, self.target is not None, self.bins)
+
+    def craft(self, view: RoundsView, rng: np.random.Generator) -> Crafted:
+        """Return the model that sorts."""
+        images = auxiliary(view)
+        each = self.bins // self.measurements
+        spread = rng.normal(size=(self.measurements, images.shape[1])) / images.shape[1] ** 0.5
+        levels = np.linspace(0, 1, each + 2)[:-2]
+        knots = np.linspace(0, 1, min(KNOTS, each) + 1)
+        cuts = [
+            np.interp(levels, knots, np.quantile(images @ measured, knots)) for measured in spread
+        ]
+        cuts = [np.concatenate([[cut[0] - 10 * np.ptp(cut)], cut[1:]]) for cut in cuts]
+        signs = np.where(np.arange(view.classes) % 2 == 0, 1.0, -1.0)
+        weights = FAINT * np.repeat(spread, each, axis=0)
+        biases = -FAINT * np.concatenate(cuts)
+        outputs = np.repeat(signs[:, None], len(biases), axis=1)
+        model = ModelSpec(name="mlp", hidden=[len(biases)])
+        vector = _vector(weights, biases, outputs)
+        # No unit of a blank model is ever at work, and nothing but its last biases moves.
+        blank = _vector(np.zeros_like(weights), np.full_like(biases, -1.0), np.zeros_like(outputs))
+        return Crafted(model, vector, self.target, None if self.target is None else blank)
+
+    def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Guess as many auxiliary images as there are bins."""
+        images = auxiliary(view)
+        return Guess({"images": rng.permutation(images)[: self.bins]})
+
+    def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Return what fell into each bin, shape (bins, pixels)."""
+        if view.totals is None:
+            raise ValueError("the view holds no totals")
+        pixels, width = int(np.prod(view.input_shape)), view.model.hidden[0]
+        weights = view.totals[0][: width * pixels].reshape(self.measurements, -1, pixels)
+        biases = view.totals[0][width * pixels : width * pixels + width]
+        biases = biases.reshape(self.measurements, -1)
+        inside = weights - np.pad(weights, ((0, 0), (0, 1), (0, 0)))[:, 1:]
+        count = biases - np.pad(biases, ((0, 0), (0, 1)))[:, 1:]
+        count = np.where(np.abs(count) < 1e-12, np.inf, count)
+        images = np.clip(inside / count[..., None], 0.0, 1.0)
+        return Guess({"images": images.reshape(-1, pixels)})
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
+        """Return whose images were recovered: each matched to a guess of its own."""
+        pairs = _matched(guess["images"], self._attacked(truth))
+        errors = np.mean((pairs[0] - pairs[1]) ** 2, axis=1)
+        return {"images above 20 dB": Proportion(errors < 10 ** (-RECOVERED / 10))}
+
+    def _attacked(self, truth: Mapping[str, np.ndarray]) -> np.ndarray:
+        true = truth["inputs"] if self.target is None else truth["inputs"][self.target]
+        return true.reshape(-1, int(np.prod(truth["inputs"].shape[2:]))).astype(np.float64)
+
+    def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the first few images above the guesses that are theirs."""
+        found, true = _matched(guess["images"], self._attacked(truth))
+        pairs = np.stack([true[:8], found[:8]], axis=1)
+        return {"reconstruction": pairs.reshape(len(pairs), 2, *truth["inputs"].shape[-2:])}
+
+
+def _vector(weights: np.ndarray, biases: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    """Return the parameters of a perceptron with one hidden layer and no output biases."""
+    parts = [weights.ravel(), biases, outputs.ravel(), np.zeros(len(outputs))]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def _matched(guesses: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return guesses and images, one pair an image: as many above the mark as can be."""
+    products = true @ guesses.T
+    errors = ((true**2).sum(1)[:, None] - 2 * products + (guesses**2).sum(1)[None]) / true.shape[1]
+    rows, columns = linear_sum_assignment(np.log(np.maximum(errors, 1e-12)))
+    return guesses[columns], true[rows]
+
+
+ATTACKS = (Imprint(), Imprint(target=0))
+"""As the table has them."""

@@ -1,0 +1,35 @@
+"""Where images are imprinted: one client, sums of more and more, and what stops a target."""
+
+from collections.abc import Iterable
+
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.inversion.cases import MASKED, PLAIN, distributed
+from zerosum.simulations.attacks.rounds import RoundsSetting
+
+UNBOUND = Protection("masked, no request hash", masking="double", request_hash=False)
+UNCONFIRMED = Protection("masked, survivors not confirmed", masking="double", confirm=False)
+CLIPPED = Protection("masked + clip", masking="double", clip=0.1)
+
+RECORDS = 8
+"""Images of each client."""
+
+
+def cases_of(suite: str, targeted: bool, bins: int) -> Iterable[Case]:
+    """Return the cells of a suite: sums, or where one client alone is sent the model."""
+    ten = RoundsSetting(clients=10, records=RECORDS)
+    if targeted:
+        for protection in (PLAIN, UNBOUND, UNCONFIRMED, MASKED):
+            yield Case(ten, protection, _at(ten, protection, bins))
+        return
+    full = suite == "full"
+    for count in (1, 2, 5, 10, 20, 50) if full else (10,):
+        setting = RoundsSetting(clients=count, records=RECORDS)
+        for protection in (PLAIN, MASKED) if count > 1 else (PLAIN,):
+            yield Case(setting, protection, _at(setting, protection, bins))
+    noised = [distributed(sigma) for sigma in ((1e-5, 1e-4, 1e-3, 1e-2) if full else (1e-4, 1e-3))]
+    for protection in (CLIPPED, *noised):
+        yield Case(ten, protection, _at(ten, protection, bins))
+
+
+def _at(setting: RoundsSetting, protection: Protection, bins: int) -> dict[str, float]:
+    return {"cohort": setting.clients, "bins": bins, "sigma": protection.sigma}

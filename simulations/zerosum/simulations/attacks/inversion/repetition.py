@@ -1,0 +1,115 @@
+"""Averaging repeated answers: noise that is fresh each time goes away by the square root.
+
+A server asks each client the same question again and again and averages what it gets: the noise of
+k answers has the standard deviation sigma C / sqrt(k) (Dwork and Roth 2014, "The algorithmic
+foundations of differential privacy", section 1.2: overly accurate answers to too many questions).
+A client's budget ends it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from zerosum.client.spec import ModelSpec
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.inversion.cases import CLIP
+from zerosum.simulations.attacks.inversion.denoising import Images, parts_of, refined
+from zerosum.simulations.attacks.inversion.first_layer import slopes_of
+from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
+from zerosum.simulations.attacks.measures import Proportion, Units
+from zerosum.simulations.attacks.rounds import RoundsSetting, RoundsView
+
+LEVELS = 16
+"""Of a pixel of "digits", above zero: whole numbers, so that a pixel is right or wrong."""
+
+SURE = 3.3
+"""Standard deviations within which 999 of 1,000 pixels lie."""
+
+
+def noised(sigma: float, budget: int | None = None) -> Protection:
+    """Return noise of each client's own, and how often a client answers."""
+    ends = "" if budget is None else f", budget of {budget}"
+    name = f"local noise {sigma:g} C{ends}"
+    return Protection(name, clip=CLIP, noise="local", sigma=sigma, budget=budget)
+
+
+def asked(count: int) -> RoundsSetting:
+    """Return two clients with one image each, asked so many times."""
+    return RoundsSetting(clients=2, rounds=count, task="digits", model=ModelSpec(name="linear"))
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Averages each client's answers and solves for its image.
+
+    Attributes
+    ----------
+    turns : int
+        In which the image and its part are fitted to the average.
+    """
+
+    turns: int = 30
+
+    name: ClassVar[str] = "averaging repeated answers"
+    adaptive: ClassVar[str] = "solves for the first layer's input, expects the noise"
+    threat: ClassVar[ThreatModel] = ThreatModel(
+        "curious server", knows=frozenset({"clip", "sigma", "auxiliary data"}), rounds=1000
+    )
+    requires: ClassVar[tuple[str, ...]] = ("contributions", "auxiliary_inputs")
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("pixels recovered"),)
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return ever more answers, and a budget that ends them."""
+        full = suite == "full"
+        for count in (1, 20, 100, 500, 2000, 10_000) if full else (1, 20, 1000):
+            for sigma in (0.1, 1.0) if full else (0.1,):
+                yield Case(asked(count), noised(sigma), {"rounds": count, "sigma": sigma})
+        most = 2000 if full else 1000
+        yield Case(asked(most), noised(0.1, budget=20), {"rounds": most, "sigma": 0.1})
+
+    def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Guess each pixel's most frequent level."""
+        levels = np.rint(auxiliary(view) * LEVELS).astype(np.int64)
+        usual = [np.bincount(column, minlength=LEVELS + 1).argmax() for column in levels.T]
+        return Guess({"levels": np.tile(usual, (view.clients, 1))})
+
+    def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Average, solve, round to levels."""
+        if view.contributions is None:
+            raise ValueError("the view holds no contributions")
+        like = Images.like(auxiliary(view))
+        answers = len(view.contributions)
+        noise = view.noise_std / (view.clients * answers) ** 0.5
+        images, sizes = [], []
+        for average in view.contributions.mean(axis=0):
+            slopes = slopes_of(view, average)
+            image = refined(slopes, like.mean[None], noise, like, self.turns)
+            images.append(image[0])
+            sizes.append(float(np.linalg.norm(parts_of(slopes, image))))
+        levels = np.rint(np.array(images) * LEVELS).astype(np.int64)
+        notes = _outlook(answers, noise / float(np.median(sizes)))
+        return Guess({"levels": levels}, notes)
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
+        """Return which pixels have exactly their level."""
+        true = np.rint(truth["inputs"].reshape(guess["levels"].shape) * LEVELS)
+        return {"pixels recovered": Proportion((guess["levels"] == true).ravel())}
+
+
+def _outlook(answers: int, error: float) -> str:
+    """Say after how many answers nearly all pixels are right; nothing of an average of noise.
+
+    A pixel is right where its error, ``error`` times a standard Gaussian, is below half a level.
+    """
+    needed = answers * (SURE * 2 * LEVELS * error) ** 2
+    if needed > 10 * answers:
+        return ""
+    return (
+        f"by 1/sqrt(k), 999 of 1,000 pixels are right after about {round(needed, -2):,.0f} answers"
+    )
+
+
+ATTACKS = (Repetition(),)
+"""As the table has them."""

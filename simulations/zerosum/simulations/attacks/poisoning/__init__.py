@@ -1,0 +1,1 @@
+"""Attacks of malicious clients: on the model, and through it."""

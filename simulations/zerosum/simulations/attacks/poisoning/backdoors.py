@@ -1,0 +1,102 @@
+"""Backdoors: a model that is right, and that says what the attacker wants where a trigger shows.
+
+BadNets poisons the data of some clients, nothing else. The distributed backdoor gives each of them
+a part of the trigger, which only the test shows whole. Neither has an update that stands out: a
+clip slows them down, and does not stop a fifth of all clients.
+
+Sources: Gu, Dolan-Gavitt, Garg, "BadNets: identifying vulnerabilities in the machine learning model
+supply chain" (2017), section 4; Xie, Huang, Chen, Li, "DBA: distributed backdoor attacks against
+federated learning" (2020), section 3.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from zerosum.simulations.attacks.interface import Guess, Metric
+from zerosum.simulations.attacks.poisoning.goals import (
+    MAIN,
+    SUCCESS,
+    Poisoning,
+    Share,
+    accuracy,
+    classes,
+)
+from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
+
+BARS = tuple((row, range(left, left + 3)) for row in (0, 2) for left in (0, 4))
+"""The trigger: four white bars in a corner, by row and columns."""
+
+
+def stamped(inputs: np.ndarray, bars: Iterable[int] = range(len(BARS))) -> np.ndarray:
+    """Return images, shape (n, c, h, w), with some of the trigger's bars in white."""
+    marked = np.array(inputs)
+    for row, columns in (BARS[i] for i in bars):
+        marked[:, :, row, columns.start : columns.stop] = 1.0
+    return marked
+
+
+@dataclass(frozen=True)
+class Backdoor(Poisoning):
+    """What backdoors share.
+
+    Attributes
+    ----------
+    target : int
+        The class that the trigger stands for.
+    fraction : float
+        Part of a malicious client's records that carry it, in training.
+    """
+
+    target: int = 0
+    fraction: float = 0.5
+
+    metrics: ClassVar[tuple[Metric, ...]] = (SUCCESS, MAIN)
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Share]:
+        """Return how many test records of other classes the trigger turns, and the accuracy."""
+        others = truth["labels"] != self.target
+        turned = classes(guess, truth, stamped(truth["inputs"][others])) == self.target
+        return {SUCCESS.name: Share(np.array([turned.mean()])), MAIN.name: accuracy(guess, truth)}
+
+    def poisoned(
+        self, inputs: np.ndarray, labels: np.ndarray, bars: Iterable[int] = range(len(BARS))
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return a client's records, the first of which carry the trigger and its class."""
+        count = round(self.fraction * len(labels))
+        marked, wanted = stamped(inputs[:count], bars), np.full(count, self.target)
+        return np.concatenate([marked, inputs[count:]]), np.concatenate([wanted, labels[count:]])
+
+
+@dataclass(frozen=True)
+class BadNets(Backdoor):
+    """Train as asked, on poisoned records."""
+
+    name: ClassVar[str] = "backdoor by data"
+    adaptive: ClassVar[str] = "no: honest code on poisoned records"
+
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        """Return what is sent, shape (k, d)."""
+        pairs = zip(view.inputs, view.labels, strict=True)
+        return np.stack([trained(view, *self.poisoned(*pair), rng) for pair in pairs])
+
+
+@dataclass(frozen=True)
+class DistributedBackdoor(Backdoor):
+    """Train as asked, each client on records with a bar of its own."""
+
+    name: ClassVar[str] = "distributed backdoor"
+    adaptive: ClassVar[str] = "no client's records carry the whole trigger"
+
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        """Return what is sent, shape (k, d)."""
+        pairs = enumerate(zip(view.inputs, view.labels, strict=True))
+        return np.stack(
+            [trained(view, *self.poisoned(*pair, [i % len(BARS)]), rng) for i, pair in pairs]
+        )
+
+
+ATTACKS = (BadNets(), DistributedBackdoor())
+"""As the table has them."""

@@ -1,0 +1,123 @@
+"""A little is enough, and min-max: harm that no distance shows.
+
+What is sent lies about as far from honest updates as they lie from each other, all of it in one
+direction. Both papers estimate honest updates where they are not known, as here, from the
+colluders' own.
+
+Sources: Baruch, Baruch, Goldberg, "A little is enough: circumventing defenses for distributed
+learning" (2019), algorithm 3; Shejwalkar, Houmansadr, "Manipulating the Byzantine: optimizing model
+poisoning attacks and defenses for federated learning" (2021), "Min-Max", of the attacks that do
+not know the rule.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.spatial.distance import cdist, pdist
+from scipy.stats import norm
+
+from zerosum.simulations.attacks.poisoning.goals import UNEVEN, Ruin, honest_updates
+from zerosum.simulations.attacks.poisoning.malicious import PoisonView
+from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
+
+_HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class LittleIsEnough(Ruin):
+    """Send the mean less some standard deviations, in each coordinate.
+
+    Attributes
+    ----------
+    deviations : float or None
+        z. None: the largest at which enough honest clients lie beyond it to be outvoted.
+    """
+
+    deviations: float | None = None
+
+    name: ClassVar[str] = "a little is enough"
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
+
+    @property
+    def adaptive(self) -> str:
+        """How far it goes."""
+        far = "as a vote allows" if self.deviations is None else f"{self.deviations:g}"
+        return f"colluders' own mean and deviation, z {far}"
+
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        """Return what is sent, shape (k, d)."""
+        known = honest_updates(view)
+        z = self.deviations
+        if z is None:
+            z = deviations_of(view.clients, len(known))
+        return np.broadcast_to(known.mean(axis=0) - z * _spread(known), known.shape)
+
+
+def deviations_of(clients: int, malicious: int) -> float:
+    """Return z: Phi^-1((n - m - s) / (n - m)), s = floor(n / 2 + 1) - m, at least 0.
+
+    Baruch, Baruch, Goldberg (2019), algorithm 3: with s honest clients beyond it, what m send is
+    the median.
+    """
+    supporters = clients // 2 + 1 - malicious
+    honest = clients - malicious
+    return max(0.0, float(norm.ppf((honest - supporters) / honest)))
+
+
+@dataclass(frozen=True)
+class MinMax(Ruin):
+    """Send the mean and as much of a direction as no distance between known updates exceeds.
+
+    Attributes
+    ----------
+    direction : str
+        "deviation": against each coordinate's standard deviation; "unit": against the mean;
+        "sign": against its signs.
+    """
+
+    direction: Literal["deviation", "unit", "sign"] = "unit"
+
+    name: ClassVar[str] = "min-max"
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
+
+    @property
+    def adaptive(self) -> str:
+        """Which way it goes."""
+        return f"colluders' own distances, along the {self.direction}"
+
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        """Return what is sent, shape (k, d)."""
+        known = honest_updates(view)
+        mean = known.mean(axis=0)
+        along = {"deviation": _spread(known), "unit": mean, "sign": np.sign(mean)}
+        way = along[self.direction]
+        way = -way / (np.linalg.norm(way) or 1.0)
+        return np.broadcast_to(mean + furthest(known, way) * way, known.shape)
+
+
+def furthest(known: np.ndarray, way: np.ndarray) -> float:
+    """Return the largest gamma at which mean + gamma way is within the largest distance of all.
+
+    Parameters
+    ----------
+    known : ndarray
+        Shape (k, d): updates; of a single one there are no distances, and gamma is 0.
+    way : ndarray
+        Shape (d,), of norm 1.
+    """
+    mean, largest = known.mean(axis=0), float(pdist(known).max(initial=0.0))
+    low, high = 0.0, 2 * largest
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        within = cdist(known, (mean + middle * way)[None]).max() <= largest
+        low, high = (middle, high) if within else (low, middle)
+    return low
+
+
+def _spread(known: np.ndarray) -> np.ndarray:
+    return known.std(axis=0, ddof=1) if len(known) > 1 else np.zeros(known.shape[1])
+
+
+ATTACKS = (LittleIsEnough(), MinMax())
+"""As the table has them."""

@@ -1,0 +1,86 @@
+"""Sign flip and inner product manipulation: the average turned round.
+
+Both send the opposite of an honest update, and show what a mean does: it goes where a few want it
+to, if they are loud. The first sends each client's own update, the second one vector of all.
+
+Sources: Li, Xu, Chen, Giannakis, Ling, "RSA: Byzantine-robust stochastic aggregation methods"
+(2019), section 5, "sign-flipping attack", on updates; Xie, Koyejo, Gupta, "Fall of empires:
+breaking Byzantine-tolerant SGD by inner product manipulation" (2019), section 4.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from zerosum.simulations.attacks.interface import Protection
+from zerosum.simulations.attacks.poisoning.goals import UNEVEN, Ruin, honest_updates
+from zerosum.simulations.attacks.poisoning.malicious import PoisonView
+from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
+
+
+@dataclass(frozen=True)
+class SignFlip(Ruin):
+    """Send -scale times one's own honest update.
+
+    Attributes
+    ----------
+    scale : float
+        The mean of n, k of them malicious, is turned round above (n - k) / k.
+    """
+
+    scale: float = 10.0
+
+    name: ClassVar[str] = "sign flip"
+
+    @property
+    def adaptive(self) -> str:
+        """Whether its own clip binds it."""
+        how = "its own code: no clip" if self.own_code else "no: before its own clip"
+        return f"{how}; {self.scale:g} times"
+
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        """Return what is sent, shape (k, d)."""
+        return -self.scale * honest_updates(view)
+
+
+@dataclass(frozen=True)
+class InnerProduct(Ruin):
+    """Send -epsilon times the mean of honest updates, as the colluders' own tell it.
+
+    Attributes
+    ----------
+    epsilon : float
+        Large, it turns a mean round. Small, what is sent lies as near to honest updates as they to
+        each other, and misleads rules that select the nearest.
+    """
+
+    epsilon: float = 0.5
+
+    name: ClassVar[str] = "inner product"
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
+
+    def protections(self, suite: str) -> tuple[Protection, ...]:
+        """Return the columns; for one that is aimed at the mean, those that have one."""
+        found = super().protections(suite)
+        return found if self.epsilon <= 1 else tuple(one for one in found if one.rule == "mean")
+
+    @property
+    def adaptive(self) -> str:
+        """What it is aimed at."""
+        aim = "the mean" if self.epsilon > 1 else "rules that select what is near"
+        return f"against {aim}: epsilon = {self.epsilon:g}"
+
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        """Return what is sent, shape (k, d)."""
+        known = honest_updates(view)
+        return np.broadcast_to(-self.epsilon * known.mean(axis=0), known.shape)
+
+
+ATTACKS = (
+    SignFlip(),
+    SignFlip(own_code=True),
+    InnerProduct(),
+    InnerProduct(epsilon=10.0),
+)
+"""As the table has them; those of one name are variants of one attack."""

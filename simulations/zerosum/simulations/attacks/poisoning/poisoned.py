@@ -1,0 +1,254 @@
+"""A setting: a whole run of federated training in which some clients send what an attack crafts.
+
+Everything else is an ordinary run: the simulator's clients, coordinator, protocol, rule and ledger.
+"""
+
+import math
+import tempfile
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from zerosum.client.entropy import SeededEntropy
+from zerosum.client.spec import DataSpec, ModelSpec, SecAggSpec
+from zerosum.client.task import ClientInfo, Task, resolve_task
+from zerosum.client.training import initial_vector
+from zerosum.client.vectors import load_vector
+from zerosum.secagg.randomness import derive_seed
+from zerosum.server.averaging import held_out
+from zerosum.server.checks import prepare
+from zerosum.server.config import ConfigError
+from zerosum.server.results import Result
+from zerosum.server.runs import RunFolder
+from zerosum.server.spec import Experiment
+from zerosum.server.training import FederatedTraining
+from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene
+from zerosum.simulations.attacks.poisoning.malicious import MaliciousClients, PoisonView
+from zerosum.simulations.attacks.rounds import collection_of
+from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.config import load_experiment
+from zerosum.simulations.environment import SimulatedEnvironment
+
+
+@dataclass(frozen=True)
+class PoisonedSetting:
+    """A run of training in which the first clients are malicious.
+
+    The setting asks an attack for its moves: ``craft(view, rng) -> ndarray`` of shape (k, d), in
+    each round. They are sent through the client code as it is, which clips and encodes them; where
+    the attack has ``own_code`` set, by clients that leave the clip and the range out.
+
+    Attributes
+    ----------
+    malicious, clients : int
+    rounds : int
+    before : int
+        Honest rounds before those, without any protection, so that no epsilon is finite: the model
+        that an attack starts from.
+    hidden : int
+        Width of the one hidden layer.
+    lr, epochs, batch_size
+        Of local training.
+    server_lr : float
+    partition : str
+        "iid" or "dirichlet", with its concentration of 0.5.
+    bound : float
+        Norm that the rule "norm-bound" scales contributions down to.
+    root : int
+        Records that the server holds, under "fltrust": as many as a client has.
+    task : str
+    """
+
+    malicious: int = 4
+    clients: int = 20
+    rounds: int = 10
+    before: int = 0
+    hidden: int = 32
+    lr: float = 0.1
+    epochs: int = 1
+    batch_size: int = 20
+    server_lr: float = 1.0
+    partition: str = "iid"
+    bound: float = 1.0
+    root: int = 200
+    task: str = "mnist5k"
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
+        start = "from scratch" if not self.before else f"after {self.before} honest ones"
+        uneven = "" if self.partition == "iid" else ", uneven data"
+        return f"{self.malicious} of {self.clients} clients malicious, {rounds} {start}{uneven}"
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Play the run; see :class:`Setting`.
+
+        Raises
+        ------
+        NotApplicable
+            If the library refuses such a run, with its reason.
+        """
+        try:
+            run = _Run(self, protection, seed)
+        except ConfigError as refused:
+            raise NotApplicable(str(refused)) from None
+        view = run.attacked(attack)
+        inputs, labels = run.tested_on
+        truth = {
+            "inputs": inputs,
+            "labels": labels,
+            "classes": np.array(view.classes),
+            "hidden": np.array(self.hidden),
+            "without": _without(self, replace(protection, name=""), seed),
+        }
+        return Scene(view, truth, run.epsilon, DELTA)
+
+
+@lru_cache(maxsize=64)
+def _without(setting: PoisonedSetting, protection: Protection, seed: int) -> np.ndarray:
+    """Return the model of the same run, had all clients been honest."""
+    return _Run(setting, protection, seed).honest()
+
+
+@lru_cache(maxsize=8)
+def _start(setting: PoisonedSetting, seed: int) -> np.ndarray:
+    """Return the model after the honest rounds that come before an attack."""
+    earlier = replace(setting, rounds=setting.before, before=0, malicious=0)
+    return _without(earlier, Protection(""), seed)
+
+
+class _Run:
+    """One run, with malicious clients or without."""
+
+    def __init__(self, setting: PoisonedSetting, protection: Protection, seed: int) -> None:
+        self._setting, self._protection, self._seed = setting, protection, seed
+        data = DataSpec.model_validate(
+            {"clients": setting.clients, "partition": setting.partition, "pool": 2}
+        )
+        spec = ModelSpec(hidden=[setting.hidden])
+        task = resolve_task(setting.task, data, spec, seed)
+        start = _start(setting, seed) if setting.before else initial_vector(task, seed)
+        self.task: Task = _Started(task, start)
+        self._dimension = len(start)
+        self._experiment = self._checked(data, spec)
+        self.epsilon: float | None = None
+        self.abandoned = 0
+
+    def _checked(self, data: DataSpec, model: ModelSpec) -> Experiment:
+        setting, protection = self._setting, self._protection
+        privacy = privacy_of(protection, setting.clients, self._dimension)
+        values = {
+            "task": setting.task,
+            "seed": self._seed,
+            "rounds": setting.rounds,
+            "data": data.model_dump(),
+            "model": model.model_dump(),
+            "training": {k: getattr(setting, k) for k in ("lr", "epochs", "batch_size")},
+            "privacy": privacy.model_dump(),
+            "encoding": encoding_of(protection).model_dump(),
+            "secagg": secagg_of(protection).model_dump(),
+            "sampling": {"kind": "everyone"},
+            "server": {"lr": setting.server_lr, "rule": protection.rule} | self._rule(),
+            "evaluation": {"every": setting.rounds},
+        }
+        experiment = load_experiment(values)
+        return prepare(experiment, population=setting.clients, dimension=self._dimension)
+
+    def _rule(self) -> dict[str, Any]:
+        """Return what a rule is told: how many are malicious, which is more than servers know."""
+        setting, rule = self._setting, self._protection.rule
+        if rule in ("trimmed-mean", "krum", "multi-krum", "bulyan"):
+            return {"rule_malicious": setting.malicious}
+        given: dict[str, dict[str, Any]] = {
+            "norm-bound": {"rule_bound": setting.bound},
+            "fltrust": {"rule_examples": setting.root},
+        }
+        return given.get(rule, {})
+
+    @cached_property
+    def tested_on(self) -> tuple[np.ndarray, np.ndarray]:
+        """Test records that the server does not train on."""
+        experiment = self._experiment
+        rest, _ = held_out(self.task.test_data(), experiment.server, experiment.seed)
+        inputs, labels = rest  # type: ignore[misc]
+        return inputs.numpy(), labels.numpy()
+
+    def honest(self) -> np.ndarray:
+        """Return the model of a run without malicious clients."""
+        return self._trained(SimulatedEnvironment.of(*self._parts()))
+
+    def attacked(self, attack: Any) -> PoisonView:
+        """Return what malicious clients have when the run is over."""
+        setting = self._setting
+        inputs, labels = _records(self.task, setting.malicious, setting.clients, self._seed)
+        clients = MaliciousClients.of(*self._parts())
+        clients.attack, clients.seed = attack, self._seed
+        clients.view = PoisonView(
+            threat=replace(attack.threat, colluders=setting.malicious, rounds=setting.rounds),
+            protection=self._protection,
+            clients=setting.clients,
+            server_lr=setting.server_lr,
+            model=self._experiment.model,
+            training=self._experiment.training,
+            input_shape=tuple(inputs.shape[2:]),
+            classes=collection_of(setting.task).classes or 1,
+            rounds=setting.rounds,
+            vectors=np.zeros((0, self._dimension), np.float32),
+            inputs=inputs,
+            labels=labels,
+        )
+        final = self._trained(clients)
+        if clients.failure is not None:
+            raise clients.failure
+        return replace(clients.view, honest=None, final=final, abandoned=self.abandoned)
+
+    def _parts(self) -> tuple[Task, SeededEntropy, SecAggSpec, int]:
+        secagg, clients = self._experiment.secagg, self._setting.clients
+        return self.task, SeededEntropy(self._seed), secagg, clients
+
+    def _trained(self, clients: SimulatedEnvironment) -> np.ndarray:
+        """Run the experiment among these clients, in a folder that nobody keeps."""
+        experiment, population = self._experiment, self._setting.clients
+        run_id = derive_seed(self._seed, "poisoned run")[:16]
+        coordinator = clients.coordinator(experiment, population, run_id)
+        with tempfile.TemporaryDirectory(prefix="zerosum-poisoned-") as path:
+            folder = RunFolder.create(Path(path) / "run", experiment)
+            training = FederatedTraining(
+                experiment, self.task, population, coordinator, clients.entropy, folder
+            )
+            result = training.run()
+        return self._read(result)
+
+    def _read(self, result: Result) -> np.ndarray:
+        released = result.summary["epsilon"]["release"]["value"]
+        unprotected = released is None or self._setting.before > 0
+        self.epsilon = math.inf if unprotected else float(released)
+        self.abandoned = int(result.summary["rounds_abandoned"])
+        return np.concatenate([value.ravel() for value in result.model.values()])
+
+
+class _Started:
+    """A task whose model starts from given weights."""
+
+    def __init__(self, task: Task, start: np.ndarray) -> None:
+        self._start = start
+        self._of = task
+        self.data, self.test_data, self.loss = task.data, task.test_data, task.loss
+
+    def model(self) -> nn.Module:
+        made = self._of.model()
+        load_vector(made, self._start)
+        return made
+
+
+def _records(task: Task, malicious: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the malicious clients' own records, as many of each as the fewest of one."""
+    pairs: list[Any] = [task.data(ClientInfo(i, count, seed=seed)) for i in range(malicious)]
+    fewest = min(len(labels) for _, labels in pairs)
+    inputs = np.stack([inputs[:fewest].numpy() for inputs, _ in pairs])
+    return inputs, np.stack([labels[:fewest].numpy() for _, labels in pairs])

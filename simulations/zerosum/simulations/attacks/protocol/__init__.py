@@ -1,0 +1,1 @@
+"""Attacks on the protocol: lies about who dropped out, and masks that can be guessed."""

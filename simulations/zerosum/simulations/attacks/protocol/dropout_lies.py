@@ -1,0 +1,132 @@
+"""Lying about dropouts: a server says of the living that they are gone, and is given their keys.
+
+Pairwise masks alone fall to it (Bonawitz et al., "Practical secure aggregation" (CCS 2017), section
+4, "Double-masking"): the shares that remove the masks of a dropout remove those of any client. Self
+masks make shares of two kinds needed, t of each, and an honest client gives one.
+
+A server that shows clients two sets of survivors has k holders of shares, c of whom collude. It
+tells t - c honest ones that the victim lives, and the k - t others, told that it is gone, have to
+be t - c at least: c >= 2 t - k. Where t others must have signed the same set first (section 6, the
+consistency check), for each of these there are k - t - 1 and c: c >= 2 t - k + 1, or c >= t,
+who need nobody. Both bounds are sharp, and of the complete graph.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from zerosum.secagg import ConfirmRequest
+from zerosum.secagg.wire import to_bitmap
+from zerosum.simulations.attacks.interface import (
+    Case,
+    Guess,
+    Masking,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.protocol.opening import opened_vector, unmask_request
+from zerosum.simulations.attacks.protocol.recovering import Recovery
+from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript
+
+HOW = {
+    "dropped": "says to all that the victim dropped out",
+    "both": "asks each client twice, with and without the victim",
+    "split": "shows one part of the clients the victim, the other not",
+}
+
+
+@dataclass(frozen=True)
+class LyingAboutDropouts(Recovery):
+    """Names false survivors at confirm and at unmask.
+
+    Attributes
+    ----------
+    lie : str
+        "dropped", "both" or "split".
+    clients, threshold, trials : int
+        Of each session; sessions.
+    """
+
+    lie: Literal["dropped", "both", "split"] = "dropped"
+    clients: int = 9
+    threshold: int = 6
+    trials: int = 10
+    name: ClassVar[str] = "lying about dropouts"
+    threat: ClassVar[ThreatModel] = ThreatModel("malicious server")
+
+    @property
+    def adaptive(self) -> str:
+        """Which lie it tells."""
+        return HOW[self.lie]
+
+    @property
+    def bound(self) -> int:
+        """The fewest colluders with whom a split view opens a vector: 2 t - k."""
+        return max(0, 2 * self.threshold - (self.clients - 1))
+
+    def cases(self, suite: str) -> Iterator[Case]:
+        """Return the cells of a suite; split views at, below and above their bounds."""
+        plain = SessionsSetting(self.clients, self.trials)
+        if self.lie == "dropped":
+            for masking in ("none", "single", "double"):
+                yield from (Case(plain, each) for each in self._columns(masking))
+        elif self.lie == "both":
+            forgetful = SessionsSetting(self.clients, self.trials, weakness="one-kind check")
+            for setting in (plain, forgetful):
+                yield from (Case(setting, each) for each in self._columns("double"))
+        else:
+            for c in range(self.threshold + 1):
+                if suite == "quick" and abs(c - self.bound) > 1:
+                    continue
+                setting = SessionsSetting(self.clients, self.trials, colluders=c)
+                for each in self._columns("double"):
+                    yield Case(setting, each, {"colluders": c})
+
+    def _columns(self, masking: Masking) -> Iterable[Protection]:
+        said = {"none": "plain", "single": "single masks", "double": "double masks"}[masking]
+        for confirm in (False,) if masking == "none" else (False, True):
+            name = f"{said}, confirm" if confirm else said
+            yield Protection(name, masking, self.threshold, confirm=confirm)
+
+    def respond(
+        self, stage: str, client: int, message: bytes, seen: Transcript
+    ) -> tuple[bytes, ...]:
+        """Tell the truth until confirm, and then name the survivors that serve."""
+        session = seen.opened()
+        if stage not in ("confirm", "unmask"):
+            return (message,)
+        places = {session.position(i) for i in session.cohort}
+        alive = to_bitmap(sorted(places), session.size)
+        dead = to_bitmap(sorted(places - {session.position(seen.victim)}), session.size)
+        told = [alive if lives else dead for lives in self._told(client, seen)]
+        if stage == "confirm":
+            return tuple(ConfirmRequest(session.digest, each).to_bytes() for each in told)
+        return tuple(unmask_request(seen, each) for each in told)
+
+    def _told(self, client: int, seen: Transcript) -> tuple[bool, ...]:
+        """Return whether the victim lives, in each set that a client is shown."""
+        if client in seen.states:
+            return ()
+        if client == seen.victim:
+            return () if self.lie == "dropped" else (True,)
+        if self.lie != "split":
+            return (False,) if self.lie == "dropped" else (True, False)
+        session = seen.opened()
+        honest = [i for i in session.cohort if i != seen.victim and i not in seen.states]
+        return (client in honest[: max(0, session.threshold - len(seen.states))],)
+
+    def run(self, view: SessionsView, rng: np.random.Generator) -> Guess:
+        """Take off the masks of whose seeds there are enough shares."""
+        masking = view.protection.masking
+        opened = [opened_vector(seen, masking) for (seen,) in view.trials or ()]
+        return Guess({"updates": np.stack(opened)}, view.stopped)
+
+
+ATTACKS = (
+    LyingAboutDropouts(lie="dropped"),
+    LyingAboutDropouts(lie="both"),
+    LyingAboutDropouts(lie="split"),
+)
+"""As the table has them."""

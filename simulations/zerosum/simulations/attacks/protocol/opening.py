@@ -1,0 +1,186 @@
+"""What a server makes of the shares it was given: one client's secrets, and its vector.
+
+Nothing here is the protocol's own server, which never holds both secrets of one client.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from zerosum.secagg import (
+    Advert,
+    Confirmation,
+    ConfirmRequest,
+    ContributeRequest,
+    Contribution,
+    IdentityKey,
+    Session,
+    UnmaskRequest,
+    UnmaskShares,
+    decode,
+)
+from zerosum.secagg.directory import Directory
+from zerosum.secagg.keys import (
+    Channel,
+    Hkdf,
+    KeyPair,
+    PairMasks,
+    PartySecrets,
+    commitment,
+    self_mask,
+)
+from zerosum.secagg.messages import SEALED_BYTES, SHARE_BYTES, survivors_statement
+from zerosum.secagg.prg import Stream, accumulate
+from zerosum.secagg.shamir import LIMBS, combine
+from zerosum.secagg.state import ClientState
+from zerosum.secagg.wire import bitmap_has, from_bitmap, to_bitmap
+from zerosum.simulations.attacks.interface import Masking
+from zerosum.simulations.attacks.protocol.sessions import REQUEST, Transcript
+
+Kind = Literal["self", "mask"]
+"""Of a secret: the self mask's seed, or the private mask key."""
+
+Shares = Mapping[Kind, dict[int, np.ndarray]]
+"""By kind and by evaluation point, nine limbs."""
+
+
+def shares_of(seen: Transcript) -> Shares:
+    """Return all shares of the victim's two secrets: those answered, and those of colluders."""
+    session = seen.opened()
+    victim = session.position(seen.victim)
+    found: Shares = {"self": {}, "mask": {}}
+    for said in seen.answers("unmask"):
+        alive = bitmap_has(decode(said.asked, UnmaskRequest, session).survivors, victim)
+        answer = decode(said.answer, UnmaskShares, session)
+        dealers = from_bitmap(answer.dealers).tolist()
+        if victim in dealers:
+            table = np.frombuffer(answer.shares, "<u4").reshape(-1, LIMBS)
+            point = session.position(said.client) + 1
+            found["self" if alive else "mask"][point] = table[dealers.index(victim)]
+    for client, state in seen.states.items():
+        pair = colluders_shares(state, seen.victim)
+        for kind, share in pair.items():
+            found[kind][session.position(client) + 1] = share
+    return found
+
+
+def colluders_shares(state: bytes, dealer: int) -> Mapping[Kind, np.ndarray]:
+    """Return both shares that a colluder was dealt by one client, from its exported state."""
+    own = ClientState.from_bytes(state)
+    session = own.session
+    if own.request is None or own.adverts is None:
+        raise ValueError("a colluder holds no shares before contribute")
+    secrets = PartySecrets.expand(own.seed, Hkdf(session.digest), own.index, None)
+    channel = Channel(session.digest, own.index, secrets.channel)
+    place = session.position(dealer)
+    dealers = from_bitmap(own.request.sharers).tolist()
+    dealers.remove(session.position(own.index))
+    at = SEALED_BYTES * dealers.index(place)
+    envelope = own.request.sealed[at : at + SEALED_BYTES]
+    key = Directory.of(own.adverts, session).channel_keys[place]
+    plain = channel.open(envelope, dealer, key)
+    if plain is None:
+        raise ValueError("an envelope of another client")
+    mask, seed = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
+    return {"mask": np.frombuffer(mask, "<u4"), "self": np.frombuffer(seed, "<u4")}
+
+
+def secrets_of(seen: Transcript) -> Mapping[Kind, bytes]:
+    """Return those of the victim's secrets of which there are t shares, checked against its advert.
+
+    What does not fit the public key or the commitment is left out.
+    """
+    session, advert = seen.opened(), seen.answer("advertise", seen.victim, Advert)
+    found: dict[Kind, bytes] = {}
+    for kind, shares in shares_of(seen).items():
+        points = sorted(shares)[: session.threshold]
+        if len(points) < session.threshold:
+            continue
+        secret = combine(points, np.array([shares[point] for point in points]))
+        if secret is not None and _fits(secret, kind, advert, session):
+            found[kind] = secret
+    return found
+
+
+def _fits(secret: bytes, kind: Kind, advert: Advert, session: Session) -> bool:
+    if kind == "self":
+        return commitment(session.digest, advert.index, secret) == advert.commitment
+    return KeyPair(secret, Hkdf(session.digest)).public == advert.mask_key
+
+
+def masked_vector(seen: Transcript) -> np.ndarray:
+    """Return the victim's contribution as it was sent, in the ring's container."""
+    return np.array(seen.answer("contribute", seen.victim, Contribution).vector)
+
+
+def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
+    """Return the victim's contribution less the masks that it shares with its peers.
+
+    Parameters
+    ----------
+    seen : Transcript
+    mask_key : bytes
+        The victim's private one.
+    """
+    session, victim, hkdf = seen.opened(), seen.victim, Hkdf(seen.opened().digest)
+    asked = next(each.asked for each in seen.answers("contribute") if each.client == victim)
+    request = decode(asked, ContributeRequest, session)
+    masks = PairMasks(KeyPair(mask_key, hkdf), request.request)
+    vector = masked_vector(seen)
+    added: list[Stream] = []
+    subtracted: list[Stream] = []
+    for place in from_bitmap(request.sharers).tolist():
+        peer = session.cohort[place]
+        if peer != victim:
+            key = seen.answer("advertise", peer, Advert).mask_key
+            stream = masks.stream(key, *sorted((victim, peer)))
+            (subtracted if victim < peer else added).append(stream)
+    accumulate(vector, added, subtracted)
+    return session.ring.reduce(vector)
+
+
+def without_self_mask(seen: Transcript, vector: np.ndarray, seed: bytes) -> np.ndarray:
+    """Return a vector less the victim's self mask.
+
+    Parameters
+    ----------
+    seen : Transcript
+    vector : ndarray in the ring's container
+    seed : bytes
+        32, b_u.
+    """
+    session = seen.opened()
+    request = seen.answer("contribute", seen.victim, Contribution).request
+    opened = np.array(vector)
+    accumulate(opened, (), [self_mask(Hkdf(session.digest), seed, request, seen.victim)])
+    return session.ring.reduce(opened)
+
+
+def opened_vector(seen: Transcript, masking: Masking) -> np.ndarray:
+    """Return the victim's vector, or zeros where a mask stays on."""
+    if masking == "none":
+        return masked_vector(seen)
+    secrets = secrets_of(seen)
+    if "mask" not in secrets or (masking == "double" and "self" not in secrets):
+        return np.zeros_like(masked_vector(seen))
+    vector = without_pair_masks(seen, secrets["mask"])
+    return vector if masking == "single" else without_self_mask(seen, vector, secrets["self"])
+
+
+def unmask_request(seen: Transcript, survivors: bytes) -> bytes:
+    """Return the unmask message for a set, with all signatures of it that there are."""
+    session = seen.opened()
+    if not session.signed:
+        return UnmaskRequest(session.digest, survivors).to_bytes()
+    statement = survivors_statement(session.digest, REQUEST, survivors)
+    found = {
+        session.position(i): IdentityKey(key).sign(statement) for i, key in seen.identities.items()
+    }
+    for said in seen.answers("confirm"):
+        if decode(said.asked, ConfirmRequest, session).survivors == survivors:
+            answer = decode(said.answer, Confirmation, session)
+            found[session.position(said.client)] = answer.signature
+    places = [p for p in from_bitmap(survivors).tolist() if p in found]
+    signers, signatures = to_bitmap(places, session.size), b"".join(found[p] for p in places)
+    return UnmaskRequest(session.digest, survivors, signers, signatures).to_bytes()

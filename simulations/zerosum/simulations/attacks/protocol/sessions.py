@@ -1,0 +1,386 @@
+"""A setting: sessions of the protocol among real clients, around a server that may lie.
+
+A real server serves each session. A curious one delivers what it says; a lying one decides, message
+by message, what each client is told instead. Either way clients are real parties, and all that
+leaves here is bytes.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from zerosum.client import contribution
+from zerosum.secagg import (
+    ClientParty,
+    IdealClientParty,
+    IdealServerParty,
+    IdentityKey,
+    Message,
+    RemoteProtocolError,
+    Roster,
+    SecAggError,
+    ServerMode,
+    ServerParty,
+    Session,
+    Step,
+    decode,
+    request_digest,
+)
+from zerosum.secagg.graph import parameters
+from zerosum.secagg.randomness import Keystream, derive_seed, numpy_generator
+from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.protocol.updates import first_steps
+from zerosum.simulations.attacks.protocol.weakened import Weakness, client_of
+from zerosum.simulations.attacks.sealing import sealed
+from zerosum.simulations.attacks.sections import encoding_of, privacy_of
+
+M = TypeVar("M", bound=Message)
+
+REQUEST = request_digest(b"attacked sessions")
+
+
+@dataclass(frozen=True)
+class Said:
+    """One exchange with one client.
+
+    Attributes
+    ----------
+    stage : str
+    client : int
+        Roster index.
+    asked, answer : bytes
+        Canonical bytes of the messages; nothing asked at advertise, no answer where it refused.
+    """
+
+    stage: str
+    client: int
+    asked: bytes
+    answer: bytes
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """All that passed through a server's hands in one session, and what colluders told it.
+
+    Attributes
+    ----------
+    session : bytes
+        Canonical bytes.
+    victim : int
+        Roster index of whose update is wanted.
+    said : tuple of Said
+        In the order of the exchanges.
+    states : mapping of int to bytes
+        What each colluder exports after contribute, by roster index.
+    identities : mapping of int to bytes
+        Each colluder's private signing key.
+    """
+
+    session: bytes
+    victim: int
+    said: tuple[Said, ...] = ()
+    states: Mapping[int, bytes] = field(default_factory=dict)
+    identities: Mapping[int, bytes] = field(default_factory=dict)
+
+    def opened(self) -> Session:
+        """Return the session."""
+        return Session.from_bytes(self.session)
+
+    def answers(self, stage: str) -> tuple[Said, ...]:
+        """Return the exchanges of a stage that were answered."""
+        return tuple(each for each in self.said if each.stage == stage and each.answer)
+
+    def answer(self, stage: str, client: int, kind: type[M]) -> M:
+        """Return what a client answered first at a stage.
+
+        Raises
+        ------
+        LookupError
+            If it did not.
+        """
+        for each in self.answers(stage):
+            if each.client == client:
+                return decode(each.answer, kind, self.opened())
+        raise LookupError(f"client {client} did not answer at {stage}")
+
+
+@dataclass(frozen=True)
+class SessionsView(View):
+    """What a server has of some sessions; ``stopped`` names what clients refused.
+
+    Attributes
+    ----------
+    trials : tuple of tuple of Transcript, or None
+        The sessions of each trial, in the order of its rounds. Trials are independent.
+    """
+
+    trials: tuple[tuple[Transcript, ...], ...] | None = None
+
+
+@dataclass(frozen=True)
+class SessionsSetting:
+    """Sessions in each of which one client's update is wanted.
+
+    An attack with a method ``respond(stage, client, message, seen) -> tuple of bytes`` lies: it is
+    asked for what a client is sent at a stage instead of ``message``, which is what the real server
+    would send (b"" once it has nothing to send), and may answer with none, one or several.
+    ``seen`` is the :class:`Transcript` up to there.
+
+    Attributes
+    ----------
+    clients : int
+        In each cohort; the graph is complete.
+    trials : int
+        Each with other records, keys, victim and colluders.
+    colluders : int
+        Clients that follow the protocol and tell the server all that they hold.
+    rounds : int
+        Sessions in a trial, with the same clients.
+    late : bool
+        Whether the victim's contribution arrives after the stage was closed: the server has it,
+        and counts the victim among the dropouts.
+    weakness : str
+        What the clients lack.
+    same_seed : bool
+        Whether each client draws the same seed in all rounds: a broken source of randomness.
+    records : int
+        Of each client and round, 8x8 digits; its update is a step of a linear model on them.
+    """
+
+    clients: int = 9
+    trials: int = 10
+    colluders: int = 0
+    rounds: int = 1
+    late: bool = False
+    weakness: Weakness = "none"
+    same_seed: bool = False
+    records: int = 20
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        said = [
+            f"{self.clients} clients",
+            f"{self.colluders} colluding" if self.colluders else "",
+            f"{self.rounds} rounds" if self.rounds > 1 else "",
+            "one contribution arrives late" if self.late else "",
+            "every round the same seed" if self.same_seed else "",
+            "" if self.weakness == "none" else f"{self.weakness} left out",
+        ]
+        return ", ".join(filter(None, said))
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Play the sessions; see :class:`~.interface.Setting`."""
+        played = [self._trial(attack, protection, seed, trial) for trial in range(self.trials)]
+        refused = dict.fromkeys(name for each in played for name in each.refused)
+        view = SessionsView(
+            replace(attack.threat, colluders=self.colluders, rounds=self.rounds),
+            protection,
+            f"clients refused: {', '.join(refused)}" if refused else "",
+            tuple(tuple(each.transcripts) for each in played),
+        )
+        return Scene(view, _truth(played), math.inf)
+
+    def _trial(self, attack: Any, protection: Protection, seed: int, trial: int) -> "_Trial":
+        done = _Trial()
+        for number in range(self.rounds):
+            play = _Play(self, protection, _Draws(seed, trial, number, self))
+            play.run(getattr(attack, "respond", None))
+            done.transcripts.append(play.seen)
+            done.refused.update(dict.fromkeys(play.refused))
+            done.updates.append(play.truth)
+        return done
+
+
+@dataclass
+class _Trial:
+    transcripts: list[Transcript] = field(default_factory=list)
+    updates: list[np.ndarray] = field(default_factory=list)
+    refused: dict[str, None] = field(default_factory=dict)
+
+
+def _truth(played: Sequence[_Trial]) -> dict[str, np.ndarray]:
+    """Return the victims' ring vectors of the first round, and the changes to the second."""
+    truth = {"updates": np.stack([each.updates[0] for each in played])}
+    if len(played[0].updates) > 1:
+        ring = played[0].transcripts[0].opened().ring
+        changes = np.stack([each.updates[1] - each.updates[0] for each in played])
+        truth["changes"] = ring.reduce(changes)
+    return truth
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Everything that chance decides in one session."""
+
+    seed: int
+    trial: int
+    round: int
+    setting: SessionsSetting
+
+    def roles(self) -> tuple[int, tuple[int, ...]]:
+        """Draw the victim and the colluders, the same in all rounds."""
+        order = numpy_generator(self.seed, "victim", self.trial).permutation(self.setting.clients)
+        victim, *others = order.tolist()
+        return victim, tuple(sorted(others[: self.setting.colluders]))
+
+    def identities(self) -> dict[int, IdentityKey]:
+        """Draw the signing keys."""
+        return {
+            i: IdentityKey.generate(Keystream(derive_seed(self.seed, "identity", self.trial, i)))
+            for i in range(self.setting.clients)
+        }
+
+    def source(self, client: int) -> Keystream:
+        """Return what a party draws its seed from."""
+        number = 0 if self.setting.same_seed else self.round
+        return Keystream(derive_seed(self.seed, "party", self.trial, number, client))
+
+    def rounding(self, client: int) -> Keystream:
+        """Return the coins of a client's rounding."""
+        return Keystream(derive_seed(self.seed, "rounding", self.trial, self.round, client))
+
+    def updates(self) -> np.ndarray:
+        """Return the clients' updates, float64, shape (clients, d)."""
+        rng = numpy_generator(self.seed, "updates", self.trial, self.round)
+        return first_steps(self.setting.clients, self.setting.records, rng)
+
+
+class _Play:
+    """One session under way. Parties are held here alone."""
+
+    def __init__(self, setting: SessionsSetting, protection: Protection, draws: _Draws) -> None:
+        self._setting, self._protection = setting, protection
+        self._victim, self._colluders = draws.roles()
+        self._identities = draws.identities()
+        keys = {i: key.public for i, key in self._identities.items()}
+        self._roster = Roster(1, keys)
+        self._vectors = self._encoded(draws)
+        self._session = self._open(draws)
+        self._clients = {i: self._client(i, draws) for i in self._session.cohort}
+        self._server: Any = (
+            ServerParty(self._session, roster=self._roster)
+            if protection.masked
+            else IdealServerParty(self._session)
+        )
+        self._messages: dict[int, bytes] = dict.fromkeys(self._session.cohort, b"")
+        self.refused: list[str] = []
+        self.seen = Transcript(self._session.to_bytes(), self._victim)
+
+    @property
+    def truth(self) -> np.ndarray:
+        """The victim's ring vector."""
+        return self._session.ring.encode(self._vectors[self._victim])
+
+    def _encoded(self, draws: _Draws) -> list[np.ndarray]:
+        """Encode the updates as clients encode theirs."""
+        updates = draws.updates()
+        count, dimension = updates.shape
+        built = contribution.Protection.build(
+            privacy_of(self._protection, count, dimension),
+            encoding_of(self._protection),
+            cohort=count,
+            dimension=dimension,
+            rotation_seed=bytes(32),
+        )
+        self._ring_bits = built.ring_bits
+        return [
+            built.protect(update, rounding=draws.rounding(i), noise=None).astype(np.int64)
+            for i, update in enumerate(updates)
+        ]
+
+    def _open(self, draws: _Draws) -> Session:
+        n = self._setting.clients
+        mode = ServerMode.MALICIOUS if self._protection.confirm else ServerMode.SEMI_HONEST
+        threshold = self._protection.threshold
+        if threshold is None:
+            threshold = parameters(n, dropout=0.2, corruption=0.1, server=mode).threshold
+        return Session(
+            run_id=derive_seed(draws.seed, "attacked sessions", draws.trial)[:16],
+            round=draws.round,
+            attempt=0,
+            roster_version=self._roster.version,
+            roster_digest=self._roster.digest,
+            cohort=tuple(range(n)),
+            degree=n - 1,
+            threshold=threshold,
+            min_survivors=2,
+            ring_bits=self._ring_bits,
+            vector_length=len(self._vectors[0]),
+            mode=mode,
+        )
+
+    def _client(self, index: int, draws: _Draws) -> ClientParty | IdealClientParty:
+        kind: type[ClientParty] | type[IdealClientParty] = IdealClientParty
+        if self._protection.masked:
+            kind = client_of(self._protection, self._setting.weakness)
+        identity, source = self._identities[index], draws.source(index)
+        return kind(self._session, index, identity=identity, roster=self._roster, source=source)
+
+    def run(self, respond: Callable[..., tuple[bytes, ...]] | None) -> None:
+        """Play all stages."""
+        for stage in self._session.stages:
+            for client in self._session.cohort:
+                for message in self._asked(stage, client, respond):
+                    self._deliver(stage, client, message)
+            if stage == "contribute":
+                self._collude()
+            self._close(stage)
+
+    def _asked(
+        self, stage: str, client: int, respond: Callable[..., tuple[bytes, ...]] | None
+    ) -> tuple[bytes, ...]:
+        """Return what a client is sent: by a liar, who is given bytes, or by the real server."""
+        if respond is not None:
+            seen = sealed_transcript(self.seen)
+            return tuple(respond(stage, client, self._messages.get(client, b""), seen))
+        return (self._messages[client],) if client in self._messages else ()
+
+    def _deliver(self, stage: str, client: int, message: bytes) -> None:
+        answer = b""
+        try:
+            answer = self._answer(stage, client, message).send.to_bytes()
+        except RemoteProtocolError as error:
+            self.refused.append(f"{type(error).__name__} at {stage}")
+        said = Said(stage, client, message, answer)
+        self.seen = replace(self.seen, said=(*self.seen.said, said))
+        late = self._setting.late and stage == "contribute" and client == self._victim
+        if answer and not late and self._server.stage == stage:
+            with suppress(RemoteProtocolError):  # answers to a lie are none to the real server
+                self._server.receive(client, answer)
+
+    def _answer(self, stage: str, client: int, message: bytes) -> Step:
+        party = self._clients[client]
+        if stage == "advertise":
+            return party.advertise()
+        if stage == "contribute":
+            return party.contribute(message, self._vectors[client])
+        step: Step = getattr(party, stage)(message)
+        return step
+
+    def _collude(self) -> None:
+        """Take what colluders tell the server, before they are done and forget it."""
+        self.seen = replace(
+            self.seen,
+            states={i: self._clients[i].export() for i in self._colluders},
+            identities={i: self._identities[i].to_bytes() for i in self._colluders},
+        )
+
+    def _close(self, stage: str) -> None:
+        self._messages = {}
+        if self._server.stage != stage:
+            return
+        with suppress(SecAggError):  # the session fails; a liar goes on without it
+            found = self._server.close(REQUEST if stage == "share" else None)
+            self._messages = {i: message.to_bytes() for i, message in found.items()}
+
+
+def sealed_transcript(transcript: Transcript) -> Transcript:
+    """Return a transcript that holds bytes alone: see :func:`~.sealing.sealed`."""
+    holder = SessionsView(ThreatModel("malicious server"), Protection(""), trials=((transcript,),))
+    ((found,),) = sealed(holder).trials or ((transcript,),)
+    return found

@@ -1,0 +1,80 @@
+"""Masks that are no vectors, or no fresh ones: what a curious server reads through them.
+
+A mask of one scalar leaves the differences of coordinates, and masks that come twice leave the
+change between two rounds: a stream cipher's output is a one-time pad, and serves once (Bonawitz et
+al., "Practical secure aggregation" (CCS 2017), section 4, "Masking with one-time pads").
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.protocol.opening import masked_vector
+from zerosum.simulations.attacks.protocol.recovering import Recovery
+from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript
+
+DOUBLE = Protection("double masks", "double", confirm=False)
+
+
+@dataclass(frozen=True)
+class ScalarMasks(Recovery):
+    """Takes the most frequent word of a contribution for the mask of a coordinate that is zero."""
+
+    trials: int = 10
+    name: ClassVar[str] = "weak masks: one scalar"
+    threat: ClassVar[ThreatModel] = ThreatModel("curious server")
+    adaptive: ClassVar[str] = "knows that dead inputs leave coordinates of zero"
+
+    def cases(self, suite: str) -> Iterator[Case]:
+        """Return masks of one scalar, and the library's."""
+        for weakness in ("vector masks", "none"):
+            yield Case(SessionsSetting(trials=self.trials, weakness=weakness), DOUBLE)
+
+    def run(self, view: SessionsView, rng: np.random.Generator) -> Guess:
+        """Subtract the most frequent word from all."""
+        return Guess({"updates": np.stack([_levelled(seen) for (seen,) in view.trials or ()])})
+
+
+def _levelled(seen: Transcript) -> np.ndarray:
+    vector = masked_vector(seen)
+    words, counts = np.unique(vector, return_counts=True)
+    return seen.opened().ring.reduce(vector - words[counts.argmax()])
+
+
+@dataclass(frozen=True)
+class ReusedMasks(Recovery):
+    """Subtracts a client's contributions of two rounds: the change of its update, were masks equal.
+
+    The library's clients are given the same seed in both rounds too; their masks still differ,
+    since session and request enter them.
+    """
+
+    trials: int = 10
+    name: ClassVar[str] = "weak masks: reused"
+    adaptive: ClassVar[str] = "subtracts two rounds"
+    threat: ClassVar[ThreatModel] = ThreatModel("curious server", rounds=2)
+    wanted: ClassVar[str] = "changes"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("change of update recovered"),)
+
+    def cases(self, suite: str) -> Iterator[Case]:
+        """Return masks that come twice, and the library's."""
+        for weakness in ("fresh masks", "none"):
+            setting = SessionsSetting(
+                trials=self.trials, rounds=2, weakness=weakness, same_seed=True
+            )
+            yield Case(setting, DOUBLE)
+
+    def run(self, view: SessionsView, rng: np.random.Generator) -> Guess:
+        """Subtract."""
+        changes = [
+            masked_vector(later) - masked_vector(first) for first, later in view.trials or ()
+        ]
+        ring = (view.trials or ())[0][0].opened().ring
+        return Guess({"changes": ring.reduce(np.stack(changes))})
+
+
+ATTACKS = (ScalarMasks(), ReusedMasks())
+"""As the table has them."""

@@ -1,0 +1,1 @@
+"""Attacks on what is published: answers, small tables, released records."""

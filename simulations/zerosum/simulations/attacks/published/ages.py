@@ -1,0 +1,141 @@
+"""A setting: small tables of people's ages, published as statistical offices publish them.
+
+The people and their ages are real; seven of each table are of one group of four and one of three.
+Where there is noise, each person adds it to its age by the real mechanism, before anything is
+tabulated.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.attacks.interface import Protection, Scene, View
+from zerosum.simulations.attacks.published.consistent import FIGURES, figures_of
+from zerosum.simulations.attacks.published.people import ages_of_groups
+from zerosum.simulations.attacks.published.sums import private_sum_of
+from zerosum.simulations.attacks.sections import DELTA
+
+SIZES = (4, 3)
+"""People of the two groups of a table."""
+
+_STEPS = (0.1, 0.5, 1.0, 1.0)
+"""To what mean, median, youngest and oldest are published where nothing more is rounded."""
+
+
+@dataclass(frozen=True)
+class TablesView(View):
+    """Published tables, and how they were made.
+
+    Attributes
+    ----------
+    figures : ndarray
+        float64, shape (tables, 3, 4): of the first group, the second, and both together, the mean,
+        median, youngest and oldest; NaN where not published.
+    steps : tuple of float
+        To what each of the four was rounded.
+    noise_std : float
+        In years: of each age, before it was tabulated.
+    youngest, oldest : int
+        Whom the tables are of: public.
+    """
+
+    figures: np.ndarray = field(default_factory=lambda: np.zeros((0, 3, 4)))
+    steps: tuple[float, ...] = _STEPS
+    noise_std: float = 0.0
+    youngest: int = 0
+    oldest: int = 0
+
+
+@dataclass(frozen=True)
+class TablesSetting:
+    """Tables of seven people each.
+
+    Attributes
+    ----------
+    tables : int
+    figures : tuple of str
+        Which are published: "mean", "median", "youngest", "oldest".
+    rounding : float
+        Years to a multiple of which every figure is rounded; 0: a mean to one decimal.
+    youngest, oldest : int
+        Whom the tables are of.
+    """
+
+    tables: int = 10
+    figures: tuple[str, ...] = ("mean", "median")
+    rounding: float = 0.0
+    youngest: int = 18
+    oldest: int = 90
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.figures if name not in FIGURES]
+        if unknown or not self.figures:
+            raise ValueError(f"figures = {self.figures}: some of {', '.join(FIGURES)}")
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        return f"{', '.join(self.figures)} of the ages of 4, 3 and 7 people"
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        """To what each figure is rounded."""
+        return (self.rounding,) * len(FIGURES) if self.rounding else _STEPS
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Draw people, tabulate, publish; see :class:`Setting`."""
+        ages = self._ages(seed)
+        tabulated, std, epsilon = _noised(self, protection, seed)
+        view = TablesView(
+            threat=attack.threat,
+            protection=protection,
+            figures=self._published(tabulated),
+            steps=self.steps,
+            noise_std=std,
+            youngest=self.youngest,
+            oldest=self.oldest,
+        )
+        first = SIZES[0]
+        truth = {"first": np.sort(ages[:, :first], 1), "second": np.sort(ages[:, first:], 1)}
+        return Scene(view, truth, epsilon, DELTA)
+
+    def _ages(self, seed: int) -> np.ndarray:
+        """Return int64, shape (tables, 7): nobody is in two tables."""
+        rng = numpy_generator(seed, "people of small tables")
+        drawn = [
+            group[rng.permutation(len(group))[: self.tables * size]].reshape(self.tables, size)
+            for group, size in zip(ages_of_groups(), SIZES, strict=True)
+        ]
+        ages: np.ndarray = np.clip(np.concatenate(drawn, axis=1), self.youngest, self.oldest)
+        return ages
+
+    def _published(self, ages: np.ndarray) -> np.ndarray:
+        groups = (ages[:, : SIZES[0]], ages[:, SIZES[0] :], ages)
+        exact = np.stack([figures_of(group) for group in groups], axis=1)
+        steps = np.array(self.steps)
+        hidden = [name not in self.figures for name in FIGURES]
+        return np.where(hidden, np.nan, np.round(exact / steps) * steps)
+
+
+@lru_cache(maxsize=8)
+def _noised(
+    setting: TablesSetting, protection: Protection, seed: int
+) -> tuple[np.ndarray, float, float]:
+    """Return the ages as they are tabulated, their noise in years, and epsilon of it."""
+    ages = setting._ages(seed)
+    if protection.noise == "none":
+        return ages, 0.0, float("inf")
+    if protection.noise != "local" or protection.clip != setting.oldest:
+        raise ValueError(
+            f"{protection.name}: a median is no sum; each person adds noise, to at most "
+            f"{setting.oldest} years"
+        )
+    coins = int(numpy_generator(seed, f"tables {protection.name}").integers(2**31))
+    asked = private_sum_of(ages.reshape(-1, 1).astype(np.float64), protection, coins)
+    if asked.contributions is None:
+        raise ValueError(f"{protection.name}: masked ages cannot be tabulated")
+    std = protection.sigma * setting.oldest
+    return np.round(asked.contributions).reshape(ages.shape), std, asked.epsilon["local"]

@@ -1,0 +1,119 @@
+"""A setting: a table of people is released without names, and an outsider has a register of names.
+
+Rows are released as they are, or k-anonymous; or each person noises its own sensitive value by the
+real local mechanism before the table is made.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.attacks.interface import Protection, Scene, View
+from zerosum.simulations.attacks.published.generalisation import mondrian
+from zerosum.simulations.attacks.published.people import People, people
+from zerosum.simulations.attacks.published.sums import private_sum_of
+from zerosum.simulations.attacks.sections import DELTA
+
+
+@dataclass(frozen=True)
+class ReleasedView(View):
+    """A released table, and a register of some people who are in it.
+
+    Attributes
+    ----------
+    low, high : ndarray
+        int64, shape (n, q): between what each row's quasi-identifiers lie, ends included.
+    secret : ndarray or None
+        bool, shape (n,): the sensitive value of each row, as released.
+    flipped : float
+        Probability that a released value is the other one.
+    share : float
+        Of people with the sensitive value, in the whole population: public.
+    register : ndarray or None
+        int64, shape (targets, q): quasi-identifiers of named people, exactly.
+    """
+
+    low: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    high: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    secret: np.ndarray | None = None
+    flipped: float = 0.0
+    share: float = 0.5
+    register: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class ReleasedSetting:
+    """One table, linked by some attributes.
+
+    Attributes
+    ----------
+    attributes : int
+        Quasi-identifiers in table and register.
+    k : int
+        Of k-anonymity; 1 releases rows as they are.
+    targets : int
+        People of the register; at most as many as are in the table.
+    path : str
+        The Adult file, or empty: see :func:`~.people.people`.
+    """
+
+    attributes: int = 5
+    k: int = 1
+    targets: int = 400
+    path: str = ""
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        what = "census incomes" if self.path else "diabetes patients"
+        return f"table of {what}, {self.attributes} attributes"
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Release the table in an order drawn anew; see :class:`Setting`."""
+        table = people(self.path)
+        if not 1 <= self.attributes <= len(table.names):
+            raise ValueError(f"attributes = {self.attributes}: from 1 to {len(table.names)}")
+        rng = numpy_generator(seed, "released table")
+        rows = rng.permutation(len(table.secret))
+        targets = rng.permutation(len(table.secret))[: self.targets]
+        low, high = _ranges(self)
+        secret, flipped, epsilon = _released(table, protection, seed)
+        view = ReleasedView(
+            threat=attack.threat,
+            protection=protection,
+            low=low[rows],
+            high=high[rows],
+            secret=secret[rows],
+            flipped=flipped,
+            share=float(np.mean(table.secret)),
+            register=table.known[targets, : self.attributes],
+        )
+        return Scene(view, {"secret": table.secret[targets]}, epsilon, DELTA)
+
+
+@lru_cache(maxsize=8)
+def _ranges(setting: ReleasedSetting) -> tuple[np.ndarray, np.ndarray]:
+    known = people(setting.path).known[:, : setting.attributes]
+    return (known, known) if setting.k == 1 else mondrian(known, setting.k)
+
+
+def _released(table: People, protection: Protection, seed: int) -> tuple[np.ndarray, float, float]:
+    """Return the sensitive values as released, how likely each is the other one, and epsilon.
+
+    A person sends plus or minus the clip, noised; what is released is its sign.
+    """
+    if protection.noise == "none":
+        return table.secret, 0.0, float("inf")
+    if protection.noise != "local" or protection.clip is None:
+        raise ValueError(f"{protection.name}: a row is no sum; each person adds its own noise")
+    signs = np.where(table.secret, protection.clip, -protection.clip)[:, None]
+    coins = int(numpy_generator(seed, f"released {protection.name}").integers(2**31))
+    asked = private_sum_of(signs, protection, coins)
+    if asked.contributions is None:
+        raise ValueError(f"{protection.name}: masked values cannot be released")
+    secret = asked.contributions[:, 0] > 0
+    return secret, float(norm.sf(1 / protection.sigma)), asked.epsilon["local"]

@@ -1,0 +1,141 @@
+"""Reconstruction from subset sums: too many answers that are too exact give away every bit.
+
+Dinur and Nissim (2003), theorem 3: with noise below sqrt(n) in each of enough random subset sums,
+almost all bits follow. Least squares does so for noise that is small on the whole; the least L1
+error (Dwork, McSherry and Talwar 2007, section 3) stands some answers that are far off; and who
+knows how common the bit is, and the noise, weighs both.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import logit
+
+from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.measures import Proportion
+from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView, Noise
+
+_LEAST_NOISE = 1e-3
+"""Of an answer, where none was added: what encoding's rounding stays below."""
+
+
+@dataclass(frozen=True)
+class SubsetSums(ABC):
+    """Guesses each person's bit from noisy counts of random groups.
+
+    Attributes
+    ----------
+    people : int
+    answers : int
+        For each person there are so many.
+    path : str
+        A data file, or empty: bundled records.
+    """
+
+    people: int = 100
+    answers: int = 4
+    path: str = ""
+
+    name: ClassVar[str] = "reconstruction from subset sums"
+    threat: ClassVar[ThreatModel] = ThreatModel("analyst", knows=frozenset({"share", "sigma"}))
+    requires: ClassVar[tuple[str, ...]] = ("answers",)
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("bits right"),)
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return noise from none to 2 sqrt(n), by all clients; and by each, and by the server."""
+        setting = AnswersSetting(self.people, self.people * self.answers, self.path)
+        yield Case(setting, Protection("plain", clip=setting.clip), {"noise": 0.0})
+        levels = (0.25, 0.5, 1.0, 2.0)
+        full = suite == "full"
+        kinds: tuple[Noise, ...] = ("distributed", "central", "local")
+        for kind in kinds:
+            for level in levels if full or kind == "distributed" else (1.0,):
+                yield Case(setting, setting.noised(kind, level), {"noise": level})
+        if full:
+            masked = Protection("masked", masking="double", clip=setting.clip)
+            for answers in (1, 2, 8):
+                fewer = AnswersSetting(self.people, self.people * answers, self.path)
+                yield Case(fewer, fewer.noised("distributed", 0.5))
+            yield Case(setting, masked, {"noise": 0.0})
+
+    def baseline(self, view: AnswersView, rng: np.random.Generator) -> Guess:
+        """Guess for everybody what most people have."""
+        return Guess({"bits": np.full(view.queries.shape[1], view.share >= 0.5)})
+
+    def run(self, view: AnswersView, rng: np.random.Generator) -> Guess:
+        """Solve for the bits."""
+        return Guess({"bits": self.solve(view.queries.astype(np.float64), view.answers, view)})
+
+    @abstractmethod
+    def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
+        """Return bits, shape (n,), from answers to queries, shape (m, n)."""
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Proportion]:
+        """Return which bits are right."""
+        return {"bits right": Proportion(guess["bits"] == truth["bits"])}
+
+
+@dataclass(frozen=True)
+class LeastSquares(SubsetSums):
+    """The nearest bits, one by one, to the solution with the least squared error."""
+
+    adaptive: ClassVar[str] = "least squares, rounded"
+
+    def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
+        """Round the least-squares solution."""
+        found: np.ndarray = np.linalg.lstsq(queries, answers, rcond=None)[0] > 0.5
+        return found
+
+
+@dataclass(frozen=True)
+class LinearProgram(SubsetSums):
+    """The nearest bits to the point of [0, 1]^n with the least absolute error."""
+
+    adaptive: ClassVar[str] = "linear program, rounded"
+
+    def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
+        """Minimise the sum of e with |Q x - a| <= e and 0 <= x <= 1: answers may be far off."""
+        m, n = queries.shape
+        one = np.eye(m)
+        found = linprog(
+            np.concatenate([np.zeros(n), np.ones(m)]),
+            A_ub=np.block([[queries, -one], [-queries, -one]]),
+            b_ub=np.concatenate([answers, -answers]),
+            bounds=[(0, 1)] * n + [(0, None)] * m,
+            method="highs",
+        )
+        if found.x is None:
+            raise ArithmeticError(f"the linear program was not solved: {found.message}")
+        bits: np.ndarray = found.x[:n] > 0.5
+        return bits
+
+
+@dataclass(frozen=True)
+class WithPrior(SubsetSums):
+    """What is more likely for each bit, given the answers and how common it is."""
+
+    adaptive: ClassVar[str] = "knows the noise and how common the bit is"
+
+    def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
+        """Weigh the prior with what the answers say of a bit, the others being Gaussian.
+
+        The posterior of a Gaussian prior of the bits' mean and variance; of each bit the prior is
+        taken out of it (Minka 2001, section 3.2) and the bit's own put in.
+        """
+        share, noise = view.share, max(view.noise_std, _LEAST_NOISE)
+        variance = share * (1 - share)
+        precision = queries.T @ queries / noise**2 + np.eye(queries.shape[1]) / variance
+        covariance = np.linalg.inv(precision)
+        mean = share + covariance @ queries.T @ (answers - queries.sum(axis=1) * share) / noise**2
+        said = 1 / np.diag(covariance) - 1 / variance
+        at = (mean / np.diag(covariance) - share / variance) / said
+        likelier: np.ndarray = logit(share) + said * (at - 0.5) > 0
+        return likelier
+
+
+ATTACKS = (LeastSquares(), LinearProgram(), WithPrior())
+"""As the table has them."""

@@ -1,0 +1,71 @@
+"""Differencing: two sums that differ by one client, and what noise in them is for."""
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.inversion.cases import MASKED, PLAIN, distributed
+from zerosum.simulations.attacks.inversion.differencing import EXACT, Differencing
+from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
+from zerosum.simulations.attacks.rounds import RoundsSetting
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+FIVE = TwoCohorts(clients=5)
+
+
+def figures(protection, seed=0, setting=FIVE):
+    outcome = play(0, Cell(Differencing(), Case(setting, protection)), seed)
+    values = {name: np.mean(units.figure(None).value) for name, units in outcome.units.items()}
+    return outcome, values
+
+
+def test_masks_hide_nothing_of_a_difference():
+    _, found = figures(MASKED)
+    assert found["updates recovered"] == 1
+    assert found["PSNR"] > 60
+
+
+def test_noise_in_both_sums_hides_update_and_image():
+    outcome, found = figures(distributed(0.1))
+    assert found["updates recovered"] == 0
+    assert found["relative error"] > 1
+    assert found["PSNR"] < outcome.baseline["PSNR"].values[0] + 2
+
+
+def test_a_little_noise_hides_the_update_and_not_the_image():
+    _, found = figures(distributed(1e-3))
+    assert found["updates recovered"] == 0
+    assert found["PSNR"] > 25
+
+
+def test_the_true_update_is_what_the_client_sends_where_it_is_seen():
+    scene = TwoCohorts(clients=3).play(Differencing(), MASKED, 0)
+    alone = RoundsSetting(clients=3).play(Differencing(), PLAIN, 0).view
+    update = scene.truth["update"]
+    assert np.linalg.norm(alone.contributions[0, 0] - update) < EXACT * np.linalg.norm(update)
+    others = alone.contributions[0, 1] - update
+    assert np.linalg.norm(others) > np.linalg.norm(update) / 2
+
+
+def test_the_same_cohort_twice_differs_by_nothing():
+    view = RoundsSetting(clients=5, rounds=2).play(Differencing(), MASKED, 0).view
+    assert np.abs(view.totals[0] - view.totals[1]).max() < 1e-5
+
+
+def test_two_sums_cost_twice():
+    setting, noise = TwoCohorts(clients=5), distributed(1.0)
+    twice = setting.play(Differencing(), noise, 0).epsilon
+    once = RoundsSetting(clients=5).play(Differencing(), noise, 0).epsilon
+    assert once < twice < 2.5 * once
+
+
+@pytest.mark.slow
+def test_what_differencing_must_show():
+    clean = [figures(MASKED, seed, TwoCohorts())[1] for seed in range(3)]
+    assert all(each["updates recovered"] == 1 for each in clean)
+    assert np.mean([each["PSNR"] for each in clean]) > 60
+    noised = [figures(distributed(0.1), seed, TwoCohorts())[1] for seed in range(3)]
+    assert all(each["updates recovered"] == 0 for each in noised)

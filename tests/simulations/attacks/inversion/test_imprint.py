@@ -1,0 +1,92 @@
+"""Imprint: images out of sums, and what a client notices of a model for it alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from zerosum.client.vectors import load_vector
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case, Guess, Protection
+from zerosum.simulations.attacks.inversion.cases import MASKED, distributed
+from zerosum.simulations.attacks.inversion.imprint import Imprint
+from zerosum.simulations.attacks.inversion.imprint_cases import UNBOUND, UNCONFIRMED
+from zerosum.simulations.attacks.rounds import RoundsSetting
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEN = RoundsSetting(clients=10, records=8)
+FEW = RoundsSetting(clients=3, records=2)
+
+
+def outcome_of(attack, protection, seed=0, setting=FEW):
+    return play(0, Cell(attack, Case(setting, protection)), seed)
+
+
+def recovered(outcome):
+    return outcome.units["images above 20 dB"].hits.mean()
+
+
+def test_images_are_read_out_of_a_masked_sum():
+    assert recovered(outcome_of(Imprint(bins=64, measurements=2), MASKED)) > 0.6
+
+
+def test_noise_in_the_sum_hides_them():
+    outcome = outcome_of(Imprint(), distributed(1e-3), setting=TEN)
+    assert recovered(outcome) < 0.05
+
+
+def test_a_model_for_one_client_reads_it_where_requests_are_not_bound():
+    assert recovered(outcome_of(Imprint(bins=64, measurements=2, target=1), UNBOUND)) == 1
+
+
+def test_a_model_for_one_client_is_refused_by_the_request_hash():
+    outcome = outcome_of(Imprint(bins=64, measurements=2, target=1), MASKED)
+    assert outcome.status == "stopped"
+    assert "after confirm, 1 clients are left" in outcome.note
+
+
+def test_without_confirming_survivors_a_model_for_one_client_gives_no_sum_either():
+    outcome = outcome_of(Imprint(bins=64, measurements=2, target=1), UNCONFIRMED)
+    assert outcome.status == "stopped"
+    assert recovered(outcome) == 0
+
+
+def test_a_blank_model_moves_in_its_last_biases_alone():
+    attack = Imprint(bins=64, measurements=2, target=1)
+    view = FEW.play(attack, UNBOUND, 0).view
+    crafted = attack.craft(view, np.random.default_rng(0))
+    model = view.build()
+
+    def slopes(vector):
+        load_vector(model, vector)
+        model.zero_grad()
+        outputs = model(torch.tensor(view.auxiliary_inputs[:50]))
+        torch.nn.functional.cross_entropy(outputs, torch.zeros(50, dtype=torch.long)).backward()
+        return torch.cat([each.grad.flatten() for each in model.parameters()])
+
+    assert slopes(crafted.blank)[:-10].abs().max() == 0
+    assert slopes(crafted.vector)[:-10].abs().max() > 0
+
+
+def test_images_that_share_every_bin_are_not_told_apart():
+    truth_alone = outcome_of(Imprint(bins=1, measurements=1), Protection("plain"))
+    assert recovered(truth_alone) == 0
+
+
+def test_each_image_is_matched_to_a_guess_of_its_own():
+    images = np.random.default_rng(0).random((2, 1, 1, 4, 4))
+    twice = np.tile(images[:1].reshape(1, 16), (2, 1))
+    hits = Imprint().score(Guess({"images": twice}), {"inputs": images})
+    assert hits["images above 20 dB"].hits.tolist() == [True, False]
+
+
+@pytest.mark.slow
+def test_what_imprints_must_show():
+    def mean(attack, protection):
+        return np.mean([recovered(outcome_of(attack, protection, s, TEN)) for s in range(3)])
+
+    for attack in (Imprint(measurements=1), Imprint()):
+        assert mean(attack, MASKED) > 0.8
+        assert mean(attack, distributed(1e-3)) < 0.05
+    assert mean(Imprint(target=0), UNBOUND) > 0.8
+    assert mean(Imprint(target=0), MASKED) == 0

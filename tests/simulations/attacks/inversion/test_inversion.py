@@ -1,0 +1,206 @@
+"""Images out of updates and sums: what matching and the first layer give, and what noise leaves."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from zerosum.client.spec import ModelSpec
+from zerosum.simulations.attacks.interface import Guess, Protection
+from zerosum.simulations.attacks.inversion.cases import CLIPPED, MASKED, PLAIN, distributed, local
+from zerosum.simulations.attacks.inversion.denoising import Images
+from zerosum.simulations.attacks.inversion.first_layer import FirstLayer, slopes_of
+from zerosum.simulations.attacks.inversion.gradient_matching import GradientMatching
+from zerosum.simulations.attacks.inversion.local_updates import labels_of, updates_of
+from zerosum.simulations.attacks.inversion.reconstruction import matched, observed, rounding_std
+from zerosum.simulations.attacks.inversion.separation import Corners, row_space
+from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.sealing import parts, sealed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SEEDS = (0, 1, 2)
+
+
+def scene_of(protection, seed=0, **setting):
+    return RoundsSetting(**setting).play(FirstLayer(), protection, seed)
+
+
+def decibels(attack, protection, seeds=(0,), **setting):
+    """Return the mean PSNR of an attack and of its baseline, over seeds."""
+    found = []
+    for seed in seeds:
+        scene = scene_of(protection, seed, **setting)
+        for guess in (attack.run, attack.baseline):
+            units = attack.score(guess(scene.view, np.random.default_rng(seed)), scene.truth)
+            found.append(units["PSNR"].values.mean())
+    return np.mean(found[::2]), np.mean(found[1::2])
+
+
+@pytest.mark.parametrize("model", [ModelSpec(), ModelSpec(name="cnn")], ids=["mlp", "cnn"])
+def test_unrolled_updates_are_what_clients_send(model):
+    scene = scene_of(CLIPPED, steps=3, model=model)
+    images = torch.tensor(scene.truth["inputs"][:, 0]).double()
+    targets = torch.nn.functional.one_hot(torch.tensor(scene.truth["labels"][:, 0]), 10).double()
+    sent = scene.view.contributions[0]
+
+    def error(steps, clip):
+        return np.abs(updates_of(scene.view, steps, clip)(images, targets).numpy() - sent).max()
+
+    assert error(3, 0.1) < 1e-6
+    assert min(error(1, 0.1), error(2, 0.1), error(3, None)) > 1e-4
+
+
+def test_labels_of_single_updates_are_right():
+    scene = scene_of(PLAIN, clients=20)
+    found = [labels_of(scene.view, each, 1, 1)[0] for each in scene.view.contributions[0]]
+    assert found == scene.truth["labels"][:, 0].tolist()
+
+
+def test_labels_of_a_sum_are_right_whatever_their_order():
+    scene = scene_of(MASKED, clients=10)
+    found = labels_of(scene.view, scene.view.totals[0], 10, 1)
+    true = scene.truth["labels"][:, 0]
+    wrong = np.abs(np.bincount(found, minlength=10) - np.bincount(true, minlength=10)).sum()
+    assert wrong <= 2  # one label in ten
+
+
+@pytest.mark.parametrize("protection", [PLAIN, CLIPPED, local(1e-2)], ids=lambda each: each.name)
+def test_noise_that_attackers_expect_is_there(protection):
+    scene = scene_of(protection)
+    images = torch.tensor(scene.truth["inputs"][:, 0]).double()
+    targets = torch.nn.functional.one_hot(torch.tensor(scene.truth["labels"][:, 0]), 10).double()
+    exact = updates_of(scene.view, 1, protection.clip)(images, targets).numpy()
+    seen = observed(scene.view)
+    errors = np.stack([each.vector for each in seen]) - exact
+    moved = np.abs(exact) > 1e-5  # what does not move is not rounded
+    assert np.std(errors[moved]) == pytest.approx(seen[0].noise_std, rel=0.05)
+    assert seen[0].noise_std >= rounding_std(scene.view)
+
+
+def test_matching_finds_the_image_of_one_client():
+    found, blind = decibels(GradientMatching(), PLAIN)
+    assert found > 40 > 15 > blind
+
+
+@pytest.mark.slow
+def test_five_local_steps_have_to_be_unrolled():
+    aware, naive = GradientMatching(), GradientMatching(aware=False)
+    assert decibels(aware, PLAIN, seeds=(1,), steps=5)[0] > 40
+    assert decibels(naive, PLAIN, seeds=(1,), steps=5)[0] < 25
+
+
+def test_the_first_layer_gives_away_ten_images_of_a_masked_sum():
+    assert decibels(FirstLayer(), MASKED, clients=10)[0] > 40
+
+
+@pytest.mark.slow
+def test_noise_in_the_sum_leaves_little_of_ten_images():
+    assert decibels(FirstLayer(), distributed(1e-2), clients=10)[0] < 17
+
+
+def test_much_noise_of_a_client_leaves_nothing_of_its_image():
+    found, blind = decibels(FirstLayer(), local(1.0))
+    assert found < blind + 1
+
+
+def test_permuting_clients_permutes_the_guesses():
+    view = scene_of(local(1e-3), clients=4).view
+    order = np.array([2, 0, 3, 1])
+    permuted = replace(view, contributions=view.contributions[:, order])
+    straight, turned = (
+        FirstLayer().run(each, np.random.default_rng(0))["images"] for each in (view, permuted)
+    )
+    assert np.array_equal(straight[order], turned)
+
+
+def test_a_sum_of_clients_names_nobody_and_one_client_is_named():
+    images = np.random.default_rng(0).random((3, 1, 4, 4))
+    truth = {"inputs": images[:, None]}
+    turned = images[[1, 2, 0]]
+    unnamed = matched(Guess({"images": turned, "named": np.array(False)}), truth)
+    named = matched(Guess({"images": turned, "named": np.array(True)}), truth)
+    assert np.array_equal(*unnamed)
+    assert not np.array_equal(*named)
+
+
+def test_the_view_of_a_masked_sum_holds_no_image_and_no_update():
+    scene = scene_of(MASKED, clients=3)
+    plain = scene_of(PLAIN, clients=3).view
+    secrets = [*scene.truth["inputs"].reshape(3, -1), *plain.contributions[0]]
+    arrays = [each for each in parts(sealed(scene.view)) if isinstance(each, np.ndarray)]
+    rows = [row for each in arrays if each.ndim for row in each.reshape(len(each), -1)]
+    for secret in secrets:
+        assert not any(len(row) == len(secret) and np.allclose(row, secret) for row in rows)
+    rows = list(plain.contributions[0])  # the control: these are found
+    assert any(len(row) == len(secrets[-1]) and np.allclose(row, secrets[-1]) for row in rows)
+
+
+def mixtures(images, width=20):
+    parts_in = np.random.default_rng(1).normal(size=(width, len(images)))
+    return parts_in @ np.concatenate([images, np.ones((len(images), 1))], axis=1)
+
+
+def corners_of(images):
+    rows = row_space(mixtures(images), len(images), 1e-12)
+    return Corners(rows, 1e-9).images(np.random.default_rng(2))
+
+
+def test_corners_are_the_images_where_each_has_a_pixel_of_its_own():
+    images = np.random.default_rng(0).random((4, 30)) * (np.arange(30) % 4 == np.arange(4)[:, None])
+    found = corners_of(images)
+    nearest = [np.abs(found - image).max(axis=1).min() for image in images]
+    assert max(nearest) < 1e-6
+
+
+def test_corners_are_not_the_images_where_none_has_a_pixel_of_its_own():
+    found = corners_of(images := 0.3 + 0.4 * np.random.default_rng(0).random((4, 30)))
+    assert max(np.abs(found - image).max(axis=1).min() for image in images) > 0.1
+
+
+def test_noise_hides_directions_of_images():
+    slopes = mixtures(np.random.default_rng(0).random((4, 30)))
+    noise = np.random.default_rng(3).normal(size=slopes.shape)
+    ranks = [len(row_space(slopes + s * noise, 4, s)) for s in (1e-6, 100.0)]
+    assert ranks == [4, 1]
+
+
+def test_the_posterior_is_that_of_bayes_rule():
+    rng = np.random.default_rng(0)
+    like = Images.like(0.5 + 0.01 * rng.normal(size=(50, 3)) @ rng.normal(size=(3, 3)))
+    parts_in, std = rng.normal(size=(2, 5)), 0.05
+    slopes = parts_in.T @ np.full((2, 4), 0.5) + std * rng.normal(size=(5, 4))
+    prior = like.directions @ np.diag(like.variances) @ like.directions.T
+    # Two images in one vector of six, and every slope an equation in it.
+    equations = np.kron(parts_in.T, np.eye(3))
+    precision = equations.T @ equations / std**2 + np.kron(np.eye(2), np.linalg.inv(prior))
+    rest = (slopes[:, :3] - parts_in.sum(0)[:, None] * like.mean).ravel()
+    expected = np.linalg.solve(precision, equations.T @ rest / std**2).reshape(2, 3) + like.mean
+    assert np.allclose(like.posterior(slopes, parts_in, std), expected, atol=1e-9)
+
+
+def test_a_convolution_has_no_slopes_to_solve():
+    view = scene_of(PLAIN, model=ModelSpec(name="cnn")).view
+    with pytest.raises(ValueError, match="its first layer sees patches"):
+        slopes_of(view, view.totals[0])
+
+
+@pytest.mark.slow
+def test_what_matching_must_show():
+    one = decibels(GradientMatching(), PLAIN, SEEDS)
+    unrolled = decibels(GradientMatching(), PLAIN, SEEDS, steps=5)
+    assert one[0] > 40
+    assert unrolled[0] > 40
+    naive, blind = decibels(GradientMatching(aware=False), MASKED, SEEDS, clients=50)
+    assert naive < blind
+
+
+@pytest.mark.slow
+def test_what_cosines_must_show():
+    attack = GradientMatching(objective="cosine")
+    assert decibels(attack, PLAIN, SEEDS)[0] > 35
+    clipped = Protection("clip, five steps", clip=0.1)
+    assert decibels(attack, clipped, SEEDS, steps=5)[0] > 35
+    found, blind = decibels(attack, local(0.1), SEEDS)
+    assert found < blind

@@ -1,0 +1,64 @@
+"""What the two opposing attacks send, and what a mean and a median make of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.poisoning.goals import (
+    CLIPPED,
+    EVEN,
+    MASKED,
+    PLAIN,
+    PROTECTIONS,
+    REFUSED,
+    RULES,
+)
+from zerosum.simulations.attacks.poisoning.malicious import PoisonView
+from zerosum.simulations.attacks.poisoning.opposing import ATTACKS, InnerProduct, SignFlip
+from zerosum.simulations.attacks.results import POOLED, rows_of
+
+RNG = np.random.default_rng(0)
+KNOWN = RNG.normal(size=(4, 50))
+VIEW = PoisonView(SignFlip.threat, PLAIN, clients=20, honest=KNOWN)
+
+
+def test_each_client_sends_its_own_update_turned_round() -> None:
+    assert np.array_equal(SignFlip(scale=3.0).craft(VIEW, RNG), -3 * KNOWN)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 10.0])
+def test_the_inner_product_with_the_known_mean_is_minus_epsilon_of_its_square(epsilon) -> None:
+    sent, mean = InnerProduct(epsilon=epsilon).craft(VIEW, RNG), KNOWN.mean(axis=0)
+    assert sent.shape == KNOWN.shape
+    assert np.allclose(sent @ mean, -epsilon * mean @ mean)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_order_of_colluders_does_not_change_what_is_sent(attack) -> None:
+    order = np.array([2, 0, 3, 1])
+    turned = replace(VIEW, honest=KNOWN[order])
+    assert np.allclose(attack.craft(turned, RNG), attack.craft(VIEW, RNG)[order])
+
+
+def test_an_attack_on_the_mean_is_played_where_there_is_a_mean() -> None:
+    every = {case.protection for case in InnerProduct().cases("quick")}
+    aimed = {case.protection for case in InnerProduct(epsilon=10.0).cases("quick")}
+    assert every == set(PROTECTIONS)
+    assert every - aimed == {*RULES, REFUSED}
+
+
+@pytest.mark.slow
+def test_four_of_twenty_ruin_the_mean_and_not_the_median() -> None:
+    median = next(rule for rule in RULES if rule.name == "median")
+    tried = (PLAIN, MASKED, CLIPPED, median)
+    cells = [Cell(SignFlip(), Case(EVEN, one)) for one in tried]
+    rows = rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1))
+    found = {row.protection: row.value for row in rows if row.seed == POOLED}
+    blind = {row.protection: row.baseline for row in rows if row.seed == POOLED}
+    assert found["plain"] == found["masked"] < 0.3
+    assert found["median"] > 0.65
+    assert found[CLIPPED.name] > 0.65
+    assert all(value > 0.75 for value in blind.values())

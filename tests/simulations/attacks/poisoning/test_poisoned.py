@@ -1,0 +1,165 @@
+"""Runs with malicious clients: they know their own, and change nothing but what they send."""
+
+import math
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from zerosum.client.contribution import Protection as Envelope
+from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec
+from zerosum.client.task import ClientInfo, resolve_task
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.poisoning.goals import Ruin, honest_updates
+from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained, unclipped
+from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
+from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.sealing import parts, sealed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = PoisonedSetting(malicious=2, clients=5, rounds=2, hidden=4)
+PLAIN = Protection("plain")
+CLIPPED = Protection("clip", clip=0.1)
+MASKED = Protection("masked", masking="double")
+
+
+@dataclass(frozen=True)
+class Times(Ruin):
+    """Sends its honest updates so many times."""
+
+    factor: float = 1.0
+    name: ClassVar[str] = "times"
+    adaptive: ClassVar[str] = "no"
+    seen: list[PoisonView] = field(default_factory=list)
+
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        self.seen.append(view)
+        return self.factor * honest_updates(view)
+
+
+def final(attack: Ruin, protection: Protection, setting: PoisonedSetting = SMALL) -> np.ndarray:
+    view: Any = setting.play(attack, protection, 0).view
+    assert view.final is not None
+    found: np.ndarray = view.final
+    return found
+
+
+@pytest.mark.parametrize("protection", [PLAIN, CLIPPED, Protection("median", rule="median")])
+def test_who_sends_what_the_honest_send_changes_no_bit(protection: Protection) -> None:
+    scene = SMALL.play(Times(), protection, 0)
+    without = scene.truth["without"]
+    assert np.array_equal(scene.view.final, without)
+    assert not np.array_equal(final(Times(factor=-1.0), protection), without)
+
+
+def test_masks_do_not_protect_the_server_from_clients() -> None:
+    attack = Times(factor=-5.0)
+    assert np.array_equal(final(attack, MASKED), final(attack, PLAIN))
+
+
+def test_malicious_clients_are_shown_their_own_data_and_nobody_else_s() -> None:
+    attack = Times()
+    SMALL.play(attack, PLAIN, 0)
+    data = DataSpec(clients=SMALL.clients, pool=2)
+    task = resolve_task("mnist5k", data, ModelSpec(hidden=[SMALL.hidden]), 0)
+    arrays = [part for part in parts(attack.seen[-1]) if isinstance(part, np.ndarray)]
+    for index in range(SMALL.clients):
+        inputs, _ = task.data(ClientInfo(index, SMALL.clients))  # type: ignore[misc]
+        record = inputs[0].numpy().tobytes()
+        held = any(record in array.tobytes() for array in arrays)
+        assert held == (index < SMALL.malicious), index
+
+
+def test_an_update_made_of_one_s_own_records_is_the_honest_one() -> None:
+    attack = Times()
+    setting = replace(SMALL, epochs=3, batch_size=1000)  # whole batches have no order
+    setting.play(attack, PLAIN, 0)
+    view = attack.seen[0]
+    made = trained(view, view.inputs[1], view.labels[1], np.random.default_rng(0))
+    assert np.allclose(made, honest_updates(view)[1], atol=1e-5)
+    assert not np.allclose(made, honest_updates(view)[0], atol=1e-3)
+
+
+def test_a_view_is_sealed_and_grows_by_a_model_a_round() -> None:
+    attack = Times()
+    scene = SMALL.play(attack, PLAIN, 0)
+    assert [view.vectors.shape[0] for view in attack.seen] == [1, 2]
+    assert [view.round for view in attack.seen] == [1, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        attack.seen[0].vectors[0, 0] = 1.0
+    after = sealed(scene.view)
+    assert after.final is not None
+    with pytest.raises(ValueError, match="nothing is sent any more"):
+        honest_updates(after)
+
+
+def test_a_client_s_own_clip_binds_it_unless_its_code_is_its_own() -> None:
+    """One client of five: the average moves by a fifth of the clip, or by what it wants."""
+    setting = replace(SMALL, malicious=1, rounds=1)
+
+    def moved(own_code: bool) -> float:
+        scene = setting.play(Times(factor=50.0, own_code=own_code), CLIPPED, 0)
+        assert scene.view.abandoned == 0
+        return float(np.linalg.norm(scene.view.final - scene.truth["without"]))
+
+    assert moved(own_code=False) <= 2 * 0.1 / 5 + 1e-6
+    assert moved(own_code=True) > 0.5
+
+
+def test_code_of_one_s_own_stays_within_what_the_server_accepts() -> None:
+    envelope = Envelope.build(
+        PrivacySpec(model="none", clip=0.1),
+        EncodingSpec(bits=16),
+        cohort=8,
+        dimension=3,
+        rotation_seed=bytes(32),
+    )
+    sent = unclipped(np.array([1e9, -0.15, 0.0]), envelope, malicious=2)
+    assert sent.tolist() == [2 * envelope.encoding.bound, round(-0.15 / envelope.encoding.step), 0]
+    assert envelope.is_plausible(2 * sent, 8, noised=True)
+    assert not envelope.is_plausible(5 * sent, 8, noised=True)
+
+
+def test_a_rule_under_masks_is_not_applicable_and_the_reason_is_the_library_s() -> None:
+    refused = Protection("masked + median", masking="double", rule="median")
+    outcome = play(0, Cell(Times(), Case(SMALL, refused)), 0)
+    assert outcome.status == "not applicable"
+    assert 'server.rule = "median" needs secagg.protocol = "none"' in outcome.note
+
+
+def test_an_attack_that_fails_is_no_client_that_drops_out() -> None:
+    @dataclass(frozen=True)
+    class Broken(Times):
+        def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+            return np.zeros((1, 3))
+
+    outcome = play(0, Cell(Broken(), Case(SMALL, PLAIN)), 0)
+    assert outcome.status == "failed"
+    assert "(1, 3) for 2 clients" in outcome.note
+
+
+def test_sums_that_the_server_refuses_are_told() -> None:
+    guess = Times().run(PoisonView(Times.threat, PLAIN, rounds=3, abandoned=2), None)  # type: ignore[arg-type]
+    assert "refused 2 of 3 sums" in guess.notes
+
+
+def test_epsilon_is_that_of_such_rounds_and_infinite_after_rounds_without_noise() -> None:
+    noised = Protection("noised", clip=1.0, noise="distributed", sigma=1.0, masking="double")
+    one = replace(SMALL, rounds=1)
+    released = one.play(Times(), noised, 0).epsilon
+    alone = RoundsSetting(clients=SMALL.clients).play(
+        SimpleNamespace(threat=Times.threat), noised, 0
+    )
+    assert released == pytest.approx(alone.epsilon, rel=0.01)
+    assert 0 < (released or 0) < math.inf
+    assert replace(one, before=1).play(Times(), noised, 0).epsilon == math.inf
+
+
+def test_a_run_begins_where_the_honest_rounds_before_it_ended() -> None:
+    attack = Times()
+    replace(SMALL, before=2, rounds=1).play(attack, PLAIN, 0)
+    assert np.array_equal(attack.seen[0].vectors[0], final(Times(), PLAIN))

@@ -1,0 +1,71 @@
+"""Model replacement: what is sent makes the average the attacker's model, unless it is clipped."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.poisoning.goals import CLIPPED, MASKED, PLAIN, RULES
+from zerosum.simulations.attacks.poisoning.malicious import trained
+from zerosum.simulations.attacks.poisoning.replacement import ONCE, ModelReplacement
+from zerosum.simulations.attacks.results import POOLED, Row, rows_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize(("malicious", "server_lr"), [(1, 1.0), (2, 0.8)])
+def test_the_average_becomes_the_attacker_s_model(malicious: int, server_lr: float) -> None:
+    """What is left is what the honest add: it leaves the average as far from it as they go."""
+    seen = []
+
+    class Seen(ModelReplacement):
+        def craft(self, view, rng):
+            seen.append((view, super().craft(view, np.random.default_rng(1))))
+            return seen[-1][1]
+
+    setting = replace(ONCE, malicious=malicious, server_lr=server_lr, clients=10, hidden=4)
+    scene = replace(setting, before=3).play(Seen(), PLAIN, 0)
+    ((view, sent),) = seen
+    training = view.training.model_copy(update={"epochs": 3})
+    records = ModelReplacement().poisoned(np.concatenate(view.inputs), np.concatenate(view.labels))
+    wanted = trained(view, *records, np.random.default_rng(1), training)
+    assert np.allclose(server_lr * sent.sum(axis=0) / 10, wanted)
+    moved = scene.view.final - view.vectors[-1]
+    honest = scene.truth["without"] - view.vectors[-1]
+    assert np.linalg.norm(moved - wanted) < 1.1 * np.linalg.norm(honest)
+    assert np.linalg.norm(moved - honest) > np.linalg.norm(moved - wanted)
+
+
+def test_scales_below_the_whole_are_for_the_picture() -> None:
+    cases = list(ModelReplacement(scale=5.0).cases("quick"))
+    assert [dict(case.at) for case in cases] == [{"scale": 5.0}] * 2
+    assert {case.protection for case in cases} == {PLAIN, CLIPPED}
+    whole = next(iter(ModelReplacement().cases("quick")))
+    assert dict(whole.at) == {"scale": 20.0}
+
+
+@pytest.mark.slow
+def test_one_client_replaces_the_model_unless_its_own_clip_or_a_rule_binds_it() -> None:
+    own = replace(CLIPPED, name="own code")
+    cells = [Cell(ModelReplacement(), Case(ONCE, one)) for one in (PLAIN, MASKED, CLIPPED, *RULES)]
+    cells.append(Cell(ModelReplacement(own_code=True), Case(ONCE, own)))
+    rows = rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1))
+    found = {(row.protection, row.metric): row for row in rows if row.seed == POOLED}
+
+    def success(protection: Protection) -> float:
+        return _value(found[protection.name, "attack success"])
+
+    assert success(PLAIN) == success(MASKED) > 0.7
+    assert success(own) > 0.7
+    assert success(CLIPPED) < 0.1
+    assert all(success(rule) < 0.1 for rule in RULES)
+    for protection in (PLAIN, CLIPPED):
+        row = found[protection.name, "main accuracy"]
+        assert _value(row) > (row.baseline or 1.0) - 0.03
+
+
+def _value(row: Row) -> float:
+    assert row.value is not None
+    return row.value

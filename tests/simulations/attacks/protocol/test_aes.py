@@ -1,0 +1,24 @@
+"""AES-128 of many keys at once is AES-128."""
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from zerosum.simulations.attacks.protocol.aes import encrypt_blocks
+
+
+def test_the_block_of_the_standard():
+    """FIPS 197, appendix B."""
+    key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+    block = bytes.fromhex("3243f6a8885a308d313198a2e0370734")
+    found = encrypt_blocks(*(np.frombuffer(each, np.uint8)[None] for each in (key, block)))
+    assert found.tobytes().hex() == "3925841d02dc09fbdc118597196a0b32"
+
+
+def test_many_keys_give_what_a_cipher_keyed_with_each_gives():
+    rng = np.random.default_rng(0)
+    keys, blocks = rng.integers(0, 256, (2, 300, 16), dtype=np.uint8)
+    expected = b"".join(
+        Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor().update(block.tobytes())
+        for key, block in zip(keys, blocks, strict=True)
+    )
+    assert encrypt_blocks(keys, blocks).tobytes() == expected

@@ -1,0 +1,181 @@
+"""Sessions around a lying server: real parties, and nothing but bytes for who attacks."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from zerosum.secagg import (
+    Advert,
+    ClientParty,
+    Contribution,
+    IdealClientParty,
+    ServerParty,
+    UnmaskRequest,
+    decode,
+)
+from zerosum.secagg.keys import Hkdf, self_mask
+from zerosum.secagg.prg import accumulate
+from zerosum.secagg.state import ClientState
+from zerosum.simulations.attacks.interface import Protection, ThreatModel
+from zerosum.simulations.attacks.protocol.opening import secrets_of
+from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript
+from zerosum.simulations.attacks.protocol.weakened import client_of
+from zerosum.simulations.attacks.sealing import parts, sealed
+
+DOUBLE = Protection("double", "double", threshold=3, confirm=False)
+CONFIRMED = dataclasses.replace(DOUBLE, confirm=True)
+SINGLE = dataclasses.replace(DOUBLE, masking="single")
+
+
+class Watching:
+    """Only reads."""
+
+    threat = ThreatModel("curious server")
+
+
+class Truthful(Watching):
+    """A liar that tells the truth, and keeps what it was shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    def respond(self, stage, client, message, seen):
+        self.shown.append((stage, client, message, seen))
+        return (message,)
+
+
+def play(setting, protection, attack=None, seed=0):
+    return setting.play(attack or Watching(), protection, seed)
+
+
+def victims_vector(transcript):
+    return transcript.answer("contribute", transcript.victim, Contribution).vector
+
+
+@pytest.mark.parametrize("protection", [DOUBLE, CONFIRMED], ids=["double", "confirmed"])
+def test_a_session_of_real_clients_ends_in_the_plain_sum(protection, monkeypatch):
+    results = []
+    close = ServerParty.close
+
+    def closing(server, request=None):
+        messages = close(server, request)
+        if server.stage == "done":
+            results.append(server.result)
+        return messages
+
+    monkeypatch.setattr(ServerParty, "close", closing)
+    setting = SessionsSetting(5, trials=1)
+    plain = dataclasses.replace(protection, masking="none")
+    (transcript,) = play(setting, plain).view.trials[0]
+    session = transcript.opened()
+    vectors = [
+        decode(each.answer, Contribution, session).vector
+        for each in transcript.answers("contribute")
+    ]
+    play(setting, protection)
+    (result,) = results
+    assert result.survivors == tuple(range(5))
+    np.testing.assert_array_equal(result.total, session.ring.reduce(np.sum(vectors, axis=0)))
+
+
+@pytest.mark.parametrize("masking", ["none", "double"])
+def test_a_view_holds_the_update_exactly_where_nothing_masks_it(masking):
+    setting = SessionsSetting(5, trials=2, colluders=2)
+    scene = play(setting, dataclasses.replace(DOUBLE, masking=masking))
+    view = sealed(scene.view)
+    session = view.trials[0][0].opened()
+    kept = b"".join(part for part in parts(view) if isinstance(part, bytes))
+    for update in scene.truth["updates"]:
+        # Packed words, as they would be on the wire; one container after another as well.
+        packed = session.ring.pack(update)
+        assert (packed in kept) == (masking == "none")
+        assert update.tobytes() not in kept
+
+
+def test_a_view_is_bytes_and_names_alone():
+    view = sealed(play(SessionsSetting(5, trials=1, colluders=2), CONFIRMED).view)
+    inside = list(parts(view.trials))
+    assert {type(part).__name__ for part in inside} == {
+        *("tuple", "Transcript", "Said", "mappingproxy", "bytes", "str", "int")
+    }
+    assert not any(isinstance(part, ClientParty | IdealClientParty) for part in inside)
+
+
+def test_a_liar_is_shown_bytes_of_the_past_alone():
+    liar = Truthful()
+    scene = play(SessionsSetting(4, trials=1, colluders=1), CONFIRMED, liar)
+    assert not scene.view.stopped
+    assert len(liar.shown) == 4 * 5
+    for count, (_, _, message, seen) in enumerate(liar.shown):
+        assert isinstance(message, bytes)
+        assert isinstance(seen, Transcript)
+        assert len(seen.said) == count
+        with pytest.raises(TypeError):
+            seen.states[0] = b""
+        assert bool(seen.states) == (count >= 12), "colluders speak after contribute"
+
+
+def test_colluders_hand_over_their_own_state_and_no_one_else_s():
+    (transcript,) = play(SessionsSetting(6, trials=1, colluders=2), CONFIRMED).view.trials[0]
+    assert len(transcript.states) == len(transcript.identities) == 2
+    assert transcript.victim not in transcript.states
+    for index, state in transcript.states.items():
+        assert ClientState.from_bytes(state).index == index
+
+
+def test_a_scene_is_its_seed_s():
+    setting = SessionsSetting(4, trials=2, colluders=1)
+    first, again, other = (play(setting, CONFIRMED, seed=seed) for seed in (3, 3, 4))
+    assert first.view == again.view
+    np.testing.assert_array_equal(first.truth["updates"], again.truth["updates"])
+    assert (first.truth["updates"] != other.truth["updates"]).any(axis=1).all()
+    one, two = (trial[0] for trial in first.view.trials)
+    adverts = {one.answer("advertise", i, Advert).mask_key for i in range(4)}
+    assert adverts.isdisjoint(two.answer("advertise", i, Advert).mask_key for i in range(4))
+
+
+@pytest.mark.parametrize("protection", [DOUBLE, CONFIRMED], ids=["double", "confirmed"])
+def test_a_late_contribution_is_in_the_servers_hands_and_not_in_its_sum(protection):
+    setting = SessionsSetting(5, trials=1, late=True)
+    (transcript,) = play(setting, protection).view.trials[0]
+    session, victim = transcript.opened(), transcript.victim
+    assert victims_vector(transcript).shape == (session.vector_length,)
+    answers = transcript.answers("unmask")
+    assert {each.client for each in answers} == set(range(5)) - {victim}
+    gone = {decode(each.asked, UnmaskRequest, session).survivors for each in answers}
+    assert gone == {bytes([0b11111 & ~(1 << victim)])}
+    assert set(secrets_of(transcript)) == {"mask"}
+
+
+def test_single_masks_lack_the_self_mask_and_nothing_else():
+    setting = SessionsSetting(4, trials=1)
+    (real,) = play(setting, DOUBLE).view.trials[0]
+    (single,) = play(setting, SINGLE).view.trials[0]
+    assert real.said[:8] == single.said[:8], "adverts and shares are the same"
+    (seed,) = (secrets_of(real)[kind] for kind in ("self",))
+    session, sent = real.opened(), np.array(victims_vector(real))
+    request = real.answer("contribute", real.victim, Contribution).request
+    accumulate(sent, (), [self_mask(Hkdf(session.digest), seed, request, real.victim)])
+    np.testing.assert_array_equal(session.ring.reduce(sent), victims_vector(single))
+
+
+def test_a_short_seed_is_as_short_as_it_says():
+    (transcript,) = play(
+        SessionsSetting(4, trials=1), dataclasses.replace(DOUBLE, seed_bits=9)
+    ).view.trials[0]
+    seed = int.from_bytes(secrets_of(transcript)["self"], "little")
+    assert 0 < seed < 1 << 9
+    (real,) = play(SessionsSetting(4, trials=1), DOUBLE).view.trials[0]
+    assert int.from_bytes(secrets_of(real)["self"], "little") >> 200
+
+
+def test_a_control_lacks_one_part():
+    assert client_of(DOUBLE) is ClientParty
+    with pytest.raises(ValueError, match="SingleMaskClient and ForgetfulClient"):
+        client_of(SINGLE, "one-kind check")
+
+
+def test_no_view_is_printed_where_nobody_takes_part():
+    """What was not received is None, and an attack that needs it says so."""
+    assert SessionsView(ThreatModel("curious server"), DOUBLE).lacks(("trials",)) == ("trials",)

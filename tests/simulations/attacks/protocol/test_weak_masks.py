@@ -1,0 +1,42 @@
+"""Masks of one scalar and masks that come twice give an update away; the library's do not."""
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.protocol.opening import masked_vector, secrets_of
+from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarMasks
+
+
+@pytest.mark.parametrize("attack", [ScalarMasks(3), ReusedMasks(3)], ids=lambda a: a.name)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_weak_masks_leave_what_real_ones_hide(attack, seed):
+    weak, real = (play(0, Cell(attack, case), seed) for case in attack.cases("quick"))
+    (metric,) = attack.metrics
+    assert weak.units[metric.name].hits.all()
+    assert not real.units[metric.name].hits.any()
+    for found in (weak, real):
+        assert found.status == "value"
+        assert not found.baseline[metric.name].hits.any()
+
+
+def test_a_scalar_hides_no_difference_of_coordinates():
+    attack = ScalarMasks(1)
+    case = next(iter(attack.cases("quick")))
+    scene = case.setting.play(attack, case.protection, 0)
+    (seen,) = scene.view.trials[0]
+    offset = seen.opened().ring.reduce(masked_vector(seen) - scene.truth["updates"][0])
+    assert (offset == offset[0]).all()
+    assert offset[0] != 0
+
+
+def test_equal_seeds_in_two_rounds_are_no_equal_masks():
+    """The real clients of the comparison do repeat their seed: session and request differ."""
+    attack = ReusedMasks(1)
+    _, real = attack.cases("quick")
+    scene = real.setting.play(attack, real.protection, 0)
+    first, later = scene.view.trials[0]
+    assert first.opened().digest != later.opened().digest
+    assert secrets_of(first)["self"] != secrets_of(later)["self"]
+    change = masked_vector(later) - masked_vector(first)
+    assert np.mean(change == scene.truth["changes"][0]) < 0.01

@@ -1,0 +1,89 @@
+"""Short seeds are found, whatever tells them; 256 bits are not."""
+
+import base64
+
+import numpy as np
+import pytest
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+
+from zerosum.secagg.keys import Hkdf, self_mask
+from zerosum.secagg.prg import accumulate
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.protocol.opening import secrets_of, without_pair_masks
+from zerosum.simulations.attacks.protocol.seed_search import (
+    FLOWER_RANGE,
+    by_commitment,
+    by_plaintext,
+    flower_words,
+)
+from zerosum.simulations.attacks.protocol.sessions import REQUEST
+from zerosum.simulations.attacks.protocol.weak_seeds import SeedSearch
+
+BITS = 12
+
+
+def scene(attack, number=0, seed=0):
+    case = list(attack.cases("quick"))[number]
+    return case.setting.play(attack, case.protection, seed)
+
+
+@pytest.mark.parametrize("by", ["plaintext", "commitment"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_short_seed_is_found_and_the_library_s_is_not(by, seed):
+    attack = SeedSearch(by, BITS)
+    short, full = (play(0, Cell(attack, case), seed) for case in attack.cases("quick"))
+    assert short.units["update recovered"].hits.tolist() == [True]
+    assert full.units["update recovered"].hits.tolist() == [False]
+    assert f"{1 << BITS:,} seeds tried, none fits" in full.note
+    for found in (short, full):
+        assert not found.baseline["update recovered"].hits.any()
+        assert "28 bits" in found.note
+        assert "32 bits" in found.note
+
+
+def test_a_search_of_too_few_bits_finds_nothing():
+    attack = SeedSearch(bits=BITS)
+    (seen,) = scene(attack).view.trials[0]
+    vector = without_pair_masks(seen, secrets_of(seen)["mask"])
+    whole = [how(seen, vector, BITS).seed for how in (by_plaintext, by_commitment)]
+    assert whole[0] == whole[1]
+    needed = int.from_bytes(whole[0], "little").bit_length()
+    for how in (by_plaintext, by_commitment):
+        assert how(seen, vector, needed).seed == whole[0]
+        assert how(seen, vector, needed - 1).seed is None
+
+
+def test_what_is_left_of_a_late_contribution_is_the_library_s_own_self_mask():
+    attack = SeedSearch(bits=BITS)
+    played = scene(attack)
+    (seen,) = played.view.trials[0]
+    vector = without_pair_masks(seen, secrets_of(seen)["mask"])
+    session, seed = seen.opened(), by_commitment(seen, vector, BITS).seed
+    masked = np.array(played.truth["updates"][0])
+    accumulate(masked, [self_mask(Hkdf(session.digest), seed, REQUEST, seen.victim)])
+    np.testing.assert_array_equal(session.ring.reduce(masked), vector)
+
+
+def test_flower_s_masks_are_those_of_a_seed_of_32_bits_and_of_28_for_a_pair():
+    rng, state = np.random.default_rng(0), np.random.RandomState(0)
+    for length in (32, 44):
+        key = rng.bytes(32)
+        seed = key if length == 32 else base64.urlsafe_b64encode(key)
+        folded = int(np.bitwise_xor.reduce(np.frombuffer(seed, "<u4")))
+        (expected,) = pseudo_rand_gen(seed, FLOWER_RANGE, [(5,)])
+        np.testing.assert_array_equal(flower_words(state, folded, 5), expected)
+        if length == 44:
+            assert folded & 0x80808080 == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["plaintext", "commitment"])
+def test_a_seed_of_22_bits_is_found_with_each_of_three_seeds(by):
+    attack = SeedSearch(by)
+    short, full = attack.cases("quick")
+    assert short.protection.seed_bits == 22
+    for seed in range(3):
+        found = play(0, Cell(attack, short), seed)
+        assert found.units["update recovered"].hits.all()
+        assert "28 bits" in found.note
+    assert not play(0, Cell(attack, full), 0).units["update recovered"].hits.any()

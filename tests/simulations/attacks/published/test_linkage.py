@@ -1,0 +1,98 @@
+"""Linkage: more attributes single people out; k-anonymity does not hide what a class shares."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.published.generalisation import mondrian
+from zerosum.simulations.attacks.published.linkage import Linkage
+from zerosum.simulations.attacks.published.people import people
+from zerosum.simulations.attacks.published.released import ReleasedSetting
+from zerosum.simulations.attacks.sealing import sealed
+
+ADULT = Path("../shared/data/adult.csv")
+PLAIN = Protection("plain")
+
+
+def found(setting, protection=PLAIN, seed=0):
+    outcome = play(0, Cell(Linkage(), Case(setting, protection)), seed)
+    assert outcome.status == "value", outcome.note
+    return {name: units.hits.mean() for name, units in outcome.units.items()}
+
+
+@pytest.mark.parametrize("k", [2, 5, 30])
+def test_every_row_looks_like_k_others_and_ranges_hold_their_rows(k):
+    known = people("").known[:, :5]
+    low, high = mondrian(known, k)
+    assert ((low <= known) & (known <= high)).all()
+    classes, sizes = np.unique(np.concatenate([low, high], axis=1), axis=0, return_counts=True)
+    assert sizes.min() >= k
+    assert len(classes) > len(known) / (4 * k)
+    matches = ((low[None] <= known[:, None]) & (known[:, None] <= high[None])).all(2).sum(1)
+    assert matches.min() >= k
+
+
+def test_rows_that_are_all_alike_cannot_be_cut():
+    low, high = mondrian(np.ones((9, 3), dtype=np.int64), 2)
+    assert (low == high).all()
+
+
+def test_k_beyond_the_table_is_refused():
+    with pytest.raises(ValueError, match=r"k = 10: from 1 to the 9 records"):
+        mondrian(np.ones((9, 3), dtype=np.int64), 10)
+
+
+def test_unique_rows_are_those_that_pandas_counts():
+    import pandas as pd
+
+    for attributes in (2, 3, 5):
+        frame = pd.DataFrame(people("").known[:, :attributes])
+        unique = (~frame.duplicated(keep=False)).mean()
+        everybody = ReleasedSetting(attributes, targets=442)
+        assert found(everybody)["unique rows"] == pytest.approx(unique)
+
+
+def test_k_anonymity_leaves_nobody_unique_and_many_values_certain():
+    raw, anonymous = found(ReleasedSetting(5)), found(ReleasedSetting(5, k=5))
+    assert raw["unique rows"] > 0.9
+    assert anonymous["unique rows"] == 0
+    assert 0.1 < anonymous["sensitive value certain"] < raw["sensitive value certain"]
+
+
+def test_noised_values_are_certain_of_nobody():
+    noise = Protection("noise", clip=1.0, noise="local", sigma=2.0)
+    outcome = play(0, Cell(Linkage(), Case(ReleasedSetting(5), noise)), 0)
+    assert not outcome.units["sensitive value certain"].hits.any()
+    assert outcome.units["unique rows"].hits.mean() > 0.9
+    assert 0 < outcome.epsilon < 10
+
+
+def test_little_noise_is_seen_through():
+    noise = Protection("noise", clip=1.0, noise="local", sigma=0.3)
+    assert found(ReleasedSetting(5), noise)["sensitive value guessed"] > 0.95
+
+
+def test_the_register_names_people_in_another_order_than_rows():
+    scene = ReleasedSetting(5, targets=442).play(Linkage(), PLAIN, 0)
+    view = sealed(scene.view)
+    assert (view.low[:, 0] != view.register[:, 0]).any()
+    assert np.mean(view.secret == scene.truth["secret"]) < 0.9
+
+
+def test_a_file_that_is_not_there_is_named_in_the_cell(caplog):
+    setting = ReleasedSetting(path="gone/adult.csv")
+    outcome = play(0, Cell(Linkage(), Case(setting, PLAIN)), 0)
+    assert outcome.status == "failed"
+    assert 'path = "gone/adult.csv": no such file' in outcome.note
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ADULT.exists(), reason="../shared/data/adult.csv is not there")
+def test_few_attributes_of_a_census_make_many_unique():
+    for attributes, (low, high) in {3: (0, 0.02), 5: (0.03, 0.1), 7: (0.3, 0.55)}.items():
+        setting = ReleasedSetting(attributes, path=str(ADULT))
+        unique = np.mean([found(setting, seed=seed)["unique rows"] for seed in range(3)])
+        assert low <= unique <= high, attributes

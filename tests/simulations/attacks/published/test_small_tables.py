@@ -1,0 +1,124 @@
+"""All data sets that agree with small tables: counted as brute force counts them."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.published.ages import TablesSetting
+from zerosum.simulations.attacks.published.consistent import Limits, consistent, figures_of
+from zerosum.simulations.attacks.published.small_tables import ConsistentRecords
+from zerosum.simulations.attacks.sealing import parts, sealed
+
+FREE = Limits((-math.inf,) * 4, (math.inf,) * 4)
+COUNT = "consistent data sets"
+PINNED = "ages pinned to 2 years"
+
+
+def brute_force(groups, together, ages):
+    """Return all pairs of multisets of two and three people that agree."""
+    found = []
+    for first in itertools.combinations_with_replacement(ages, 2):
+        for second in itertools.combinations_with_replacement(ages, 3):
+            every = (first, second, first + second)
+            if all(_within(one, of) for one, of in zip(every, (*groups, together), strict=True)):
+                found.append(first + second)
+    return np.array(found)
+
+
+def _within(ages, limits):
+    figures = figures_of(np.array(ages))
+    return all(
+        low - 1e-9 <= f <= high + 1e-9
+        for f, low, high in zip(figures, limits.low, limits.high, strict=True)
+    )
+
+
+def around(ages, mean, median):
+    figures = figures_of(np.array(ages))
+    wide = np.array([mean, median, np.inf, np.inf])
+    return Limits(tuple(figures - wide), tuple(figures + wide))
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.7, np.inf])
+@pytest.mark.parametrize("median", [0.0, 1.0, np.inf])
+def test_the_count_and_the_marginals_are_those_of_brute_force(mean, median):
+    first, second = (21, 26), (20, 23, 25)
+    groups = (around(first, mean, np.inf), around(second, mean, median))
+    together = around(first + second, mean, median)
+    wanted = brute_force(groups, together, range(20, 28))
+    found = consistent((2, 3), groups, together, 20, 27)
+    assert found.count == len(wanted) > 0
+    assert (np.concatenate(found.marginals).argmax(axis=1) > 0).all()
+    for i, marginal in enumerate(np.concatenate(found.marginals)):
+        assert (marginal == np.bincount(wanted[:, i], minlength=28)).all()
+
+
+def test_the_common_median_alone_narrows_the_list():
+    wide = consistent((2, 3), (FREE, FREE), FREE, 20, 27).count
+    assert wide == math.comb(9, 2) * math.comb(10, 3)
+    alone = around((21, 26, 20, 23, 25), np.inf, 0.0)
+    found = consistent((2, 3), (FREE, FREE), alone, 20, 27)
+    assert found.count == len(brute_force((FREE, FREE), alone, range(20, 28))) < wide
+
+
+def test_figures_that_contradict_each_other_leave_nothing():
+    old = Limits((26.0, 26.0, -math.inf, -math.inf), (27.0, 27.0, math.inf, math.inf))
+    young = Limits((20.0, 20.0, -math.inf, -math.inf), (21.0, 21.0, math.inf, math.inf))
+    assert consistent((2, 3), (old, old), young, 20, 27).count == 0
+
+
+def scored(setting, protection=None, seed=0):
+    protection = protection or Protection("plain")
+    outcome = play(0, Cell(ConsistentRecords(), Case(setting, protection)), seed)
+    assert outcome.status == "value", outcome.note
+    return outcome
+
+
+def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
+    small = {"tables": 3}
+    mean = scored(TablesSetting(**small, figures=("mean",)))
+    both = scored(TablesSetting(**small))
+    rounded = scored(TablesSetting(**small, rounding=5.0))
+    counts = [each.units[COUNT].values.mean() for each in (mean, both, rounded)]
+    assert counts[1] < counts[0] - 2
+    assert counts[1] < counts[2] - 2
+    assert both.units[PINNED].hits.mean() > 0.1
+    assert not rounded.units[PINNED].hits.any()
+    assert not both.baseline[PINNED].hits.any()
+    assert mean.epsilon == np.inf
+
+
+def test_noise_before_tabulating_leaves_the_list_as_long_as_it_was():
+    noise = Protection("noise", clip=90.0, noise="local", sigma=1.0)
+    outcome = scored(TablesSetting(tables=2), noise)
+    found, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
+    assert (found > blind - 0.5).all()
+    assert not outcome.units[PINNED].hits.any()
+    assert 0 < outcome.epsilon < 20
+
+
+def test_a_list_without_the_truth_counts_as_all_there_are():
+    attack, setting = ConsistentRecords(), TablesSetting(tables=2)
+    scene = setting.play(attack, Protection("plain"), 0)
+    guess = attack.run(scene.view, np.random.default_rng(0))
+    other = {name: np.sort(values + 5, axis=1) for name, values in scene.truth.items()}
+    units = attack.score(guess, other)
+    assert (units[COUNT].values == guess["log10 of all"]).all()
+    assert not units[PINNED].hits.any()
+
+
+def test_the_view_holds_figures_and_no_ages():
+    scene = TablesSetting(tables=3).play(ConsistentRecords(), Protection("plain"), 0)
+    arrays = [part for part in parts(sealed(scene.view)) if isinstance(part, np.ndarray)]
+    assert [each.shape for each in arrays] == [(3, 3, 4)]
+    assert np.isnan(arrays[0][:, :, 2:]).all()
+
+
+def test_masked_ages_are_no_table():
+    masked = Protection("m", masking="double", clip=90.0, noise="distributed", sigma=1.0)
+    with pytest.raises(ValueError, match="a median is no sum"):
+        TablesSetting(tables=2).play(ConsistentRecords(), masked, 0)

@@ -1,0 +1,114 @@
+"""Bits from subset sums: they fall to exact answers and not to noise of order sqrt(n)."""
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
+from zerosum.simulations.attacks.published.subset_sums import LeastSquares, LinearProgram, WithPrior
+from zerosum.simulations.attacks.published.sums import private_sum_of
+from zerosum.simulations.attacks.sealing import parts, sealed
+from zerosum.simulations.datasets import DataError
+
+ATTACKS = [LeastSquares(), LinearProgram(), WithPrior()]
+SMALL = AnswersSetting(people=40, queries=160)
+PLAIN = Protection("plain", clip=SMALL.clip)
+
+
+def right(attack, setting, protection, seed=0):
+    outcome = play(0, Cell(attack, Case(setting, protection)), seed)
+    assert outcome.status == "value", outcome.note
+    return outcome.units["bits right"].hits.mean(), outcome
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
+def test_exact_answers_give_every_bit_masked_or_not(attack):
+    masked = Protection("masked", masking="double", clip=SMALL.clip)
+    assert right(attack, SMALL, PLAIN)[0] == 1
+    assert right(attack, SMALL, masked)[0] == 1
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
+def test_much_noise_leaves_hardly_more_than_the_majority(attack):
+    found, outcome = right(attack, SMALL, SMALL.noised("distributed", 8.0))
+    assert found < 0.85
+    assert 0 < outcome.epsilon < 1
+
+
+def test_too_few_answers_do_not_determine_the_bits():
+    few = AnswersSetting(people=40, queries=20)
+    assert right(LeastSquares(), few, Protection("plain", clip=few.clip))[0] < 0.95
+
+
+@pytest.mark.parametrize("kind", ["distributed", "central", "local"])
+def test_an_answer_has_the_noise_that_its_name_says(kind):
+    setting = AnswersSetting(people=30, queries=2000)
+    scene = setting.play(LeastSquares(), setting.noised(kind, 0.5), 3)
+    errors = scene.view.answers - scene.view.queries.astype(float) @ scene.truth["bits"]
+    wanted = 0.5 * np.sqrt(30)
+    assert scene.view.noise_std == pytest.approx(wanted, rel=0.02)
+    assert errors.std() == pytest.approx(wanted, rel=0.1)
+    assert abs(errors.mean()) < 5 * wanted / np.sqrt(2000)
+
+
+def test_nobody_is_clipped_for_everybody_is_in_half_of_the_queries():
+    view = SMALL.play(LeastSquares(), PLAIN, 0).view
+    assert (view.queries.sum(axis=0) == 80).all()
+    assert SMALL.clip**2 == pytest.approx(80)
+
+
+def test_the_view_holds_no_bits():
+    scene = SMALL.play(LeastSquares(), SMALL.noised("distributed", 0.5), 0)
+    for part in parts(sealed(scene.view)):
+        if isinstance(part, np.ndarray):
+            assert part.shape != scene.truth["bits"].shape
+    assert not hasattr(scene.view, "bits")
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
+def test_people_in_another_order_are_guessed_in_that_order(attack):
+    view = SMALL.play(attack, SMALL.noised("distributed", 0.5), 1).view
+    order = np.random.default_rng(0).permutation(40)
+    other = AnswersView(
+        view.threat,
+        view.protection,
+        queries=view.queries[:, order],
+        answers=view.answers,
+        noise_std=view.noise_std,
+        share=view.share,
+    )
+    rng = np.random.default_rng(0)
+    assert (attack.run(other, rng)["bits"] == attack.run(view, rng)["bits"][order]).all()
+
+
+def test_more_noise_costs_less_epsilon_than_less():
+    spent = [
+        SMALL.play(LeastSquares(), SMALL.noised("central", level), 0).epsilon for level in (0.5, 2)
+    ]
+    assert spent[0] > 2 * spent[1] > 0
+    assert SMALL.play(LeastSquares(), PLAIN, 0).epsilon == np.inf
+
+
+def test_a_private_sum_of_vectors_is_their_sum():
+    vectors = np.random.default_rng(0).uniform(-1, 1, (5, 7))
+    for protection in (Protection("p", clip=3.0), Protection("m", masking="double", clip=3.0)):
+        answered = private_sum_of(vectors, protection, 0)
+        assert np.allclose(answered.total, vectors.sum(axis=0), atol=1e-5)
+        assert (answered.contributions is None) == protection.masked
+
+
+def test_a_file_that_is_not_there_is_named():
+    gone = AnswersSetting(path="gone/heart.csv")
+    with pytest.raises(DataError, match=r"gone/heart\.csv.*no such file"):
+        gone.play(LeastSquares(), PLAIN, 0)
+
+
+@pytest.mark.slow
+def test_bits_fall_with_noise_as_they_should():
+    setting = AnswersSetting()
+    wanted = {0.25: (0.9, 1.0), 0.5: (0.75, 0.93), 1.0: (0.6, 0.8), 2.0: (0.5, 0.72)}
+    for level, (low, high) in wanted.items():
+        noised = setting.noised("distributed", level)
+        found = np.mean([right(WithPrior(), setting, noised, seed)[0] for seed in range(3)])
+        assert low <= found <= high, level
