@@ -64,7 +64,7 @@ class Federation(FlowerPrograms):
         return [f"deployment.roster={self.roster}", f"deployment.authority={self.authority}"]
 
     def start_superlink(self, *arguments: str) -> None:
-        """Start the SuperLink, over TLS, for nodes that were registered alone; it remembers them."""
+        """Start the SuperLink, over TLS, for registered nodes alone, which it keeps in a file."""
         tls = self.certificates
         self.start(
             "superlink",
