@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from zerosum.client.flower import build_app
+from zerosum.server.checkpoint import STATE
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.runs import MODEL, SUMMARY, RunFolder
 from zerosum.server.training import FederatedTraining
@@ -227,3 +228,52 @@ def test_a_link_that_is_cut_in_a_round_costs_one_dropout(tmp_path, one_thread):
         wanted = in_process(tmp_path / "again", built, settings, Until(LAST, FIRST, "contribute"))
     assert_same_model(out, wanted)
     assert built.running() == []
+
+
+def kill_superlink(built):
+    """Kill the SuperLink itself, as the kernel does for want of memory, and nothing beside it."""
+    process = built.processes.pop("superlink")
+    process.kill()
+    process.wait(30)
+
+
+def command_of(number):
+    try:
+        return Path(f"/proc/{number}/cmdline").read_text()
+    except OSError:  # it ended meanwhile
+        return ""
+
+
+def wait_until_no_server_app(built, seconds=60):
+    """Wait until what the SuperLink started for a run has ended, by itself."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any("flwr-serverapp" in command_of(number) for number in built.running()):
+            return
+        time.sleep(0.2)
+    pytest.fail("a ServerApp outlives its SuperLink")
+
+
+@pytest.mark.deployment
+def test_a_superlink_killed_in_a_run_comes_back_and_the_run_is_resumed(tmp_path, one_thread):
+    settings = ["rounds=3", "data.clients=5"]
+    with federation(tmp_path / "all", 5) as built:
+        for index in range(5):
+            join(built, index)
+        out = tmp_path / "run"
+        first = built.submit(APP, [*built.keys_of_server, *settings], out)
+        wait_for_line(built, f"supernode{LAST}", "Receiving: train.contribute message", out)
+        while not (out / STATE).exists():
+            time.sleep(0.1)
+        kill_superlink(built)
+        wait_until_no_server_app(built)
+        assert not (out / SUMMARY).exists()
+        built.start_superlink()
+        second = built.submit_config(APP, f'resume="{out}"')
+        summary = finished(built, second, out, 1200)
+        assert built.status(first) == "finished:failed"
+        alive = {name for name, process in built.processes.items() if process.poll() is None}
+        assert alive == {"superlink", *(f"supernode{index}" for index in range(5))}, "none anew"
+        assert (summary["rounds"], summary["rounds_abandoned"]) == (3, 0)
+        wanted = in_process(tmp_path / "again", built, settings)
+    assert_same_model(out, wanted)
