@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from zerosum.client.flower import build_app
+from zerosum.server.checkpoint import STATE
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.runs import MODEL, SUMMARY, RunFolder
 from zerosum.server.training import FederatedTraining
@@ -17,7 +18,7 @@ from zerosum.simulations.grid import InProcessGrid, nodes
 from zerosum.simulations.rehearsal import can_make_namespaces, federation
 from zerosum.simulations.rehearsal.certificates import make_certificates
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1500)
 
 APP = Path(__file__).parent / "seeded_app"
 POLICY = f'policy="{APP / "policy.toml"}"'
@@ -30,6 +31,9 @@ STAGES = {
 }
 LAST = 4
 """The node that fails."""
+
+JOINED, TAKEN = "SuperNode ID: ", "Exit Code: 305"
+"""What a node's log says when the SuperLink lets it in, and while its key counts as there."""
 
 FIRST = 2
 """Session of the first round: a round of training has an even number, its evaluation an odd one."""
@@ -131,15 +135,33 @@ def five(tmp_path_factory):
         yield built
 
 
-def wait_for_line(built, name, text, seconds=240):
-    """Wait until a program's log says something; it says so from now on."""
+def wait_for_line(built, name, text, out=None, seconds=480):
+    """Wait until a program's log says something, which it does no more once its run is over."""
     path = built.folder / f"{name}.log"
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not (out and (out / SUMMARY).exists()):
         if path.exists() and text in path.read_text(errors="replace"):
             return
         time.sleep(0.05)
     pytest.fail(f"{name} never said {text!r}:\n{built.log(name)}\n{built.log('superlink')}")
+
+
+def join(built, index, seconds=180, **given):
+    """Start a node as a service manager does: again, while its key counts as one that is there."""
+    name, deadline = f"supernode{index}", time.monotonic() + seconds
+    log = built.folder / f"{name}.log"
+    if name in built.processes:  # of a test that failed
+        built.kill(name)
+    while time.monotonic() < deadline:
+        log.unlink(missing_ok=True)
+        built.start_supernode(index, POLICY, **given)
+        while built.processes[name].poll() is None:
+            if JOINED in log.read_text(errors="replace"):
+                return
+            time.sleep(0.1)
+        assert TAKEN in log.read_text(errors="replace"), built.log(name)
+        time.sleep(5)
+    pytest.fail(f"{name} was refused for {seconds} s:\n{built.log(name)}")
 
 
 @pytest.mark.deployment
@@ -149,11 +171,10 @@ def test_a_node_killed_at_a_stage_leaves_what_the_survivors_sum_says(
 ):
     rounds = 2 if stage == "contribute" else 1
     settings = [f"rounds={rounds}", "data.clients=5"]
-    (five.folder / f"supernode{LAST}.log").unlink(missing_ok=True)
-    five.start_supernode(LAST, POLICY)
+    join(five, LAST)
     out = tmp_path / "run"
     run = five.submit(APP, [*five.keys_of_server, *settings], out)
-    wait_for_line(five, f"supernode{LAST}", f"Receiving: {STAGES[stage]} message")
+    wait_for_line(five, f"supernode{LAST}", f"Receiving: {STAGES[stage]} message", out)
     five.kill(f"supernode{LAST}")
     summary = finished(five, run, out)
     assert (summary["rounds"], summary["rounds_abandoned"]) == (rounds, 0)
@@ -164,11 +185,10 @@ def test_a_node_killed_at_a_stage_leaves_what_the_survivors_sum_says(
 
 @pytest.mark.deployment
 def test_a_tampered_roster_is_refused_by_name_and_the_run_goes_on(five, tmp_path):
-    (five.folder / f"supernode{LAST}.log").unlink(missing_ok=True)
     whole = five.roster.read_bytes()
     tampered = five.folder / "tampered"
     tampered.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    five.start_supernode(LAST, POLICY, roster=tampered)
+    join(five, LAST, roster=tampered)
     out = tmp_path / "run"
     settings = ["rounds=1", "data.clients=5"]
     summary = finished(five, five.submit(APP, [*five.keys_of_server, *settings], out), out)
@@ -185,7 +205,7 @@ def test_a_node_that_trusts_another_authority_never_joins(five, tmp_path):
     other = make_certificates(tmp_path / "tls", ["127.0.0.1"])
     (five.folder / f"supernode{LAST}.log").unlink(missing_ok=True)
     five.start_supernode(LAST, POLICY, authority=other.authority)
-    wait_for_line(five, f"supernode{LAST}", "certificate verify failed", 120)
+    wait_for_line(five, f"supernode{LAST}", "certificate verify failed", seconds=120)
     five.kill(f"supernode{LAST}")
 
 
@@ -200,7 +220,7 @@ def test_a_link_that_is_cut_in_a_round_costs_one_dropout(tmp_path, one_thread):
             built.start_supernode(index, POLICY)
         out = tmp_path / "run"
         run = built.submit(APP, [*built.keys_of_server, *settings], out)
-        wait_for_line(built, f"supernode{LAST}", "Receiving: train.contribute message")
+        wait_for_line(built, f"supernode{LAST}", "Receiving: train.contribute message", out)
         built.hosts[LAST].cut()
         summary = finished(built, run, out)
         assert summary["dropouts"]["contribute"] == 1
@@ -208,3 +228,52 @@ def test_a_link_that_is_cut_in_a_round_costs_one_dropout(tmp_path, one_thread):
         wanted = in_process(tmp_path / "again", built, settings, Until(LAST, FIRST, "contribute"))
     assert_same_model(out, wanted)
     assert built.running() == []
+
+
+def kill_superlink(built):
+    """Kill the SuperLink itself, as the kernel does for want of memory, and nothing beside it."""
+    process = built.processes.pop("superlink")
+    process.kill()
+    process.wait(30)
+
+
+def command_of(number):
+    try:
+        return Path(f"/proc/{number}/cmdline").read_text()
+    except OSError:  # it ended meanwhile
+        return ""
+
+
+def wait_until_no_server_app(built, seconds=60):
+    """Wait until what the SuperLink started for a run has ended, by itself."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any("flwr-serverapp" in command_of(number) for number in built.running()):
+            return
+        time.sleep(0.2)
+    pytest.fail("a ServerApp outlives its SuperLink")
+
+
+@pytest.mark.deployment
+def test_a_superlink_killed_in_a_run_comes_back_and_the_run_is_resumed(tmp_path, one_thread):
+    settings = ["rounds=3", "data.clients=5"]
+    with federation(tmp_path / "all", 5) as built:
+        for index in range(5):
+            join(built, index)
+        out = tmp_path / "run"
+        first = built.submit(APP, [*built.keys_of_server, *settings], out)
+        wait_for_line(built, f"supernode{LAST}", "Receiving: train.contribute message", out)
+        while not (out / STATE).exists():
+            time.sleep(0.1)
+        kill_superlink(built)
+        wait_until_no_server_app(built)
+        assert not (out / SUMMARY).exists()
+        built.start_superlink()
+        second = built.submit_config(APP, f'resume="{out}"')
+        summary = finished(built, second, out, 1200)
+        assert built.status(first) == "finished:failed"
+        alive = {name for name, process in built.processes.items() if process.poll() is None}
+        assert alive == {"superlink", *(f"supernode{index}" for index in range(5))}, "none anew"
+        assert (summary["rounds"], summary["rounds_abandoned"]) == (3, 0)
+        wanted = in_process(tmp_path / "again", built, settings)
+    assert_same_model(out, wanted)

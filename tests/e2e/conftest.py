@@ -89,7 +89,7 @@ class Federation(FlowerPrograms):
             (run,) = json.loads(self.flwr("list", "test", "--format", "json"))["runs"]
             if run["status"].startswith("finished"):
                 return run["status"]
-            time.sleep(8)  # each look is a process of its own, seconds of the nodes' time
+            time.sleep(20)  # each look is a process of its own, seconds of the nodes' time
         return "unfinished"
 
 

@@ -70,6 +70,11 @@ def request(number):
     return Request(question, np.full(DIMENSION, number, dtype=np.float32))
 
 
+def record_of(message, stage):
+    """Return the name of the record in which a message asks for a stage, and is answered."""
+    return wire.RIDER if wire.rider_stage(message.content) == stage else wire.RECORD
+
+
 def parts_of(message):
     """Return the (round, stage) of everything that a message asks for."""
     kind = message.metadata.message_type.split(".")[1]
@@ -91,7 +96,7 @@ class Bench(InProcessGrid):
         self.keys = make_keys(folder / "keys", CLIENTS)
         (folder / "policy.toml").write_text(f'models = ["none"]\nservers = ["{server}"]\n')
         self.client = build_app(Constant)
-        self.late, self.struck, self.asked = [], 0, []
+        self.late, self.struck, self.asked, self.before = [], 0, [], {}
         super().__init__(self.handle, CLIENTS, node_config=self.node_config)
 
     def node_config(self, index):
@@ -105,7 +110,7 @@ class Bench(InProcessGrid):
 
     def handle(self, message, context):
         if not self.strikes(message):
-            return self.client(message, context)
+            return self.kept(message, self.client(message, context))
         self.struck += 1
         return getattr(self, self.how)(message, context)
 
@@ -113,9 +118,23 @@ class Bench(InProcessGrid):
         """Answer with nonsense where it was to answer this; what came along is answered well."""
         reply = self.client(message, context)
         content = RecordDict(dict(reply.content))
-        riding = wire.rider_stage(message.content) == self.when[1]
-        name = wire.RIDER if riding else wire.RECORD
+        name = record_of(message, self.when[1])
         content[name] = ConfigRecord({"message": bytes(range(256)) * 4})
+        return Message(content, reply_to=message)
+
+    def kept(self, message, reply):
+        """Remember what the victim answered at each stage."""
+        if message.metadata.dst_node_id == FIRST_NODE + VICTIM:
+            for _, stage in parts_of(message):
+                self.before[stage] = reply.content[record_of(message, stage)]
+        return reply
+
+    def of_another_session(self, message, context):
+        """Answer with what was the true answer in the session before."""
+        reply = self.client(message, context)
+        content = RecordDict(dict(reply.content))
+        stage = self.when[1]
+        content[record_of(message, stage)] = self.before[stage]
         return Message(content, reply_to=message)
 
     def restarts(self, message, context):
@@ -222,6 +241,16 @@ def test_rubbish_costs_its_own_sum_and_not_the_other_in_the_same_message(bench, 
     check(three, EVERYBODY)
     assert two.traffic.dropouts[stage] == (VICTIM,)
     assert [a.traffic.dropouts.get(stage) for a in (one, three)] == [(), ()]
+
+
+@pytest.mark.parametrize(("server", "stage"), CASES)
+def test_an_answer_of_another_session_is_refused_by_name(bench, server, stage, caplog):
+    one, two, three = bench(server, (2, stage), "of_another_session").sums()
+    check(one, EVERYBODY)
+    check(two, who(stage not in BEFORE_THE_VECTOR))
+    check(three, EVERYBODY)
+    assert two.traffic.dropouts[stage] == (VICTIM,)
+    assert f"client {VICTIM} is dropped at {stage}: " in caplog.text
 
 
 @pytest.mark.parametrize(("server", "stage"), CASES)

@@ -182,7 +182,7 @@ def test_a_server_without_a_roster_says_what_is_missing(tmp_path, make_keys):
 
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("server", ["semi-honest", "malicious"])
 def test_the_example_runs_on_a_real_superlink_with_two_supernodes(
     federation, tmp_path, server, make_keys
@@ -204,7 +204,7 @@ def test_the_example_runs_on_a_real_superlink_with_two_supernodes(
     overrides = " ".join(settings)
     run_config = f'out="{tmp_path}/run" overrides="{overrides}"'
     federation.flwr("run", ".", "test", "--run-config", run_config)
-    status = federation.wait_for_run(seconds=600)
+    status = federation.wait_for_run(seconds=1400)
     assert status == "finished:completed", (tmp_path / "superlink.log").read_text()[-3000:]
     summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
     assert summary["rounds"] == 2

@@ -1,5 +1,6 @@
 """The example: an ordinary Flower app in PyTorch, made private by the lines its page shows."""
 
+import json
 import shutil
 import sys
 from contextlib import chdir
@@ -85,19 +86,42 @@ def test_the_page_shows_every_line_that_was_added():
         assert {line.strip() for line in ours} <= added
 
 
+def against_a_server_that_lies(app, keys):
+    """Change the settings that the page names: of the strategy, and of the nodes' policy."""
+    changes = {
+        app / "policy.toml": ("semi-honest", "malicious"),
+        app / "pytorch_digits" / "server_app.py": (
+            '"semi-honest", "dropout": 0.0},\n    "deployment": {',
+            '"malicious", "dropout": 0.0},\n    "deployment": '
+            f'{{"roster": "{keys.path}", "authority": "{keys.authority}", ',
+        ),
+    }
+    for file, (before, after) in changes.items():
+        text = file.read_text()
+        assert text.count(before) == 1
+        file.write_text(text.replace(before, after))
+
+
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("server", ["semi-honest", "malicious"])
 def test_it_runs_on_a_real_superlink_with_three_supernodes(
-    federation, example, tmp_path, one_thread
+    federation, example, tmp_path, one_thread, make_keys, server
 ):
-    shutil.copytree(EXAMPLE, tmp_path / "app")
+    app, keys = tmp_path / "app", make_keys(tmp_path / "keys", 3)
+    shutil.copytree(EXAMPLE, app)
+    if server == "malicious":
+        against_a_server_that_lies(app, keys)
     federation.superlink()
     for index in range(3):
-        federation.supernode(index, 3, {"policy": f"{tmp_path}/app/policy.toml"})
+        given = keys.node_config(index) if server == "malicious" else {}
+        federation.supernode(index, 3, {"policy": f"{app}/policy.toml", **given})
     federation.flwr("run", ".", "test", "--run-config", f'nodes=3 save-to="{tmp_path}/model.pt"')
-    status = federation.wait_for_run(seconds=800)
+    status = federation.wait_for_run(seconds=1400)
     assert status == "finished:completed", (tmp_path / "superlink.log").read_text()[-3000:]
     assert_same(torch.load(tmp_path / "model.pt"), plain_model(example, 3))
     (run,) = (tmp_path / "runs").iterdir()
-    assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
+    rounds = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [record["survivors"] for record in rounds] == [3, 3, 3]
+    assert all(("confirm" in record["dropouts"]) == (server == "malicious") for record in rounds)

@@ -164,7 +164,7 @@ def test_a_set_that_was_not_signed_is_not_unmasked(lab):
 
 
 @pytest.mark.parametrize("stage", list(wire.STAGE_TYPES)[1:])
-def test_a_message_of_another_round_is_refused_at_every_stage(lab, stage):
+def test_a_message_of_another_round_is_refused_at_every_stage(lab, stage, caplog):
     kept, seen = {}, []
 
     def keep(message, context):
@@ -181,6 +181,7 @@ def test_a_message_of_another_round_is_refused_at_every_stage(lab, stage):
     # Nothing was answered, and the state is as it was: the true message still is.
     assert lab.sum(replay, round=2).survivors == EVERYBODY[0]
     assert seen == [True]
+    assert f"client {VICTIM} declined to {stage}: " in caplog.text
 
 
 def test_an_opening_is_answered_once_and_rounds_never_go_back(lab):

@@ -31,7 +31,7 @@ def files_of_clients(sample, folder, count):
 
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_a_new_app_runs_on_a_real_superlink_as_in_a_simulation(federation, tmp_path, monkeypatch):
     made = make_app(tmp_path / "app")
     sample = made.folder / "data" / "sample.csv"
@@ -43,7 +43,7 @@ def test_a_new_app_runs_on_a_real_superlink_as_in_a_simulation(federation, tmp_p
     settings = ["rounds=2", f"data.path={sample}"]
     run_config = f'out="{tmp_path}/run" overrides="{" ".join(settings)}"'
     federation.flwr("run", ".", "test", "--run-config", run_config)
-    status = federation.wait_for_run(seconds=600)
+    status = federation.wait_for_run(seconds=1400)
     assert status == "finished:completed", (tmp_path / "superlink.log").read_text()[-3000:]
     summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
     assert (summary["rounds"], summary["rounds_abandoned"]) == (2, 0)

@@ -64,7 +64,7 @@ class Federation(FlowerPrograms):
         return [f"deployment.roster={self.roster}", f"deployment.authority={self.authority}"]
 
     def start_superlink(self, *arguments: str) -> None:
-        """Start the SuperLink, over TLS, for nodes that were registered alone."""
+        """Start the SuperLink, over TLS, for registered nodes alone, which it keeps in a file."""
         tls = self.certificates
         self.start(
             "superlink",
@@ -72,6 +72,7 @@ class Federation(FlowerPrograms):
             *("--ssl-ca-certfile", str(tls.authority)),
             *("--ssl-certfile", str(tls.certificate), "--ssl-keyfile", str(tls.key)),
             *("--host", self.link.listen, "--port", str(self.port)),
+            *("--database", str(self.folder / "federation.db")),
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
             *arguments,

@@ -16,6 +16,10 @@ STARTS = 90.0
 """Seconds that a program may take to listen: the machine may be busy."""
 
 
+ANSWERS = 300.0
+"""Seconds that a ``flwr`` command may take."""
+
+
 class DeploymentError(Exception):
     """A process did not start, or a run did not end; the message ends with its log."""
 
@@ -100,15 +104,18 @@ class FlowerPrograms:
 
     def flwr(self, *arguments: str, cwd: Path | None = None) -> str:
         """Run a ``flwr`` command and return what it printed."""
-        done = subprocess.run(
-            [*self.prefix, str(BIN / "flwr"), *arguments],
-            env=self.env,
-            cwd=cwd or self.folder,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [*self.prefix, str(BIN / "flwr"), *arguments],
+                env=self.env,
+                cwd=cwd or self.folder,
+                capture_output=True,
+                text=True,
+                timeout=ANSWERS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise DeploymentError(f"flwr {arguments[0]}: no answer in {ANSWERS:g} s") from None
         if done.returncode:
             raise DeploymentError(f"flwr {arguments[0]}: {done.stdout}{done.stderr}")
         return done.stdout
