@@ -27,6 +27,9 @@ LINES = 10
 WIDTH = 150
 """Columns of the table where there is no terminal."""
 
+LONGEST = 60
+"""Characters of a figure, or of why there is none, in the table."""
+
 SUITES = ("quick", "full")
 
 LEAST_SEEDS = 3
@@ -111,15 +114,21 @@ def _print(rows: "Sequence[Row]", folder: Path, seconds: float) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
     for name in dict.fromkeys(row.attack for row in rows):
-        console.print(_table_of([row for row in rows if row.attack == name]))
+        of_one = [row for row in rows if row.attack == name]
+        console.print(_table_of([row for row in of_one if row.metric == of_one[0].metric]))
+        for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
+            console.print(note, markup=False, soft_wrap=True)
         console.print()
-    said = [f"{row.attack}: {row.note}" for row in rows if row.note and row.status == "value"]
-    for note in dict.fromkeys(said):
-        console.print(note, markup=False, soft_wrap=True)
+    console.print("Further metrics, and attackers that use less, are in the files.")
     console.print(f"{seconds:.0f} s", soft_wrap=True)
     for what, file in (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html")):
         if (folder / file).exists():
             console.print(f"{what:7} {folder / file}", soft_wrap=True, markup=False)
+
+
+def shortened(text: str) -> str:
+    """Return a reason that fits a table; it is whole in ``table.md``."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def _table_of(rows: "Sequence[Row]") -> "Table":
@@ -135,7 +144,9 @@ def _table_of(rows: "Sequence[Row]") -> "Table":
         box=None,
         padding=(0, 2, 0, 0),
     )
+    before = ""
     for row in rows:
-        cells = (row.setting, row.protection, row.metric, figure_text(row))
+        setting, before = "" if row.setting == before else row.setting, row.setting
+        cells = (setting, row.protection, row.metric, shortened(figure_text(row)))
         table.add_row(*map(escape, (*cells, baseline_text(row), epsilon_text(row))))
     return table

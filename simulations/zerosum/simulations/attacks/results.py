@@ -112,7 +112,7 @@ def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row
         seed=seed,
         version=version("zerosum"),
         status=_status(found),
-        note="; ".join(dict.fromkeys(each.note for each in found if each.note)),
+        note=_note(found),
         at=json.dumps(dict(case.at), sort_keys=True),
     )
 
@@ -127,6 +127,12 @@ def _is_at(figure: Figure | None, blind: Figure | None, metric: Metric) -> bool:
     if metric.higher:
         return figure.low <= blind.value or figure.value <= blind.value
     return figure.high >= blind.value or figure.value >= blind.value
+
+
+def _note(found: Sequence[Outcome]) -> str:
+    """Return what the first seed had to say that said anything; every seed has a row of its own."""
+    worst = _status(found)
+    return next((each.note for each in found if each.note and each.status == worst), "")
 
 
 def _status(found: Sequence[Outcome]) -> str:

@@ -50,12 +50,16 @@ class Imprint:
     measurements: int = 4
     target: int | None = None
 
-    name: ClassVar[str] = "imprint"
     threat: ClassVar[ThreatModel] = ThreatModel(
         "malicious server", knows=frozenset({"auxiliary data"})
     )
     requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("images above 20 dB"),)
+
+    @property
+    def name(self) -> str:
+        """Whom it is sent to: what is stopped for one client is not for all."""
+        return "imprint" if self.target is None else "imprint on one client"
 
     @property
     def adaptive(self) -> str:
@@ -138,5 +142,5 @@ def _matched(guesses: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndar
     return guesses[columns], true[rows]
 
 
-ATTACKS = (Imprint(), Imprint(target=0))
+ATTACKS = (Imprint(), Imprint(measurements=1), Imprint(target=0))
 """As the table has them."""
