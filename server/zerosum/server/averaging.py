@@ -116,7 +116,7 @@ class Averaging:
             case "fltrust":
                 return rules.fltrust(vectors, self._own_update(model, number))
             case _:
-                return rules.mean(vectors)
+                raise ValueError(f"there is no rule {spec.rule!r}")
 
     def _own_update(self, model: np.ndarray, number: int) -> np.ndarray:
         """Train on the root records as a client would on its own: the same again on a resume."""

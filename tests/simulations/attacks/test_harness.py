@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from zerosum.simulations.attacks.interface import (
     Case,
     Guess,
     Metric,
+    NotApplicable,
     Protection,
     Scene,
     ThreatModel,
@@ -21,6 +22,7 @@ from zerosum.simulations.attacks.interface import (
 from zerosum.simulations.attacks.measures import Proportion
 from zerosum.simulations.attacks.results import POOLED, rows_of, strongest, to_csv
 from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, run_attacks
+from zerosum.simulations.attacks.table import figure_text
 
 PLAIN, MASKED = Protection("plain"), Protection("masked", masking="double")
 BITS = 64
@@ -200,3 +202,41 @@ def test_processes_find_what_one_process_finds():
     assert [(row.value, row.baseline) for row in alone] == [
         (row.value, row.baseline) for row in many
     ]
+
+
+@dataclass(frozen=True)
+class Unlucky(BitsSetting):
+    """Ends in another way with seed 1 than with others."""
+
+    ending: str = "failed"
+
+    def play(self, attack, protection, seed):
+        if seed != 1:
+            return super().play(attack, protection, seed)
+        if self.ending == "failed":
+            raise RuntimeError("bad luck")
+        if self.ending == "not applicable":
+            raise NotApplicable("not here")
+        return super().play(attack, Protection("budget", budget=0), seed)
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [("failed", "bad luck"), ("not applicable", "not here"), ("stopped", "the client declined")],
+)
+def test_no_figure_hides_how_one_of_its_seeds_ended(ending, why):
+    cells = [against(PLAIN, setting=Unlucky("unlucky", ending=ending))]
+    row = rows_of(cells, play_all(cells, range(3), 1))[-1]
+    assert row.status == f"partly {ending}"
+    shown = figure_text(row)
+    assert f"partly {ending}" in shown
+    assert why in shown
+    assert shown[0].isdigit()
+
+
+def test_of_attackers_that_do_the_same_the_cheaper_is_shown():
+    rows = rows_of([against(PLAIN)], play_all([against(PLAIN)], [0], 1))
+    dear = [replace(row, adaptive="dear", cpu_seconds=9.0) for row in rows]
+    cheap = [replace(row, adaptive="cheap", cpu_seconds=1.0) for row in rows]
+    (best,) = strongest([*dear, *cheap], {"bits right": True})
+    assert best.adaptive == "cheap"

@@ -8,7 +8,13 @@ import pytest
 from pydantic import BaseModel
 
 from zerosum.simulations.attacks.catalog import all_attacks
-from zerosum.simulations.attacks.interface import Guess, Protection, ThreatModel, View
+from zerosum.simulations.attacks.interface import (
+    Guess,
+    NotApplicable,
+    Protection,
+    ThreatModel,
+    View,
+)
 from zerosum.simulations.attacks.rounds import RoundsSetting
 from zerosum.simulations.attacks.sealing import parts, sealed
 
@@ -227,3 +233,21 @@ def test_without_confirmation_masks_of_different_requests_do_not_cancel(one_thre
         assert abs(np.corrcoef(view.totals[0], honest.totals[0])[0, 1]) < 0.1
     else:
         assert view.stopped
+
+
+def test_whoever_crafts_a_model_is_handed_sealed_data(one_thread):
+    class Meddling(Targeting):
+        threat = ThreatModel("malicious server", knows=frozenset({"labels"}))
+
+        def craft(self, view, rng):
+            view.labels[:] = 0
+            return super().craft(view, rng)
+
+    with pytest.raises(ValueError, match="read-only"):
+        RoundsSetting(clients=3, task="digits").play(Meddling(), Protection("plain"), 0)
+
+
+@pytest.mark.parametrize("changed", [{"rule": "median"}, {"seed_bits": 22}])
+def test_a_protection_that_a_setting_would_leave_out_is_refused(changed):
+    with pytest.raises(NotApplicable, match=f"plays no {next(iter(changed))}"):
+        RoundsSetting(clients=3, task="digits").play(Curious(), Protection("p", **changed), 0)

@@ -30,6 +30,9 @@ WIDTH = 150
 LONGEST = 60
 """Characters of a figure, or of why there is none, in the table."""
 
+SHOWN = 2
+"""Metrics of an attack in the table; the files have all."""
+
 SUITES = ("quick", "full")
 
 LEAST_SEEDS = 3
@@ -115,7 +118,8 @@ def _print(rows: "Sequence[Row]", folder: Path, seconds: float) -> None:
         console = Console(highlight=False, width=WIDTH)
     for name in dict.fromkeys(row.attack for row in rows):
         of_one = [row for row in rows if row.attack == name]
-        console.print(_table_of([row for row in of_one if row.metric == of_one[0].metric]))
+        metrics = list(dict.fromkeys(row.metric for row in of_one))[:SHOWN]
+        console.print(_table_of([row for row in of_one if row.metric in metrics]))
         for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
             console.print(note, markup=False, soft_wrap=True)
         console.print()

@@ -15,6 +15,9 @@ from zerosum.simulations.attacks.harness import Cell, Outcome
 from zerosum.simulations.attacks.interface import Metric
 from zerosum.simulations.attacks.measures import Figure, Units
 
+PARTLY = "partly "
+"""Before the status of a cell whose seeds ended in different ways."""
+
 POOLED = "pooled"
 """In the column of seeds: the figure of all of them."""
 
@@ -131,15 +134,16 @@ def _is_at(figure: Figure | None, blind: Figure | None, metric: Metric) -> bool:
 
 def _note(found: Sequence[Outcome]) -> str:
     """Return what the first seed had to say that said anything; every seed has a row of its own."""
-    worst = _status(found)
+    worst = _status(found).removeprefix(PARTLY)
     return next((each.note for each in found if each.note and each.status == worst), "")
 
 
 def _status(found: Sequence[Outcome]) -> str:
-    """Return the worst that came of any seed: no figure hides a failure."""
+    """Return the worst that came of any seed, "partly" if not of all: no figure hides a failure."""
     for status in ("failed", "not applicable", "stopped"):
-        if any(each.status == status for each in found):
-            return status
+        hit = [each.status == status for each in found]
+        if any(hit):
+            return status if all(hit) else f"{PARTLY}{status}"
     return "value"
 
 
@@ -174,6 +178,8 @@ def _best(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Ro
 def _is_stronger(row: Row, other: Row, higher: bool) -> bool:
     if row.value is None or other.value is None:
         return row.value is not None and other.value is None
+    if row.value == other.value:  # the cheaper of two that do the same
+        return row.cpu_seconds < other.cpu_seconds
     return row.value > other.value if higher else row.value < other.value
 
 

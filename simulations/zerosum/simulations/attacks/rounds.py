@@ -25,7 +25,15 @@ from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, R
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations import datasets
 from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
-from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.attacks.sealing import sealed
+from zerosum.simulations.attacks.sections import (
+    DELTA,
+    SUMS,
+    check_played,
+    encoding_of,
+    privacy_of,
+    secagg_of,
+)
 from zerosum.simulations.attacks.tampering import Clients, TargetingGrid, request_for
 from zerosum.simulations.datasets import Collection
 from zerosum.simulations.grid import InProcessGrid, nodes
@@ -148,6 +156,7 @@ class RoundsSetting:
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the rounds; see :class:`Setting`."""
+        check_played(protection, (*SUMS, "budget", "request_hash"))
         task = RecordsTask.drawn(self, seed)
         sent = self._sent(attack, task, protection, seed)
         played = _Rounds(self, task, sent, protection, seed)
@@ -161,7 +170,7 @@ class RoundsSetting:
         if craft is None:
             return Crafted(self.model, first)
         view = _offer(self, task, Crafted(self.model, first), protection, attack.threat)
-        crafted: Crafted = craft(view, numpy_generator(seed, "craft"))
+        crafted: Crafted = craft(sealed(view), numpy_generator(seed, "craft"))
         return crafted
 
 

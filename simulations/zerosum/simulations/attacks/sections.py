@@ -1,16 +1,43 @@
 """From a protection to the sections of an ordinary experiment: nothing is protected otherwise."""
 
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from zerosum.client import contribution
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
-from zerosum.simulations.attacks.interface import Protection
+from zerosum.simulations.attacks.interface import NotApplicable, Protection
 
 DELTA = 1e-5
 """Of every epsilon in the table."""
 
 UNCLIPPED_RANGE = 4.0
 """Largest coordinate of an update that no clip bounds."""
+
+
+SUMS = ("masking", "threshold", "bits", "clip", "noise", "sigma", "confirm")
+"""What every private sum of the simulator's own clients plays of a protection."""
+
+
+def check_played(protection: Protection, played: Iterable[str] = SUMS) -> None:
+    """Refuse a protection that a setting would leave out: its column would not say what it is.
+
+    Parameters
+    ----------
+    protection : Protection
+    played : iterable of str
+        The fields that the setting plays; every other has to be the default.
+
+    Raises
+    ------
+    NotApplicable
+        Naming the fields.
+    """
+    known, plain = {"name", *played}, Protection("")
+    left = [each.name for each in fields(protection) if each.name not in known]
+    asked = [name for name in left if getattr(protection, name) != getattr(plain, name)]
+    if asked:
+        raise NotApplicable(f"this setting plays no {' and no '.join(asked)}")
 
 
 def privacy_of(protection: Protection, cohort: int, dimension: int) -> PrivacySpec:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from zerosum.simulations.attacks.results import Row
+from zerosum.simulations.attacks.results import PARTLY, Row
 from zerosum.simulations.rounding import rounded_up
 
 
@@ -12,6 +12,8 @@ def figure_text(row: Row) -> str:
     if row.value is None:
         return f"{row.status}: {row.note}" if row.note else row.status
     value = f"{_number(row.value)}{_unit(row)} {_interval(row)}"
+    if row.status.startswith(PARTLY):
+        return f"{value} ({row.status}: {row.note})"
     if row.status == "stopped":
         return f"at baseline: {row.note}"
     return f"at baseline ({value})" if row.at_baseline else value

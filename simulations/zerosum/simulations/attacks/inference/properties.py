@@ -22,7 +22,13 @@ from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
 from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
-from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.attacks.sections import (
+    DELTA,
+    check_played,
+    encoding_of,
+    privacy_of,
+    secagg_of,
+)
 from zerosum.simulations.attacks.tampering import Clients, request_for
 from zerosum.simulations.datasets import Records
 from zerosum.simulations.grid import InProcessGrid, nodes
@@ -115,6 +121,7 @@ class PropertySetting:
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the sums; see :class:`Setting`."""
+        check_played(protection)
         coins = numpy_generator(seed, "property").random((self.sums, self.cohort)) < 0.5
         task = self._task(coins.ravel(), seed)
         played = _Sums(self, task, protection, seed)

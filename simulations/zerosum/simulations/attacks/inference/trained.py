@@ -31,7 +31,13 @@ from zerosum.simulations.attacks.inference.references import (
 )
 from zerosum.simulations.attacks.interface import Protection, Scene, View
 from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
-from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.attacks.sections import (
+    DELTA,
+    check_played,
+    encoding_of,
+    privacy_of,
+    secagg_of,
+)
 from zerosum.simulations.datasets import Records
 from zerosum.simulations.models import make_model
 
@@ -259,14 +265,10 @@ def train(
 
     Raises
     ------
-    ValueError
+    NotApplicable
         If the protection is one that this setting does not play.
     """
-    if protection.rule != "mean" or protection.budget is not None:
-        raise ValueError(
-            f"{protection.name}: a target is trained with rule = 'mean' and without a budget, not "
-            f"with rule = {protection.rule!r} and budget = {protection.budget}"
-        )
+    check_played(protection)
     task = _task(setting, records, seed)
     dimension = len(initial_vector(task, seed))
     secagg = secagg_of(protection)

@@ -9,12 +9,15 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 
 from zerosum.simulations.attacks.interface import Guess, Metric, ThreatModel
-from zerosum.simulations.attacks.measures import Mean, Units, psnr
+from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
 from zerosum.simulations.attacks.rounds import RoundsView
 from zerosum.simulations.attacks.sections import UNCLIPPED_RANGE
 
 PICTURES = 8
 """Reconstructions that are drawn."""
+
+RECOGNISED = 20.0
+"""dB from which an image counts as recognised."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Reconstruction:
         knows=frozenset({"learning rate", "steps", "clip", "sigma", "auxiliary data"}),
     )
     requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("PSNR", "dB"),)
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("PSNR", "dB"), Metric("images above 20 dB"))
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess the auxiliary images' mean for a client, or their centroids for a sum's clients."""
@@ -120,8 +123,12 @@ class Reconstruction:
         return guessed(view, typical(view, view.clients, rng))
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Return the mean PSNR of the clients' images."""
-        return {"PSNR": Mean(psnr(*matched(guess, truth)))}
+        """Return the mean PSNR of the clients' images, and how many are recognised.
+
+        A mean over many clients says little of the few whose image is out.
+        """
+        decibels = psnr(*matched(guess, truth))
+        return {"PSNR": Mean(decibels), "images above 20 dB": Proportion(decibels > RECOGNISED)}
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return the first few images above what was guessed of them."""

@@ -29,7 +29,14 @@ from zerosum.server.training import FederatedTraining
 from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene
 from zerosum.simulations.attacks.poisoning.malicious import MaliciousClients, PoisonView
 from zerosum.simulations.attacks.rounds import collection_of
-from zerosum.simulations.attacks.sections import DELTA, encoding_of, privacy_of, secagg_of
+from zerosum.simulations.attacks.sections import (
+    DELTA,
+    SUMS,
+    check_played,
+    encoding_of,
+    privacy_of,
+    secagg_of,
+)
 from zerosum.simulations.config import load_experiment
 from zerosum.simulations.environment import SimulatedEnvironment
 
@@ -93,6 +100,7 @@ class PoisonedSetting:
         NotApplicable
             If the library refuses such a run, with its reason.
         """
+        check_played(protection, (*SUMS, "rule"))
         try:
             run = _Run(self, protection, seed)
         except ConfigError as refused:

@@ -36,7 +36,7 @@ from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel
 from zerosum.simulations.attacks.protocol.updates import first_steps
 from zerosum.simulations.attacks.protocol.weakened import Weakness, client_of
 from zerosum.simulations.attacks.sealing import sealed
-from zerosum.simulations.attacks.sections import encoding_of, privacy_of
+from zerosum.simulations.attacks.sections import check_played, encoding_of, privacy_of
 
 M = TypeVar("M", bound=Message)
 
@@ -175,6 +175,7 @@ class SessionsSetting:
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the sessions; see :class:`~.interface.Setting`."""
+        check_played(protection, ("masking", "threshold", "bits", "clip", "seed_bits", "confirm"))
         played = [self._trial(attack, protection, seed, trial) for trial in range(self.trials)]
         refused = dict.fromkeys(name for each in played for name in each.refused)
         view = SessionsView(

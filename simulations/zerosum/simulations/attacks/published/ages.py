@@ -16,7 +16,7 @@ from zerosum.simulations.attacks.interface import Protection, Scene, View
 from zerosum.simulations.attacks.published.consistent import FIGURES, figures_of
 from zerosum.simulations.attacks.published.people import ages_of_groups
 from zerosum.simulations.attacks.published.sums import private_sum_of
-from zerosum.simulations.attacks.sections import DELTA
+from zerosum.simulations.attacks.sections import DELTA, check_played
 
 SIZES = (4, 3)
 """People of the two groups of a table."""
@@ -87,6 +87,7 @@ class TablesSetting:
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Draw people, tabulate, publish; see :class:`Setting`."""
+        check_played(protection)
         ages = self._ages(seed)
         tabulated, std, epsilon = _noised(self, protection, seed)
         view = TablesView(

@@ -14,7 +14,7 @@ from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.interface import Masking, Protection, Scene, View
 from zerosum.simulations.attacks.published.people import private_bits
 from zerosum.simulations.attacks.published.sums import Answered, private_sum_of
-from zerosum.simulations.attacks.sections import DELTA
+from zerosum.simulations.attacks.sections import DELTA, check_played
 from zerosum.simulations.datasets import DataError
 
 Noise = Literal["distributed", "central", "local"]
@@ -84,6 +84,7 @@ class AnswersSetting:
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Draw people and queries, and answer; see :class:`Setting`."""
+        check_played(protection)
         queries, bits, share = _drawn(self, seed)
         answered = _answered(self, protection, seed)
         view = AnswersView(

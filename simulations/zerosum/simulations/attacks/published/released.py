@@ -16,7 +16,7 @@ from zerosum.simulations.attacks.interface import Protection, Scene, View
 from zerosum.simulations.attacks.published.generalisation import mondrian
 from zerosum.simulations.attacks.published.people import People, people
 from zerosum.simulations.attacks.published.sums import private_sum_of
-from zerosum.simulations.attacks.sections import DELTA
+from zerosum.simulations.attacks.sections import DELTA, check_played
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class ReleasedSetting:
 
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Release the table in an order drawn anew; see :class:`Setting`."""
+        check_played(protection)
         table = people(self.path)
         if not 1 <= self.attributes <= len(table.names):
             raise ValueError(f"attributes = {self.attributes}: from 1 to {len(table.names)}")
