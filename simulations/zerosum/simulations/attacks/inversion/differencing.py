@@ -44,7 +44,7 @@ class Differencing:
     name: ClassVar[str] = "differencing"
     adaptive: ClassVar[str] = "solves for the first layer's input, expects the noise"
     threat: ClassVar[ThreatModel] = ThreatModel(
-        "curious server", knows=frozenset({"clip", "sigma", "auxiliary data"}), rounds=2
+        "malicious server", knows=frozenset({"clip", "sigma", "auxiliary data"}), rounds=2
     )
     requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
     metrics: ClassVar[tuple[Metric, ...]] = (

@@ -55,7 +55,7 @@ class Repetition:
     name: ClassVar[str] = "averaging repeated answers"
     adaptive: ClassVar[str] = "solves for the first layer's input, expects the noise"
     threat: ClassVar[ThreatModel] = ThreatModel(
-        "curious server", knows=frozenset({"clip", "sigma", "auxiliary data"}), rounds=1000
+        "malicious server", knows=frozenset({"clip", "sigma", "auxiliary data"}), rounds=1000
     )
     requires: ClassVar[tuple[str, ...]] = ("contributions", "auxiliary_inputs")
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("pixels recovered"),)
