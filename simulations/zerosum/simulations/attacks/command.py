@@ -44,7 +44,9 @@ def attack(
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="Attacks, or module:Class of yours; else all."),
     ] = None,
-    suite: Annotated[str, typer.Option(help="quick (five minutes on two cores) or full (hours).")] = "quick",
+    suite: Annotated[
+        str, typer.Option(help="quick (five minutes on two cores) or full (hours).")
+    ] = "quick",
     seeds: Annotated[int, typer.Option(help="Seeds of each figure: three or more.", min=1)] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder of the results: new or empty.")] = None,
     overrides: Annotated[
