@@ -211,7 +211,7 @@ def test_losing_a_clients_neighbours_ends_the_session_by_name(lab, mode):
 
 @pytest.mark.parametrize("mode", ServerMode)
 def test_clients_cut_off_early_are_dropouts_and_the_others_go_on(lab, mode):
-    session = make(lab, n=24, degree=6, threshold=3, mode=mode)
+    session = make(lab, n=60, degree=6, threshold=3, mode=mode)
     for stage in ("advertise", "share"):
         play = lab.Play(session)
         if stage == "share":

@@ -1,6 +1,7 @@
 """What a rehearsal writes before it starts anything."""
 
 import os
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from zerosum.simulations.rehearsal import DeploymentError, Federation
 from zerosum.simulations.rehearsal.certificates import make_node_key
-from zerosum.simulations.rehearsal.command import _policy
+from zerosum.simulations.rehearsal.command import _data_of, _policy
 from zerosum.simulations.rehearsal.namespaces import Loopback
 
 POLICIES = {
@@ -58,3 +59,18 @@ def test_private_keys_are_made_unreadable_to_others(tmp_path):
     assert len(keys) == 4
     assert {key.stat().st_mode & 0o777 for key in keys} == {0o600}
     assert built.roster.stat().st_mode & 0o777 == 0o666, "the control: others are as they come"
+
+
+def test_nodes_are_told_of_the_experiments_own_data_by_its_whole_path(tmp_path):
+    app = tmp_path / "app"
+    app.mkdir()
+    (tmp_path / "patients of ours.csv").write_text("a,b\n1,2\n")
+    (app / "experiment.toml").write_text('[data]\npath = "../patients of ours.csv"\n')
+    (setting,) = _data_of(app)
+    assert shlex.split(setting) == [f"data.path={tmp_path / 'patients of ours.csv'}"]
+
+
+@pytest.mark.parametrize("text", ["", "[data]\n", '[data]\npath = "absent.csv"\n', "[data\n"])
+def test_where_no_data_are_named_or_there_the_run_says_so_itself(text, tmp_path):
+    (tmp_path / "experiment.toml").write_text(text)
+    assert _data_of(tmp_path) == []

@@ -19,7 +19,7 @@ from zerosum.simulations.attacks.interface import (
     ThreatModel,
     View,
 )
-from zerosum.simulations.attacks.measures import Proportion
+from zerosum.simulations.attacks.measures import Mean, Proportion, Ranking
 from zerosum.simulations.attacks.results import POOLED, rows_of, strongest, to_csv
 from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, run_attacks
 from zerosum.simulations.attacks.table import figure_text
@@ -240,3 +240,56 @@ def test_of_attackers_that_do_the_same_the_cheaper_is_shown():
     cheap = [replace(row, adaptive="cheap", cpu_seconds=1.0) for row in rows]
     (best,) = strongest([*dear, *cheap], {"bits right": True})
     assert best.adaptive == "cheap"
+
+
+@pytest.mark.parametrize("ending", [SystemExit(0), RuntimeError("no")])
+def test_an_attack_that_exits_or_raises_fails_its_cell_alone(ending):
+    class Ending(Reading):
+        def run(self, view, rng):
+            raise ending
+
+    found = play_all([against(PLAIN, Ending()), against(PLAIN)], [0], 1)
+    assert [outcome.status for outcome in found] == ["failed", "value"]
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        lambda: Proportion(np.zeros(0, dtype=bool)),
+        lambda: Proportion(np.zeros((2, 2), dtype=bool)),
+        lambda: Proportion(np.array([0.2, 0.3])),
+        lambda: Mean(np.array([np.nan])),
+        lambda: Mean(np.array([])),
+        lambda: Ranking(np.array([1.0, 2.0]), np.array([True, True])),
+        lambda: Ranking(np.array([np.nan, 2.0]), np.array([True, False])),
+        lambda: 0.5,
+    ],
+)
+def test_units_that_no_figure_can_be_computed_of_fail_the_cell(units):
+    class Odd(Reading):
+        def score(self, guess, truth):
+            return {"bits right": units()}
+
+    assert play(0, against(PLAIN, Odd()), 0).status == "failed"
+
+
+def test_a_score_cannot_change_the_truth():
+    class Meddling(Reading):
+        def score(self, guess, truth):
+            truth["bits"][:] = guess["bits"]
+            return super().score(guess, truth)
+
+    outcome = play(0, against(PLAIN, Meddling(part=0.0)), 0)
+    assert outcome.status == "failed"
+    assert "read-only" in outcome.note
+
+
+def test_an_attacker_that_failed_stays_beside_the_strongest():
+    class Broken(Reading):
+        def run(self, view, rng):
+            raise RuntimeError("broken")
+
+    cells = [against(PLAIN, Broken(adaptive="broken")), against(PLAIN, Reading(part=0.5))]
+    best = strongest(rows_of(cells, play_all(cells, range(3), 1)), {"bits right": True})
+    assert [row.adaptive for row in best] == ["reads", "broken"]
+    assert "broken" in figure_text(best[1])

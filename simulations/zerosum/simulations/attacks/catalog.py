@@ -89,7 +89,10 @@ def _made(path: str) -> Attack:
     try:
         with current_directory_importable():
             made: Any = getattr(importlib.import_module(module), name)()
-    except Exception as error:  # whatever a module of the user raises as it is imported
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # whatever a module of the user raises as it is imported
         raise ConfigError(
             f"{path!r} is no attack ({error}): module:Class is a class that can be made without "
             "arguments, in a module that Python finds"

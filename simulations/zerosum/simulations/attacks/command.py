@@ -1,6 +1,8 @@
 """``zerosum attack``: play the attacks, print the table, write the folder."""
 
+import io
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from zerosum.simulations.mistakes import user_errors
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from zerosum.simulations.attacks.interface import Attack, Case
     from zerosum.simulations.attacks.results import Row
 
 # torch takes seconds to import: only what is run imports it.
@@ -64,7 +67,7 @@ def attack(
         from zerosum.simulations.attacks.run import AttackFolder, run_attacks, shown
 
         chosen = choose(names or [], overrides or [])
-        cells = [Cell(each, case) for each in chosen for case in each.cases(suite)]
+        cells = [Cell(each, case) for each in chosen for case in _cases(each, suite)]
         folder = AttackFolder.create(out if out is not None else _new_folder(suite))
         if seeds < LEAST_SEEDS:
             _say(f"{seeds} seeds: intervals of fewer than {LEAST_SEEDS} say little")
@@ -74,6 +77,16 @@ def attack(
     _print(shown(cells, rows), folder.path, time.monotonic() - started)
     if any(row.status == "failed" for row in rows):
         raise typer.Exit(1)
+
+
+def _cases(attack: "Attack", suite: str) -> "list[Case]":
+    try:
+        found = list(attack.cases(suite))
+    except Exception as error:
+        raise ConfigError(f"{attack.name}: it has no cases as it is set: {error}") from error
+    if not found or not attack.metrics:
+        raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
+    return found
 
 
 def _new_folder(suite: str) -> Path:
@@ -115,6 +128,8 @@ def _progress(total: int) -> Iterator[Callable[[object], None]]:
 
 def _print(rows: "Sequence[Row]", folder: Path, seconds: float) -> None:
     """Print a table an attack, and where the files are."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # of a terminal that has no sign for infinity
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)

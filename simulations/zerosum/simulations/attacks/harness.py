@@ -19,8 +19,8 @@ from zerosum.client.task import current_directory_importable
 from zerosum.client.threads import one_thread
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.interface import Attack, Case, Guess, NotApplicable, Scene
-from zerosum.simulations.attacks.measures import Units
-from zerosum.simulations.attacks.sealing import sealed
+from zerosum.simulations.attacks.measures import Mean, Proportion, Ranking, Units
+from zerosum.simulations.attacks.sealing import frozen, sealed
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -170,7 +170,7 @@ def play(number: int, cell: Cell, seed: int) -> Outcome:
         return _attacked(number, cell, seed, scene)
     except NotApplicable as reason:
         return Outcome(number, seed, "not applicable", str(reason))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an exit here would end all attacks in silence
         log.exception("%s, seed %d", cell.label, seed)
         return Outcome(number, seed, "failed", f"{type(error).__name__}: {error}")
 
@@ -204,13 +204,16 @@ def _coins(cell: Cell, seed: int, purpose: str) -> np.random.Generator:
 
 
 def _scored(attack: Attack, guess: Guess, scene: Scene) -> Mapping[str, Units]:
-    units = attack.score(guess, scene.truth)
+    units = attack.score(guess, frozen(scene.truth))
     wanted = {metric.name for metric in attack.metrics}
     if units.keys() != wanted:
         raise ValueError(f"{attack.name} scored {sorted(units)}, and its metrics are {wanted}")
+    for name, each in units.items():
+        if not isinstance(each, Proportion | Mean | Ranking):
+            raise TypeError(f"{attack.name} scored {name} as a {type(each).__name__}")
     return units
 
 
 def _pictures(attack: Attack, guess: Guess, scene: Scene) -> Mapping[str, np.ndarray]:
     drawn = getattr(attack, "pictures", None)
-    return {} if drawn is None else drawn(guess, scene.truth)
+    return {} if drawn is None else drawn(guess, frozen(scene.truth))

@@ -51,6 +51,10 @@ class Proportion:
 
     hits: np.ndarray
 
+    def __post_init__(self) -> None:
+        if self.hits.ndim != 1 or self.hits.dtype != np.bool_ or not len(self.hits):
+            raise ValueError(f"hits are one truth value a unit, not {_shaped(self.hits)}")
+
     def figure(self, rng: np.random.Generator) -> Figure:
         """Return the fraction with the interval of Clopper and Pearson (1934)."""
         n, k = len(self.hits), int(np.count_nonzero(self.hits))
@@ -75,6 +79,10 @@ class Mean:
     """
 
     values: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1 or not len(self.values) or not np.isfinite(self.values).all():
+            raise ValueError(f"values are one finite number a unit, not {_shaped(self.values)}")
 
     def figure(self, rng: np.random.Generator) -> Figure:
         """Return the mean with Student's interval; of a single unit it has no bounds."""
@@ -111,6 +119,14 @@ class Ranking:
     labels: np.ndarray
     at: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.scores.ndim != 1 or not np.isfinite(self.scores).all():
+            raise ValueError(f"scores are one finite number a unit, not {_shaped(self.scores)}")
+        if self.labels.shape != self.scores.shape or self.labels.dtype != np.bool_:
+            raise ValueError(f"labels are one truth value a unit, not {_shaped(self.labels)}")
+        if self.labels.all() or not self.labels.any():
+            raise ValueError("of members and others there has to be one each, at least")
+
     def figure(self, rng: np.random.Generator) -> Figure:
         """Return the figure with a bootstrap interval over members and over others."""
         members, others = self.scores[self.labels], self.scores[~self.labels]
@@ -133,6 +149,10 @@ class Ranking:
             np.concatenate([one.labels for one in every]),
             self.at,
         )
+
+
+def _shaped(array: np.ndarray) -> str:
+    return f"{array.dtype} of shape {array.shape}"
 
 
 def area(members: np.ndarray, others: np.ndarray) -> float:

@@ -150,7 +150,8 @@ def _status(found: Sequence[Outcome]) -> str:
 def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
     """Return, of attacks that share a name, the strongest in each cell: all of its metrics.
 
-    Which is strongest is decided by the first metric that they are scored on.
+    Which is strongest is decided by the first metric that they are scored on. An attacker that
+    failed stays beside it: what it would have shown is not known.
 
     Parameters
     ----------
@@ -164,7 +165,13 @@ def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
         if row.seed == POOLED:
             variants = cells.setdefault((row.attack, row.setting, row.protection), {})
             variants.setdefault(row.adaptive, []).append(row)
-    return [row for variants in cells.values() for row in _best(list(variants.values()), metrics)]
+    return [row for variants in cells.values() for row in _shown(list(variants.values()), metrics)]
+
+
+def _shown(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Row]:
+    best = _best(variants, metrics)
+    failed = [each[0] for each in variants if each[0].status == "failed" and each is not best]
+    return [*best, *failed]
 
 
 def _best(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Row]:

@@ -292,6 +292,8 @@ class _Rounds:
 
     def _grid(self, environment: Clients) -> InProcessGrid:
         sent, clients = self._sent, self._setting.clients
+        if sent.target is not None and sent.target not in range(clients):
+            raise ValueError(f"target = {sent.target}: clients are 0 to {clients - 1}")
         if sent.target is None or sent.blank is None:
             return InProcessGrid(environment.app, clients)
         return TargetingGrid(

@@ -35,6 +35,11 @@ def sealed(view: V) -> V:
     return _rebuilt(view, type(view).__name__)  # type: ignore[no-any-return]
 
 
+def frozen(truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Return read-only copies of a scene's truth: what scores it cannot change it for others."""
+    return {name: _frozen_array(np.asarray(value), name) for name, value in truth.items()}
+
+
 def _rebuilt(value: Any, where: str) -> Any:
     if isinstance(value, np.ndarray):
         return _frozen_array(value, where)

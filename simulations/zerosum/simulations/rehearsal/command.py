@@ -1,6 +1,7 @@
 """``zerosum rehearse``."""
 
 import json
+import shlex
 import shutil
 import tempfile
 import tomllib
@@ -11,13 +12,17 @@ import tomli_w
 import typer
 from rich.console import Console
 
-from zerosum.server.runs import SUMMARY
+from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.mistakes import user_errors
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError
 
-POLICY = "policy.toml"
+EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
+
+SAID = 6
+"""Lines of the nodes' logs in an error."""
+
 SERVERS = ("malicious", "semi-honest")
 
 
@@ -54,8 +59,10 @@ def rehearse(
             found = run_app(built, app, server, settings or [], seconds)
             summary = json.loads((found / SUMMARY).read_text(encoding="utf-8"))
             if out is not None:
-                shutil.copytree(found, out, dirs_exist_ok=True)
-        rounds, lost = summary["rounds"], summary["rounds_abandoned"]
+                _leave(found, built, out)
+            rounds, lost = summary["rounds"], summary["rounds_abandoned"]
+            if lost == rounds:
+                raise DeploymentError(_nothing_completed(found, built))
         console.print(
             f"{nodes} nodes, a {server} server: {rounds} rounds, {lost} abandoned, "
             f"{summary['seconds'] / rounds:.1f} s a round; {summary['metrics']}",
@@ -66,6 +73,8 @@ def rehearse(
 def run_app(built: Federation, app: Path, server: str, settings: list[str], seconds: float) -> Path:
     """Start all nodes, run an app of ours on them, and return its run folder.
 
+    The nodes train on their parts of the experiment's own data, as a simulation's clients do.
+
     Raises
     ------
     DeploymentError
@@ -75,14 +84,46 @@ def run_app(built: Federation, app: Path, server: str, settings: list[str], seco
     policy = built.folder / POLICY
     policy.write_text(_policy(app / POLICY, server), encoding="utf-8")
     for index in range(count):
-        built.start_supernode(index, f'policy="{policy}"')
+        # All of them are this owner's: they read the file that the owner's experiment names.
+        built.start_supernode(index, f'policy="{policy}" server-paths=true')
     given = [f"secagg.server={server}", f"deployment.min_nodes={count}", *built.keys_of_server]
     out = built.folder / "run"
-    run = built.submit(app, [*given, *settings], out)
+    run = built.submit(app, [*given, *_data_of(app), *settings], out)
     status = built.wait_for_run(run, seconds, out / SUMMARY)
     if status != "finished:completed":
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
     return out
+
+
+def _data_of(app: Path) -> list[str]:
+    """Return the setting that names the experiment's data from any folder: nodes run in others."""
+    try:
+        given = tomllib.loads((app / EXPERIMENT).read_text(encoding="utf-8"))
+        path = given["data"]["path"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # none is named; what is wrong with the file the run itself will say
+    whole = (app / Path(str(path)).expanduser()).resolve()
+    return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
+
+
+def _leave(found: Path, built: Federation, out: Path) -> None:
+    """Copy the run folder, and each node's log, to where the user wants them."""
+    shutil.copytree(found, out, dirs_exist_ok=True)
+    for log in sorted(built.folder.glob("supernode*.log")):
+        shutil.copy(log, out / log.name)
+
+
+def _nothing_completed(found: Path, built: Federation) -> str:
+    """Say why every round was abandoned, in the words of server and nodes."""
+    records = (found / METRICS).read_text(encoding="utf-8").splitlines()
+    reason = json.loads(records[0]).get("reason", "") if records else ""
+    said = [
+        line.strip()
+        for log in sorted(built.folder.glob("supernode*.log"))
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if "declined" in line or "drops out" in line
+    ]
+    return "\n".join([f"no round was completed: {reason}", *dict.fromkeys(said[:SAID])])
 
 
 def _policy(file: Path, server: str) -> str:
