@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zerosum.client.store import replace_file
 from zerosum.simulations.attacks.harness import Cell, Outcome
 from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
 from zerosum.simulations.attacks.results import POOLED, Row, strongest
@@ -44,7 +45,7 @@ def write_attack_report(
         The page.
     """
     path = folder / REPORT
-    path.write_text(render(rows, outcomes, cells), encoding="utf-8")
+    replace_file(path, render(rows, outcomes, cells).encode())
     return path
 
 
