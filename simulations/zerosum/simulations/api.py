@@ -2,8 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.work import Contributor
 from zerosum.simulations.environment import SimulatedEnvironment
+from zerosum.simulations.logs import logged
 from zerosum.simulations.report import write_report
 from zerosum.simulations.sight import write_sight
 
@@ -244,8 +244,8 @@ def simulate(
     )
     with (
         one_thread(),
-        _logged("zerosum.client", folder.path / CLIENT_LOG),
-        _logged("zerosum.server", folder.path / SERVER_LOG),
+        logged("zerosum.client", folder.path / CLIENT_LOG),
+        logged("zerosum.server", folder.path / SERVER_LOG),
         repeatable(experiment.device),
         started(experiment, contributor, capacity(planned)) as engine,
     ):
@@ -293,20 +293,3 @@ def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
     same = experiment.model_copy(update={"rounds": 1, "engine": "auto", "workers": "auto"})
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]
-
-
-@contextmanager
-def _logged(name: str, path: Path) -> Iterator[None]:
-    """Collect a logger's warnings in a file of the run; no file where there are none."""
-    logger = logging.getLogger(name)
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    propagate = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-        handler.close()

@@ -64,7 +64,8 @@ def attack(
             raise ConfigError(f"--suite {suite}: write {' or '.join(SUITES)}")
         from zerosum.simulations.attacks.catalog import choose
         from zerosum.simulations.attacks.harness import Cell
-        from zerosum.simulations.attacks.run import AttackFolder, run_attacks, shown
+        from zerosum.simulations.attacks.results import shown
+        from zerosum.simulations.attacks.run import AttackFolder, run_attacks
 
         chosen = choose(names or [], overrides or [])
         cells = [Cell(each, case) for each in chosen for case in _cases(each, suite)]

@@ -21,6 +21,7 @@ from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.interface import Attack, Case, Guess, NotApplicable, Scene
 from zerosum.simulations.attacks.measures import Mean, Proportion, Ranking, Units
 from zerosum.simulations.attacks.sealing import frozen, sealed
+from zerosum.simulations.logs import log_to
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -140,20 +141,7 @@ def _outcomes(jobs: Sequence[Job], workers: int, log_path: Path | None) -> Itera
 def _begin(log_path: Path | None) -> None:
     """Prepare a process of the pool."""
     if log_path is not None:
-        log_to(log_path)
-
-
-def log_to(path: Path) -> logging.Handler:
-    """Send what the package logs to a file, which there is none of before, and nowhere else.
-
-    Lines of several processes are appended whole.
-    """
-    logger = logging.getLogger("zerosum")
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.propagate = False
-    return handler
+        log_to("zerosum", log_path)
 
 
 def play_job(job: Job) -> list[Outcome]:

@@ -147,6 +147,16 @@ def _status(found: Sequence[Outcome]) -> str:
     return "value"
 
 
+def shown(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of the table: pooled, of the strongest attackers."""
+    return strongest(rows, directions(cells))
+
+
+def directions(cells: Sequence[Cell]) -> dict[str, bool]:
+    """Return, by metric, whether more is a better attack."""
+    return {metric.name: metric.higher for cell in cells for metric in cell.attack.metrics}
+
+
 def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
     """Return, of attacks that share a name, the strongest in each cell: all of its metrics.
 
@@ -165,10 +175,14 @@ def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
         if row.seed == POOLED:
             variants = cells.setdefault((row.attack, row.setting, row.protection), {})
             variants.setdefault(row.adaptive, []).append(row)
-    return [row for variants in cells.values() for row in _shown(list(variants.values()), metrics)]
+    return [
+        row
+        for variants in cells.values()
+        for row in _beside_failed(list(variants.values()), metrics)
+    ]
 
 
-def _shown(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Row]:
+def _beside_failed(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Row]:
     best = _best(variants, metrics)
     failed = [each[0] for each in variants if each[0].status == "failed" and each is not best]
     return [*best, *failed]

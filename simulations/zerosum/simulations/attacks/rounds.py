@@ -12,31 +12,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client import contribution
 from zerosum.client.entropy import SeededEntropy
-from zerosum.client.request import Question, Request
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
-from zerosum.client.task import ClientInfo, Task
+from zerosum.client.task import ClientInfo
 from zerosum.client.vectors import parameters_to_vector
-from zerosum.secagg.randomness import derive_seed, numpy_generator
-from zerosum.server.accounting import RunLedger
+from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.aggregate import Aggregate
-from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
+from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations import datasets
+from zerosum.simulations.attacks.asking import Asked, PrivateSums
 from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
 from zerosum.simulations.attacks.sealing import sealed
-from zerosum.simulations.attacks.sections import (
-    DELTA,
-    SUMS,
-    check_played,
-    encoding_of,
-    privacy_of,
-    secagg_of,
-)
-from zerosum.simulations.attacks.tampering import Clients, TargetingGrid, request_for
+from zerosum.simulations.attacks.sections import DELTA, SUMS, check_played, secagg_of
+from zerosum.simulations.attacks.tampering import Clients, TargetingGrid
 from zerosum.simulations.datasets import Collection
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.grid import InProcessGrid
 from zerosum.simulations.models import make_model
 
 
@@ -247,48 +238,38 @@ class _Rounds:
         seed: int,
     ) -> None:
         self._setting, self._task, self._sent = setting, task, sent
-        self._protection, self._seed = protection, seed
-        self._dimension = len(sent.vector)
-        self._privacy = privacy_of(protection, setting.clients, self._dimension)
-        self._secagg = secagg_of(protection)
-        self._ledger = self._open_ledger()
+        self._protection = protection
+        clients = Clients.with_rules(
+            replace(task, spec=sent.model),
+            SeededEntropy(seed),
+            secagg_of(protection),
+            setting.clients,
+            budget=protection.budget,
+            bound=protection.request_hash,
+        )
+        self._sums = PrivateSums(
+            Asked(setting.task, sent.model, training_of(setting), sent.vector),
+            protection,
+            clients,
+            self._grid(clients),
+            population=setting.clients,
+            cohort=setting.clients,
+            sampling=SamplingSpec(kind="everyone"),
+            seed=seed,
+            purpose="attacked rounds",
+        )
         self._stopped = ""
         self._opened = self._play()
 
     def _play(self) -> Sequence[Aggregate]:
-        coordinator = self._coordinator()
         opened = []
         for number in range(1, self._setting.rounds + 1):
             try:
-                opened.append(
-                    coordinator.private_sum(
-                        self._request(number, self._sent.vector),
-                        [self._setting.cohort(number)],
-                        round=number,
-                        charge=self._charge(number),
-                    )
-                )
+                opened.append(self._sums.open(number, self._setting.cohort(number)))
             except RoundAbandoned as abandoned:
                 self._stopped = str(abandoned)
                 break
         return opened
-
-    def _coordinator(self) -> Coordinator:
-        entropy = SeededEntropy(self._seed)
-        clients = self._setting.clients
-        asked: Task = replace(self._task, spec=self._sent.model)
-        budget, bound = self._protection.budget, self._protection.request_hash
-        environment = Clients.with_rules(
-            asked, entropy, self._secagg, clients, budget=budget, bound=bound
-        )
-        return Coordinator(
-            self._grid(environment),
-            Nodes(nodes(clients), environment.roster),
-            self._secagg,
-            run_id=derive_seed(self._seed, "attacked rounds")[:16],
-            entropy=entropy,
-            cache=environment.cache,
-        )
 
     def _grid(self, environment: Clients) -> InProcessGrid:
         sent, clients = self._sent, self._setting.clients
@@ -304,24 +285,6 @@ class _Rounds:
             masked=self._protection.masked,
             bound=self._protection.request_hash,
         )
-
-    def _request(self, number: int, vector: np.ndarray) -> Request:
-        setting = self._setting
-        question = Question(
-            kind="train",
-            round=number,
-            seed=self._seed,
-            population=setting.clients,
-            task=setting.task,
-            data=DataSpec(),
-            model=self._sent.model,
-            training=training_of(setting),
-            privacy=self._privacy,
-            encoding=encoding_of(self._protection),
-            noise_draw="per_client",
-            max_loss=1.0,
-        )
-        return request_for(question, vector, self._protection.request_hash)
 
     def view(self, threat: ThreatModel) -> RoundsView:
         """Return what the server received."""
@@ -341,37 +304,7 @@ class _Rounds:
 
         Without noise, infinite.
         """
-        figure = self._ledger.figures()["sum" if self._protection.masked else "local"]
-        return float("inf") if figure["value"] is None else float(figure["value"])
-
-    def _open_ledger(self) -> RunLedger:
-        clients = self._setting.clients
-        built = contribution.Protection.build(
-            self._privacy,
-            encoding_of(self._protection),
-            cohort=clients,
-            dimension=self._dimension,
-            rotation_seed=bytes(32),
-        )
-        return RunLedger(
-            None,
-            privacy=self._privacy,
-            secagg=self._secagg,
-            sampling=SamplingSpec(kind="everyone"),
-            population=clients,
-            protections={"train": built},
-        )
-
-    def _charge(self, number: int) -> Charge:
-        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
-            key = (number, 0, "train", group)
-            if what == "contributions":
-                cohort = len(self._setting.cohort(number))
-                self._ledger.charge_contributions(key, clients, cohort=cohort)
-            else:
-                self._ledger.charge_sum(key)
-
-        return charge
+        return self._sums.epsilon()
 
 
 def training_of(setting: RoundsSetting) -> TrainSpec:

@@ -1,18 +1,17 @@
 """One run of the attacks: from cells to a folder with rows, table and report."""
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zerosum.client.store import replace_file
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import check_unused
-from zerosum.simulations.attacks.harness import Cell, Outcome, log_to, play_all
+from zerosum.simulations.attacks.harness import Cell, Outcome, play_all
 from zerosum.simulations.attacks.report.page import write_attack_report
-from zerosum.simulations.attacks.results import Row, rows_of, strongest, to_csv
+from zerosum.simulations.attacks.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.table import to_markdown
+from zerosum.simulations.logs import logged
 
 ROWS, TABLE, LOG = "results.csv", "table.md", "attacks.log"
 
@@ -72,7 +71,7 @@ def run_attacks(
         on_outcome(outcome)
 
     try:
-        with _logged(folder.path / LOG):
+        with logged("zerosum", folder.path / LOG):
             play_all(cells, seeds, workers, keep, folder.path / LOG)
     finally:
         found.sort(key=lambda outcome: (outcome.number, outcome.seed))
@@ -81,29 +80,9 @@ def run_attacks(
     return rows
 
 
-def shown(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of the table: pooled, of the strongest attackers."""
-    metrics = {metric.name: metric.higher for cell in cells for metric in cell.attack.metrics}
-    return strongest(rows, metrics)
-
-
 def _write(
     folder: AttackFolder, cells: Sequence[Cell], found: Sequence[Outcome], rows: Sequence[Row]
 ) -> None:
     folder.write(ROWS, to_csv(rows))
     folder.write(TABLE, to_markdown(shown(cells, rows), "Attacks", _NOTES))
     write_attack_report(folder.path, rows, found, cells)
-
-
-@contextmanager
-def _logged(path: Path) -> Iterator[None]:
-    """Send what clients and servers under attack log to a file."""
-    logger = logging.getLogger("zerosum")
-    propagate = logger.propagate
-    handler = log_to(path)
-    try:
-        yield
-    finally:
-        logger.propagate = propagate
-        logger.removeHandler(handler)
-        handler.close()

@@ -4,34 +4,23 @@ A coin decides for each client whether it has a property: some of its images are
 says nothing of their labels. The server wants to know the coin of one client of each sum.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from zerosum.client import contribution
 from zerosum.client.entropy import SeededEntropy
-from zerosum.client.request import Question
-from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
+from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.training import initial_vector
-from zerosum.secagg.randomness import derive_seed, numpy_generator
-from zerosum.server.accounting import RunLedger
-from zerosum.server.aggregate import Aggregate
-from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes
+from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.spec import SamplingSpec
+from zerosum.simulations.attacks.asking import Asked, PrivateSums
 from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
 from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
-from zerosum.simulations.attacks.sections import (
-    DELTA,
-    check_played,
-    encoding_of,
-    privacy_of,
-    secagg_of,
-)
-from zerosum.simulations.attacks.tampering import Clients, request_for
+from zerosum.simulations.attacks.sections import DELTA, check_played, secagg_of
+from zerosum.simulations.attacks.tampering import Clients
 from zerosum.simulations.datasets import Records
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.grid import InProcessGrid
 
 TARGET = 0
 """The client of each sum that is asked about, by its place in the sum."""
@@ -181,55 +170,25 @@ class _Sums:
     def __init__(
         self, setting: PropertySetting, task: RecordsTask, protection: Protection, seed: int
     ) -> None:
-        self._setting, self._task = setting, task
-        self._protection, self._seed = protection, seed
+        self._setting, self._task, self._protection = setting, task, protection
         self._vector = initial_vector(task, seed)
-        self._privacy = privacy_of(protection, setting.cohort, len(self._vector))
-        self._secagg = secagg_of(protection)
-        self._ledger = self._open_ledger()
-        self._opened = self._play()
-
-    @property
-    def _population(self) -> int:
-        return self._setting.sums * self._setting.cohort
-
-    def _play(self) -> list[Aggregate]:
-        entropy = SeededEntropy(self._seed)
-        clients = Clients.with_rules(self._task, entropy, self._secagg, self._population)
-        coordinator = Coordinator(
-            InProcessGrid(clients.app, self._population),
-            Nodes(nodes(self._population), clients.roster),
-            self._secagg,
-            run_id=derive_seed(self._seed, "property sums")[:16],
-            entropy=entropy,
-            cache=clients.cache,
+        population, size = setting.sums * setting.cohort, setting.cohort
+        clients = Clients.with_rules(task, SeededEntropy(seed), secagg_of(protection), population)
+        self._sums = PrivateSums(
+            Asked(setting.task, setting.model, setting.training, self._vector),
+            protection,
+            clients,
+            InProcessGrid(clients.app, population),
+            population=population,
+            cohort=size,
+            sampling=SamplingSpec(kind="once", cohort=size),
+            seed=seed,
+            purpose="property sums",
         )
-        size = self._setting.cohort
-        return [
-            coordinator.private_sum(
-                request_for(self._question(number), self._vector, bound=True),
-                [range((number - 1) * size, number * size)],
-                round=number,
-                charge=self._charge(number),
-            )
-            for number in range(1, self._setting.sums + 1)
+        self._opened = [
+            self._sums.open(number, range((number - 1) * size, number * size))
+            for number in range(1, setting.sums + 1)
         ]
-
-    def _question(self, number: int) -> Question:
-        return Question(
-            kind="train",
-            round=number,
-            seed=self._seed,
-            population=self._population,
-            task=self._setting.task,
-            data=DataSpec(),
-            model=self._setting.model,
-            training=self._setting.training,
-            privacy=self._privacy,
-            encoding=encoding_of(self._protection),
-            noise_draw="per_client",
-            max_loss=1.0,
-        )
 
     def view(self, threat: ThreatModel) -> PropertyView:
         """Return what the server received."""
@@ -257,32 +216,4 @@ class _Sums:
 
     def epsilon(self) -> float:
         """Return what the ledger says of a client, for a server that sees what this one does."""
-        figure = self._ledger.figures()["sum" if self._protection.masked else "local"]
-        return math.inf if figure["value"] is None else float(figure["value"])
-
-    def _open_ledger(self) -> RunLedger:
-        built = contribution.Protection.build(
-            self._privacy,
-            encoding_of(self._protection),
-            cohort=self._setting.cohort,
-            dimension=len(self._vector),
-            rotation_seed=bytes(32),
-        )
-        return RunLedger(
-            None,
-            privacy=self._privacy,
-            secagg=self._secagg,
-            sampling=SamplingSpec(kind="once", cohort=self._setting.cohort),
-            population=self._population,
-            protections={"train": built},
-        )
-
-    def _charge(self, number: int) -> Charge:
-        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
-            key = (number, 0, "train", group)
-            if what == "contributions":
-                self._ledger.charge_contributions(key, clients, cohort=self._setting.cohort)
-            else:
-                self._ledger.charge_sum(key)
-
-        return charge
+        return self._sums.epsilon()

@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
 from zerosum.simulations.attacks.inversion.imprint_cases import cases_of
-from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
+from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED, auxiliary, paired
 from zerosum.simulations.attacks.measures import Proportion, Units
 from zerosum.simulations.attacks.rounds import Crafted, RoundsView
-
-RECOVERED = 20.0
-"""dB from which an image counts as recovered."""
 
 FAINT = 1e-4
 """Scale of the measurements: outputs stay almost as even as those of a model of zeros."""
@@ -113,9 +109,9 @@ class Imprint:
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Return whose images were recovered: each matched to a guess of its own."""
-        pairs = _matched(guess["images"], self._attacked(truth))
+        pairs = paired(guess["images"], self._attacked(truth))
         errors = np.mean((pairs[0] - pairs[1]) ** 2, axis=1)
-        return {"images above 20 dB": Proportion(errors < 10 ** (-RECOVERED / 10))}
+        return {"images above 20 dB": Proportion(errors < 10 ** (-RECOGNISED / 10))}
 
     def _attacked(self, truth: Mapping[str, np.ndarray]) -> np.ndarray:
         true = truth["inputs"] if self.target is None else truth["inputs"][self.target]
@@ -123,7 +119,7 @@ class Imprint:
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return the first few images above the guesses that are theirs."""
-        found, true = _matched(guess["images"], self._attacked(truth))
+        found, true = paired(guess["images"], self._attacked(truth))
         pairs = np.stack([true[:8], found[:8]], axis=1)
         return {"reconstruction": pairs.reshape(len(pairs), 2, *truth["inputs"].shape[-2:])}
 
@@ -132,14 +128,6 @@ def _vector(weights: np.ndarray, biases: np.ndarray, outputs: np.ndarray) -> np.
     """Return the parameters of a perceptron with one hidden layer and no output biases."""
     parts = [weights.ravel(), biases, outputs.ravel(), np.zeros(len(outputs))]
     return np.concatenate(parts).astype(np.float32)
-
-
-def _matched(guesses: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return guesses and images, one pair an image: as many above the mark as can be."""
-    products = true @ guesses.T
-    errors = ((true**2).sum(1)[:, None] - 2 * products + (guesses**2).sum(1)[None]) / true.shape[1]
-    rows, columns = linear_sum_assignment(np.log(np.maximum(errors, 1e-12)))
-    return guesses[columns], true[rows]
 
 
 ATTACKS = (Imprint(), Imprint(measurements=1), Imprint(target=0))

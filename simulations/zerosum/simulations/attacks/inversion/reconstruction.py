@@ -97,11 +97,23 @@ def matched(guess: Guess, truth: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
     """
     images = guess["images"].reshape(len(guess["images"]), -1)
     true = truth["inputs"].reshape(-1, images.shape[1]).astype(np.float64)
-    if not guess["named"]:
-        errors = ((true**2).sum(1)[:, None] - 2 * true @ images.T) + (images**2).sum(1)[None]
-        rows, columns = linear_sum_assignment(np.log(np.maximum(errors, 1e-12)))
-        return images[columns], true[rows]
-    return images, true
+    return (images, true) if guess["named"] else paired(images, true)
+
+
+def paired(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return guesses and true images, one pair a true image, so that errors are least.
+
+    Of errors the logarithm is added up: a few images that are found weigh more than many that are
+    not quite.
+
+    Parameters
+    ----------
+    images, true : ndarray of float64
+        Shapes (m, pixels) and (n, pixels), m at least n.
+    """
+    errors = ((true**2).sum(1)[:, None] - 2 * true @ images.T) + (images**2).sum(1)[None]
+    rows, columns = linear_sum_assignment(np.log(np.maximum(errors, 1e-12)))
+    return images[columns], true[rows]
 
 
 @dataclass(frozen=True)

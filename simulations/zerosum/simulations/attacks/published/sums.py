@@ -5,22 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from zerosum.client import contribution
 from zerosum.client.entropy import SeededEntropy
-from zerosum.client.request import Question, Request
-from zerosum.client.spec import DataSpec, ModelSpec, PrivacySpec, SecAggSpec, TrainSpec
+from zerosum.client.request import Request
+from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, Task
-from zerosum.secagg.randomness import derive_seed
-from zerosum.server.accounting import RunLedger
 from zerosum.server.aggregate import Aggregate
-from zerosum.server.coordinator import ChargeKind, Coordinator, Nodes
 from zerosum.server.spec import SamplingSpec
+from zerosum.simulations.attacks.asking import Asked, PrivateSums
 from zerosum.simulations.attacks.interface import Protection
-from zerosum.simulations.attacks.sections import encoding_of, privacy_of, secagg_of
+from zerosum.simulations.attacks.sections import secagg_of
 from zerosum.simulations.attacks.tampering import Clients
-from zerosum.simulations.grid import InProcessGrid, nodes
-
-_KEY = (1, 0, "train", 0)
+from zerosum.simulations.grid import InProcessGrid
 
 
 @dataclass(frozen=True)
@@ -62,24 +57,24 @@ def private_sum_of(vectors: np.ndarray, protection: Protection, seed: int) -> An
         If no sum was released.
     """
     clients, dimension = vectors.shape
-    privacy, secagg = privacy_of(protection, clients, dimension), secagg_of(protection)
-    ledger = _ledger(protection, privacy, secagg, clients, dimension)
-
-    def charge(what: ChargeKind, group: int, asked: tuple[int, ...]) -> None:
-        if what == "contributions":
-            ledger.charge_contributions(_KEY, asked, cohort=clients)
-        else:
-            ledger.charge_sum(_KEY)
-
-    opened = _coordinator(vectors, secagg, seed).private_sum(
-        _request(protection, privacy, clients, dimension, seed),
-        [tuple(range(clients))],
-        round=1,
-        charge=charge,
+    environment = _GivenVectors.with_rules(
+        _no_task(), SeededEntropy(seed), secagg_of(protection), clients
     )
-    figures = ledger.figures()
-    epsilon = {name: _epsilon(figures[name]["value"]) for name in ("sum", "local", "release")}
-    return Answered(opened.total, _each(opened), opened.noise_std, epsilon)
+    environment.vectors = vectors
+    nothing = np.zeros(dimension, dtype=np.float32)
+    sums = PrivateSums(
+        Asked("given vectors", ModelSpec(), TrainSpec(), nothing),
+        protection,
+        environment,
+        InProcessGrid(environment.app, clients),
+        population=clients,
+        cohort=clients,
+        sampling=SamplingSpec(kind="everyone"),
+        seed=seed,
+        purpose="attacked sum",
+    )
+    opened = sums.open(1, range(clients))
+    return Answered(opened.total, _each(opened), opened.noise_std, sums.epsilons())
 
 
 class _GivenVectors(Clients):
@@ -97,70 +92,8 @@ class _NoTask:
     """Stands where a task would: vectors are sent whatever it is."""
 
 
-def _coordinator(vectors: np.ndarray, secagg: SecAggSpec, seed: int) -> Coordinator:
-    entropy, no_task = SeededEntropy(seed), _no_task()
-    environment = _GivenVectors.with_rules(no_task, entropy, secagg, len(vectors))
-    environment.vectors = vectors
-    return Coordinator(
-        InProcessGrid(environment.app, len(vectors)),
-        Nodes(nodes(len(vectors)), environment.roster),
-        secagg,
-        run_id=derive_seed(seed, "attacked sum")[:16],
-        entropy=entropy,
-        cache=environment.cache,
-    )
-
-
 def _no_task() -> Any:
     return _NoTask()
-
-
-def _request(
-    protection: Protection, privacy: PrivacySpec, clients: int, dimension: int, seed: int
-) -> Request:
-    question = Question(
-        kind="train",
-        round=1,
-        seed=seed,
-        population=clients,
-        task="given vectors",
-        data=DataSpec(),
-        model=ModelSpec(),
-        training=TrainSpec(),
-        privacy=privacy,
-        encoding=encoding_of(protection),
-        noise_draw="per_client",
-        max_loss=1.0,
-    )
-    return Request(question, np.zeros(dimension, dtype=np.float32))
-
-
-def _ledger(
-    protection: Protection,
-    privacy: PrivacySpec,
-    secagg: SecAggSpec,
-    clients: int,
-    dimension: int,
-) -> RunLedger:
-    built = contribution.Protection.build(
-        privacy,
-        encoding_of(protection),
-        cohort=clients,
-        dimension=dimension,
-        rotation_seed=bytes(32),
-    )
-    return RunLedger(
-        None,
-        privacy=privacy,
-        secagg=secagg,
-        sampling=SamplingSpec(kind="everyone"),
-        population=clients,
-        protections={"train": built},
-    )
-
-
-def _epsilon(value: float | None) -> float:
-    return float("inf") if value is None else float(value)
 
 
 def _each(opened: Aggregate) -> np.ndarray | None:

@@ -8,7 +8,7 @@ import numpy as np
 from zerosum.client.store import replace_file
 from zerosum.simulations.attacks.harness import Cell, Outcome
 from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
-from zerosum.simulations.attacks.results import POOLED, Row, strongest
+from zerosum.simulations.attacks.results import POOLED, Row, directions, shown, strongest
 from zerosum.simulations.attacks.table import baseline_text, epsilon_text, figure_text
 from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.frame import details, framed, plots
@@ -51,14 +51,13 @@ def write_attack_report(
 
 def render(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> Html:
     """Return the page; see :func:`write_attack_report`."""
-    higher = {metric.name: metric.higher for cell in cells for metric in cell.attack.metrics}
-    best = strongest(rows, higher)
+    best = shown(cells, rows)
     return framed(
         "Attacks",
         _opening(best, outcomes, cells),
         _reconstructions(best, outcomes, cells),
         plots("Who is found", roc(best, outcomes, cells)),
-        plots("What protects how much", curves(_at_each_place(rows, higher), cells)),
+        plots("What protects how much", curves(_at_each_place(rows, directions(cells)), cells)),
         _tables(best),
         _all_rows(rows),
     )
