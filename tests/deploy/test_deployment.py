@@ -207,6 +207,7 @@ def test_a_node_that_trusts_another_authority_never_joins(five, tmp_path):
     five.start_supernode(LAST, POLICY, authority=other.authority)
     wait_for_line(five, f"supernode{LAST}", "certificate verify failed", seconds=120)
     five.kill(f"supernode{LAST}")
+    assert JOINED not in five.log(f"supernode{LAST}")
 
 
 @pytest.mark.deployment
