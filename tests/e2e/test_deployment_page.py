@@ -29,13 +29,17 @@ def block(first):
 
 
 POLICY = block("models = ")
+THEIRS = "ours.task:Task"
+"""The task of the page's app, in whose place these nodes train on digits."""
+
 EXPERIMENT = tomllib.loads(block("[privacy]"))
 
 
 def deployed(folder, keys, policy, experiment):
     """Run one round on three nodes of a policy, with keys, in this process."""
     file = folder / "policy.toml"
-    file.write_text(policy.replace("task:task", "digits"))
+    assert THEIRS in policy
+    file.write_text(policy.replace(THEIRS, "digits"))
     small = {"task": "digits", "rounds": 1, "data": {"clients": 3, "limit": 200}}
     planned = api.plan(load_experiment({**experiment, **small}))
     grid = InProcessGrid(
