@@ -40,8 +40,8 @@ def deployed(folder, keys, policy, experiment):
     file = folder / "policy.toml"
     assert THEIRS in policy
     file.write_text(policy.replace(THEIRS, "digits"))
-    small = {"task": "digits", "rounds": 1, "data": {"clients": 3, "limit": 200}}
-    planned = api.plan(load_experiment({**experiment, **small}))
+    small = {"task": "digits", "data": {"clients": 3, "limit": 200}}
+    planned = api.plan(load_experiment({"rounds": 1, **experiment, **small}))
     grid = InProcessGrid(
         build_app(DeployedEnvironment),
         3,
@@ -67,6 +67,14 @@ def test_the_nodes_of_the_page_take_part_in_its_run(tmp_path, one_thread, make_k
     result = deployed(tmp_path, make_keys(tmp_path / "keys", 3), POLICY, EXPERIMENT)
     assert result.rounds[0]["survivors"] == 3
     assert result.summary["server"] == "malicious"
+
+
+def test_a_node_of_the_page_answers_as_often_as_it_says(tmp_path, one_thread, make_keys):
+    assert "answer nine\ntimes" in PAGE
+    experiment = EXPERIMENT | {"rounds": 10}
+    result = deployed(tmp_path, make_keys(tmp_path / "keys", 3), POLICY, experiment)
+    answered = [record["status"] != "abandoned" for record in result.rounds]
+    assert answered == [True] * 9 + [False]
 
 
 def test_nodes_that_assume_one_more_colluder_decline_it(tmp_path, one_thread, make_keys):

@@ -41,6 +41,15 @@ def test_extending_starts_from_the_preset_and_keeps_what_is_written():
         load_experiment({"extends": "cross-galaxy"})
 
 
+def test_an_experiment_is_called_as_its_file_unless_it_says_otherwise(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = "cross-silo"\n')
+    assert load_experiment(path).name == "mine"
+    path.write_text('extends = "cross-silo"\nname = "theirs"\n')
+    assert load_experiment(path).name == "theirs"
+    assert load_experiment("cross-silo").name == "cross-silo"
+
+
 def test_an_unknown_experiment_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match="did you mean mnist5k"):
         load_experiment("mnist5")

@@ -184,7 +184,8 @@ class Experiment(Spec):
     name: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^/\\\x00-\x1f]*$")] = (
         "experiment"
     )
-    """Name shown in the report and given to the run folder: no slashes."""
+    """Name shown in the report and given to the run folder: no slashes. A file without one is
+called as the file is."""
     task: str = "mnist5k"
     """Built-in task, or `module:object` of your own."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

@@ -67,7 +67,9 @@ def _read(source: str) -> dict[str, Any]:
         raise ConfigError(
             f"experiment {source[:200]!r} is neither a .toml file nor one of {known}{cure}"
         )
-    return read_toml(Path(source))
+    path = Path(source)
+    # Not the name of what it extends, under which its run folders would mix with the preset's.
+    return {"name": path.stem[:80]} | read_toml(path)
 
 
 def _shipped(name: str) -> dict[str, Any]:
