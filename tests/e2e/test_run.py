@@ -11,6 +11,7 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.runs import (
     CLIENT_LOG,
     LEDGER,
+    LOCK,
     METRICS,
     MODEL,
     REPORT,
@@ -66,7 +67,7 @@ def pairwise(tmp_path_factory):
 def test_a_run_leaves_everything_it_promises(pairwise):
     names = {path.name for path in pairwise.folder.iterdir()}
     expected = {"config.toml", METRICS, LEDGER, SUMMARY, MODEL, REPORT, "checkpoint"}
-    assert expected <= names <= {*expected, CLIENT_LOG, SERVER_LOG, SIGHT}
+    assert expected <= names <= {*expected, CLIENT_LOG, SERVER_LOG, SIGHT, LOCK}
     summary = json.loads((pairwise.folder / SUMMARY).read_text())
     assert summary.keys() >= {
         "metrics",

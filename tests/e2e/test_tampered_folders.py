@@ -7,7 +7,8 @@ import pytest
 
 from zerosum.server.checkpoint import STATE
 from zerosum.server.config import ConfigError
-from zerosum.server.runs import LEDGER, METRICS
+from zerosum.server.resuming import held
+from zerosum.server.runs import LEDGER, METRICS, RunFolder
 from zerosum.simulations import api, load_experiment
 
 SMALL = [
@@ -111,3 +112,11 @@ def test_a_sum_that_noise_can_wrap_is_reported(tmp_path):
     assert "wraps" in (result.folder / "server.log").read_text()
     whole = api.plan(load_experiment("digits", SMALL))
     assert whole.experiment.encoding.ring_bits is None
+
+
+def test_a_run_that_goes_on_elsewhere_is_not_continued(folder):
+    before = (folder / LEDGER).read_bytes()
+    with held(RunFolder(folder)), pytest.raises(ConfigError, match="goes on in another process"):
+        api.resume(folder, overrides=["rounds=3"], report=False)
+    assert (folder / LEDGER).read_bytes() == before
+    assert len(api.resume(folder, overrides=["rounds=3"], report=False).rounds) == 3

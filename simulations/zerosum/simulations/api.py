@@ -23,7 +23,7 @@ from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import planned_protections
 from zerosum.server.results import Record, Result
-from zerosum.server.resuming import check_same
+from zerosum.server.resuming import check_same, held
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining
@@ -121,35 +121,35 @@ def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
     privacy = experiment.privacy
     if not privacy.private or not privacy.by_example or privacy.examples is None:
         return
-    held = _held(task, count, experiment.seed)
-    if held is None:
+    counted = _counted(task, count, experiment.seed)
+    if counted is None:
         log.warning(
             "privacy.examples = %d is taken on trust: the records of %d clients are not counted; "
             "give the task num_examples()", privacy.examples, count,
         )  # fmt: skip
-    elif held > privacy.examples:
+    elif counted > privacy.examples:
         raise ConfigError(
             f"privacy.examples = {privacy.examples}: the clients of task = {experiment.task!r} "
-            f"hold {held} training records together; write {held} or more, and a delta below its "
-            "inverse"
+            f"hold {counted} training records together; write {counted} or more, and a delta below "
+            "its inverse"
         )
 
 
-def _held(task: Task, count: int, seed: int) -> int | None:
+def _counted(task: Task, count: int, seed: int) -> int | None:
     """Return how many training records all clients hold; None where counting would take long."""
     known = getattr(task, "num_examples", None)
     if known is not None:
         return int(known(count))
     if count > MOST_COUNTED:
         return None
-    held = 0
+    counted = 0
     for index in range(count):
         try:
             data = task.data(ClientInfo(index=index, count=count, seed=seed))
-            held += len(as_examples(data, torch.float32, torch.device("cpu")))
+            counted += len(as_examples(data, torch.float32, torch.device("cpu")))
         except Exception as error:  # such a client contributes no examples
             log.warning("the records of client %d cannot be counted: %s", index, error)
-    return held
+    return counted
 
 
 def run(
@@ -243,6 +243,7 @@ def simulate(
         planned.task, entropy, device=experiment.device, trainer=experiment.trainer
     )
     with (
+        held(folder),
         one_thread(),
         logged("zerosum.client", folder.path / CLIENT_LOG),
         logged("zerosum.server", folder.path / SERVER_LOG),
