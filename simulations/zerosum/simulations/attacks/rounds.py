@@ -22,7 +22,8 @@ from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations import datasets
 from zerosum.simulations.attacks.asking import Asked, PrivateSums
-from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel
+from zerosum.simulations.attacks.learning import LearningView
 from zerosum.simulations.attacks.sealing import sealed
 from zerosum.simulations.attacks.sections import DELTA, SUMS, check_played, secagg_of
 from zerosum.simulations.attacks.tampering import Clients, TargetingGrid
@@ -32,17 +33,11 @@ from zerosum.simulations.models import make_model
 
 
 @dataclass(frozen=True)
-class RoundsView(View):
+class RoundsView(LearningView):
     """What a server receives in some rounds of training.
 
     Attributes
     ----------
-    model : ModelSpec
-    input_shape : tuple of int
-        Of one record.
-    classes : int
-    training : TrainSpec
-        Steps, batch size, learning rate: the server chose them.
     vectors : ndarray
         float32, shape (rounds, d): the global model sent in each round.
     clients : int
@@ -60,10 +55,6 @@ class RoundsView(View):
         Records of the same population that no client holds, where the threat model has them.
     """
 
-    model: ModelSpec = field(default_factory=ModelSpec)
-    input_shape: tuple[int, ...] = ()
-    classes: int = 0
-    training: TrainSpec = field(default_factory=TrainSpec)
     vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     clients: int = 0
     totals: np.ndarray | None = None
@@ -72,10 +63,6 @@ class RoundsView(View):
     labels: np.ndarray | None = None
     auxiliary_inputs: np.ndarray | None = None
     auxiliary_labels: np.ndarray | None = None
-
-    def build(self) -> nn.Module:
-        """Return a model of the kind that clients train; its weights are yours to load."""
-        return make_model(self.model, self.input_shape, self.classes, seed=0)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import nn
 
 from zerosum.client.task import TaskError
 from zerosum.client.vectors import load_vector
+from zerosum.simulations.attacks import learning
 from zerosum.simulations.attacks.harness import Cell, play, play_all
 from zerosum.simulations.attacks.inference import membership, trained
 from zerosum.simulations.attacks.inference.membership import Lira, LossThreshold, confidences
@@ -53,7 +54,7 @@ def test_the_target_was_trained_on_the_members_and_on_nothing_else() -> None:
     """A model that is trained long on few records knows them; that tells members from others."""
     long = replace(SMALL, rounds=10, epochs=30)
     scene, rows = scene_of(LossThreshold(), setting=long), Pool.drawn(long, 0)
-    found = confidences(scene.view.build(), rows.candidates.inputs, rows.candidates.targets)
+    found = confidences(scene.view.loaded(), rows.candidates.inputs, rows.candidates.targets)
     assert (found[scene.truth["members"]] > 0).all()
     assert not (found[~scene.truth["members"]] > 0).all()
 
@@ -195,7 +196,7 @@ def test_a_model_with_running_statistics_is_refused() -> None:
 def test_a_view_of_a_model_with_running_statistics_is_refused(monkeypatch) -> None:
     view = scene_of(LossThreshold()).view
     made = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
-    monkeypatch.setattr(trained, "make_model", lambda *given, **named: made)
+    monkeypatch.setattr(learning, "make_model", lambda *given, **named: made)
     with pytest.raises(TaskError, match="keeps running statistics"):
         LossThreshold().run(view, np.random.default_rng(0))
 

@@ -71,7 +71,7 @@ class LossThreshold:
 
     def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
         """Score each candidate by its confidence, which falls as its loss rises."""
-        return Guess({"scores": confidences(view.build(), *_candidates(view))})
+        return Guess({"scores": confidences(view.loaded(), *_candidates(view))})
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Return how well scores rank members above others."""
@@ -111,8 +111,10 @@ class Lira(LossThreshold):
         inputs, labels = _candidates(view)
         if view.references is None or view.reference_holds is None:
             raise ValueError("the view holds no reference models")
-        found = confidences(view.build(), inputs, labels)
-        seen = np.stack([confidences(view.build(each), inputs, labels) for each in view.references])
+        found = confidences(view.loaded(), inputs, labels)
+        seen = np.stack(
+            [confidences(view.loaded(each), inputs, labels) for each in view.references]
+        )
         mean_out, std_out = _gaussians(seen, ~view.reference_holds)
         scores = (found - mean_out) / std_out
         if self.online:

@@ -66,7 +66,7 @@ class ModelInversion:
         return Guess({"images": self._images(view)[None]})
 
     def _images(self, view: TrainedView) -> np.ndarray:
-        model = view.build().requires_grad_(False)
+        model = view.loaded().requires_grad_(False)
         images = torch.full((view.classes, *view.input_shape), 0.5, requires_grad=True)
         labels = torch.arange(view.classes)
         for _ in range(self.steps):

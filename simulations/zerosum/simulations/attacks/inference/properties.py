@@ -15,7 +15,8 @@ from zerosum.client.training import initial_vector
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations.attacks.asking import Asked, PrivateSums
-from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel
+from zerosum.simulations.attacks.learning import LearningView
 from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
 from zerosum.simulations.attacks.sections import DELTA, check_played, secagg_of
 from zerosum.simulations.attacks.tampering import Clients
@@ -27,16 +28,11 @@ TARGET = 0
 
 
 @dataclass(frozen=True)
-class PropertyView(View):
+class PropertyView(LearningView):
     """What a server receives in many sums about one model.
 
     Attributes
     ----------
-    model : ModelSpec
-    input_shape : tuple of int
-        Of one record.
-    classes : int
-    training : TrainSpec
     cohort, records : int
         Clients in a sum; records of each client.
     mirrored : float
@@ -54,10 +50,6 @@ class PropertyView(View):
         Records of the same population that no client holds, where the threat model has them.
     """
 
-    model: ModelSpec = field(default_factory=ModelSpec)
-    input_shape: tuple[int, ...] = ()
-    classes: int = 0
-    training: TrainSpec = field(default_factory=TrainSpec)
     cohort: int = 0
     records: int = 0
     mirrored: float = 0.0

@@ -29,7 +29,8 @@ from zerosum.simulations.attacks.inference.references import (
     read_references,
     write_references,
 )
-from zerosum.simulations.attacks.interface import Protection, Scene, View
+from zerosum.simulations.attacks.interface import Protection, Scene
+from zerosum.simulations.attacks.learning import LearningView
 from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
 from zerosum.simulations.attacks.sections import (
     DELTA,
@@ -39,21 +40,14 @@ from zerosum.simulations.attacks.sections import (
     secagg_of,
 )
 from zerosum.simulations.datasets import Records
-from zerosum.simulations.models import make_model
 
 
 @dataclass(frozen=True)
-class TrainedView(View):
+class TrainedView(LearningView):
     """What an outsider has of a trained model.
 
     Attributes
     ----------
-    model : ModelSpec
-    input_shape : tuple of int
-        Of one record.
-    classes : int
-    training : TrainSpec
-        Local training, as the target's clients did it.
     clients, records, rounds : int
         Clients, all of whom took part in each round; records of each.
     vector : ndarray
@@ -70,10 +64,6 @@ class TrainedView(View):
         bool, shape (r, n): which candidates each was trained on.
     """
 
-    model: ModelSpec = field(default_factory=ModelSpec)
-    input_shape: tuple[int, ...] = ()
-    classes: int = 0
-    training: TrainSpec = field(default_factory=TrainSpec)
     clients: int = 0
     records: int = 0
     rounds: int = 0
@@ -85,7 +75,7 @@ class TrainedView(View):
     references: np.ndarray | None = None
     reference_holds: np.ndarray | None = None
 
-    def build(self, vector: np.ndarray | None = None) -> nn.Module:
+    def loaded(self, vector: np.ndarray | None = None) -> nn.Module:
         """Return the released model, or another of its kind, in evaluation mode.
 
         Raises
@@ -93,7 +83,7 @@ class TrainedView(View):
         TaskError
             If it keeps running statistics, which are no part of what was released.
         """
-        made = make_model(self.model, self.input_shape, self.classes, seed=0)
+        made = self.build()
         load_vector(made, self.vector if vector is None else vector)
         return made.eval()
 

@@ -22,14 +22,14 @@ from zerosum.client.training import LocalTrainer
 from zerosum.client.vectors import load_vector
 from zerosum.secagg import Session
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.interface import View
+from zerosum.simulations.attacks.learning import LearningView
 from zerosum.simulations.attacks.sealing import sealed
 from zerosum.simulations.environment import SimulatedEnvironment
 from zerosum.simulations.models import make_model
 
 
 @dataclass(frozen=True)
-class PoisonView(View):
+class PoisonView(LearningView):
     """What malicious clients have, all of them together, in one round; and after the last.
 
     Attributes
@@ -38,12 +38,6 @@ class PoisonView(View):
         All of them, n; all take part in each round.
     server_lr : float
         eta: what the server does with the average.
-    model : ModelSpec
-    training : TrainSpec
-        Local steps, batch size, learning rate.
-    input_shape : tuple of int
-        Of one record.
-    classes : int
     round, rounds : int
         This one, from 1; how many there are.
     vectors : ndarray
@@ -60,10 +54,6 @@ class PoisonView(View):
 
     clients: int = 0
     server_lr: float = 1.0
-    model: ModelSpec = field(default_factory=ModelSpec)
-    training: TrainSpec = field(default_factory=TrainSpec)
-    input_shape: tuple[int, ...] = ()
-    classes: int = 0
     round: int = 0
     rounds: int = 0
     vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
