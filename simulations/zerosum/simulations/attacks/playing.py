@@ -1,31 +1,28 @@
-"""Plays cells, keeps the truth, scores guesses.
-
-A job is one setting with one seed, so that what a setting made once (a trained target, its
-reference models) serves all attacks on it; jobs are spread over processes.
-"""
+"""Plays one cell with one seed: keeps the truth, scores the guess."""
 
 import logging
-import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from zerosum.client.task import current_directory_importable
-from zerosum.client.threads import one_thread
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.interface import Attack, Case, Guess, NotApplicable, Scene
+from zerosum.simulations.attacks.interface import (
+    Attack,
+    Case,
+    Guess,
+    NotApplicable,
+    Scene,
+    ThreatModel,
+)
 from zerosum.simulations.attacks.measures import Mean, Proportion, Ranking, Units
 from zerosum.simulations.attacks.sealing import frozen, sealed
-from zerosum.simulations.logs import log_to
 
 log = logging.getLogger("zerosum.simulations")
 
-Status = Literal["value", "stopped", "not applicable", "failed"]
+Status = Literal["value", "stopped", "not applicable", "failed", "not played"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,8 @@ class Outcome:
         Of the cell, in the order that was asked for.
     seed : int
     status : str
-        "stopped": a protection left the attacker with nothing but the baseline's guess.
+        "stopped": a protection left the attacker with nothing but the baseline's guess. "not
+        played": all was ended before its turn came.
     note : str
         Why there is no value, why it was stopped, or what the attack had to say.
     units, baseline : mapping of str to Units
@@ -62,6 +60,8 @@ class Outcome:
     cpu_seconds : float
         Of the attack itself, without what it attacks.
     pictures : mapping of str to ndarray
+    threat : ThreatModel or None
+        The view's; None where there was no view.
     """
 
     number: int
@@ -74,81 +74,7 @@ class Outcome:
     delta: float = 0.0
     cpu_seconds: float = 0.0
     pictures: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-
-Job = tuple[int, tuple[tuple[int, Cell], ...]]
-"""A seed and the cells, with their numbers, that are played with it in one process."""
-
-
-def jobs_of(cells: Sequence[Cell], seeds: Iterable[int]) -> list[Job]:
-    """Group cells by what they are played in; every seed is a job of its own."""
-    groups: dict[str, list[tuple[int, Cell]]] = {}
-    for number, cell in enumerate(cells):
-        groups.setdefault(repr(cell.case.setting), []).append((number, cell))
-    return [(seed, tuple(group)) for group in groups.values() for seed in seeds]
-
-
-def play_all(
-    cells: Sequence[Cell],
-    seeds: Sequence[int],
-    workers: int,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
-    log_path: Path | None = None,
-) -> list[Outcome]:
-    """Play every cell with every seed.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    seeds : sequence of int
-    workers : int
-        Processes of one thread each; 1 plays everything in this one.
-    on_outcome : callable
-        Called with each outcome as it comes.
-    log_path : Path, optional
-        Where other processes write what is logged under attack.
-
-    Returns
-    -------
-    list of Outcome
-        By cell and seed, whatever the order in which they came.
-    """
-    found: list[Outcome] = []
-    for outcome in _outcomes(jobs_of(cells, seeds), workers, log_path):
-        found.append(outcome)
-        on_outcome(outcome)
-    return sorted(found, key=lambda outcome: (outcome.number, outcome.seed))
-
-
-def _outcomes(jobs: Sequence[Job], workers: int, log_path: Path | None) -> Iterator[Outcome]:
-    if workers == 1 or len(jobs) == 1:
-        for job in jobs:
-            yield from play_job(job)
-        return
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(
-        min(workers, len(jobs)), mp_context=context, initializer=_begin, initargs=(log_path,)
-    )
-    try:
-        with current_directory_importable():  # where an attack of the user's own may be
-            tasks = [pool.submit(play_job, job) for job in jobs]
-        for done in as_completed(tasks):
-            yield from done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _begin(log_path: Path | None) -> None:
-    """Prepare a process of the pool."""
-    if log_path is not None:
-        log_to("zerosum", log_path)
-
-
-def play_job(job: Job) -> list[Outcome]:
-    """Play the cells of a job, one after another, in this process."""
-    seed, cells = job
-    with one_thread():
-        return [play(number, cell, seed) for number, cell in cells]
+    threat: ThreatModel | None = None
 
 
 def play(number: int, cell: Cell, seed: int) -> Outcome:
@@ -168,7 +94,7 @@ def _attacked(number: int, cell: Cell, seed: int, scene: Scene) -> Outcome:
     missing = view.lacks(attack.requires)
     if missing and not view.stopped:
         reason = f"the view holds no {' and no '.join(missing)}"
-        return Outcome(number, seed, "not applicable", reason)
+        return Outcome(number, seed, "not applicable", reason, threat=view.threat)
     blind = attack.baseline(view, _coins(cell, seed, "baseline"))
     started = time.process_time()
     guess = blind if missing else attack.run(view, _coins(cell, seed, "attack"))
@@ -184,6 +110,7 @@ def _attacked(number: int, cell: Cell, seed: int, scene: Scene) -> Outcome:
         scene.delta,
         spent,
         _pictures(attack, guess, scene),
+        view.threat,
     )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from zerosum.simulations.attacks.harness import Cell, Outcome
 from zerosum.simulations.attacks.interface import Protection
 from zerosum.simulations.attacks.measures import Ranking
+from zerosum.simulations.attacks.playing import Cell, Outcome
 from zerosum.simulations.attacks.results import Row
 from zerosum.simulations.attacks.table import epsilon_text
 from zerosum.simulations.report.drawing import (

@@ -1,0 +1,65 @@
+"""Plays many cells with many seeds, and spreads them over processes.
+
+A job is one setting with one seed, so that what a setting made once (a trained target, its
+reference models) serves all attacks on it.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from zerosum.client.threads import one_thread
+from zerosum.simulations.attacks.playing import Cell, Outcome, play
+from zerosum.simulations.attacks.workers import Job, played_apart
+
+__all__ = ["Cell", "Job", "Outcome", "jobs_of", "play", "play_all"]
+
+
+def jobs_of(cells: Sequence[Cell], seeds: Iterable[int]) -> list[Job]:
+    """Group cells by what they are played in; every seed is a job of its own."""
+    groups: dict[str, list[tuple[int, Cell]]] = {}
+    for number, cell in enumerate(cells):
+        groups.setdefault(repr(cell.case.setting), []).append((number, cell))
+    return [Job(seed, tuple(group)) for group in groups.values() for seed in seeds]
+
+
+def play_all(
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    workers: int,
+    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    log_path: Path | None = None,
+) -> list[Outcome]:
+    """Play every cell with every seed.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    seeds : sequence of int
+    workers : int
+        Processes of one thread each; 1 plays everything in this one.
+    on_outcome : callable
+        Called with each outcome as it comes.
+    log_path : Path, optional
+        Where other processes write what is logged under attack.
+
+    Returns
+    -------
+    list of Outcome
+        By cell and seed, whatever the order in which they came.
+    """
+    jobs = jobs_of(cells, seeds)
+    here = workers == 1 or len(jobs) == 1
+    found: list[Outcome] = []
+    with closing(_played_here(jobs) if here else played_apart(jobs, workers, log_path)) as outcomes:
+        for outcome in outcomes:
+            found.append(outcome)
+            on_outcome(outcome)
+    return sorted(found, key=lambda outcome: (outcome.number, outcome.seed))
+
+
+def _played_here(jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+    with one_thread():
+        for job in jobs:
+            for number, cell in job.cells:
+                yield play(number, cell, job.seed)
