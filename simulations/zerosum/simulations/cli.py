@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.command import attack
 from zerosum.simulations.bench.commands import bench_app
+from zerosum.simulations.ending import interruptible
 from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from zerosum.server.results import Result
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
-
-INTERRUPTED = 130
 
 ExperimentName = Annotated[
     str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
@@ -256,18 +256,13 @@ def _run(
 
     if resume is not None:
         rounds = _rounds(resume, settings)
-        with progress(rounds) as on_round:
-            result = _interruptible(
-                lambda: api.resume(
-                    resume, overrides=settings, config=experiment, on_round=on_round
-                ),
-                resume,
-            )
+        with _continued_by(resume), progress(rounds) as on_round:
+            result = api.resume(resume, overrides=settings, config=experiment, on_round=on_round)
     else:
         wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
         folder = out if out is not None else api.new_folder(wanted.name)
-        with progress(wanted.rounds) as on_round:
-            result = _interruptible(lambda: api.run(wanted, out=folder, on_round=on_round), folder)
+        with _continued_by(folder), progress(wanted.rounds) as on_round:
+            result = api.run(wanted, out=folder, on_round=on_round)
     _print_result(result)
 
 
@@ -278,12 +273,8 @@ def _rounds(folder: Path, settings: list[str]) -> int:
     return load_experiment(RunFolder.open(folder).experiment, settings).rounds
 
 
-def _interruptible(call: "Callable[[], Result]", folder: Path) -> "Result":
-    try:
-        return call()
-    except KeyboardInterrupt:
-        Console(stderr=True).print(f"\nInterrupted. Continue with: zerosum run --resume {folder}")
-        raise typer.Exit(INTERRUPTED) from None
+def _continued_by(folder: Path) -> AbstractContextManager[None]:
+    return interruptible(lambda: f"Continue with: zerosum run --resume {folder}")
 
 
 def _print_result(result: "Result") -> None:

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from zerosum.server.config import ConfigError
+from zerosum.simulations.printable import printable_lines
 
 USER_ERROR = 2
 
@@ -21,8 +22,9 @@ def user_errors(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        words = printable_lines(f"error: {error}")
         Console(stderr=True).print(
-            f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+            words, style="red", markup=False, highlight=False, soft_wrap=True
         )
         raise typer.Exit(USER_ERROR) from None
 

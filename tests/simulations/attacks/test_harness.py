@@ -20,9 +20,10 @@ from zerosum.simulations.attacks.interface import (
     View,
 )
 from zerosum.simulations.attacks.measures import Mean, Proportion, Ranking
-from zerosum.simulations.attacks.results import POOLED, rows_of, strongest, to_csv
-from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, run_attacks
-from zerosum.simulations.attacks.table import figure_text
+from zerosum.simulations.attacks.report.page import REPORT
+from zerosum.simulations.attacks.results import POOLED, rows_of, shown, strongest, to_csv
+from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, AttackRun
+from zerosum.simulations.attacks.table import figure_text, to_markdown
 
 PLAIN, MASKED = Protection("plain"), Protection("masked", masking="double")
 BITS = 64
@@ -144,7 +145,7 @@ def test_the_same_cell_has_the_same_coins_and_another_has_others():
 def test_cells_of_one_setting_and_seed_share_a_process():
     cells = [against(PLAIN), against(MASKED), against(PLAIN, setting=BitsSetting("others"))]
     jobs = jobs_of(cells, [0, 1])
-    assert [(seed, [number for number, _ in group]) for seed, group in jobs] == [
+    assert [(job.seed, [number for number, _ in job.cells]) for job in jobs] == [
         (0, [0, 1]),
         (1, [0, 1]),
         (0, [2]),
@@ -156,13 +157,28 @@ def test_the_table_takes_the_strongest_of_a_name():
     weak, strong = Reading(part=0.5, adaptive="half"), Reading(adaptive="all")
     cells = [against(PLAIN, weak), against(PLAIN, strong), against(MASKED, weak)]
     rows = rows_of(cells, play_all(cells, range(3), 1))
-    best = strongest(rows, {"bits right": True})
+    best = strongest(rows, {("reading", "bits right"): True})
     assert [(row.protection, row.adaptive) for row in best] == [
         ("plain", "all"),
         ("masked", "half"),
     ]
-    worst = strongest(rows, {"bits right": False})
+    worst = strongest(rows, {("reading", "bits right"): False})
     assert worst[0].adaptive == "half"
+
+
+def test_a_metric_of_two_attacks_has_a_direction_for_each():
+    lower = (Metric("bits right", higher=False),)
+    weak, strong = Reading(part=0.5, adaptive="half"), Reading(adaptive="all")
+    cells = [
+        against(PLAIN, replace(each, name=name, metrics=metrics))
+        for name, metrics in (("more", weak.metrics), ("less", lower))
+        for each in (weak, strong)
+    ]
+    rows = rows_of(cells, play_all(cells, range(3), 1))
+    assert [(row.attack, row.adaptive) for row in shown(cells, rows)] == [
+        ("more", "all"),
+        ("less", "half"),
+    ]
 
 
 def test_rows_survive_the_file():
@@ -175,24 +191,128 @@ def test_rows_survive_the_file():
     assert read[-1]["value"] == ""
 
 
-def test_a_run_leaves_rows_and_table_also_where_it_is_interrupted(tmp_path):
+def interrupted_at(number, path, seeds=(0,)):
+    """Return a run that was interrupted as a cell's outcome came."""
+
     def interrupt(outcome):
-        if outcome.number == 1:
+        if outcome.number == number:
             raise KeyboardInterrupt
 
     cells = [against(PLAIN), against(MASKED), against(PLAIN, setting=BitsSetting("never"))]
-    folder = AttackFolder.create(tmp_path / "out")
+    run = AttackRun(cells, seeds, AttackFolder.create(path))
     with pytest.raises(KeyboardInterrupt):
-        run_attacks(cells, [0], 1, folder, interrupt)
-    rows = list(csv.DictReader(io.StringIO((folder.path / ROWS).read_text())))
-    assert {row["protection"] for row in rows} == {"plain", "masked"}
-    assert "not applicable" in (folder.path / TABLE).read_text()
+        run.play(1, interrupt)
+    return run
+
+
+def rows_in(folder):
+    return list(csv.DictReader(io.StringIO((folder / ROWS).read_text())))
+
+
+def test_a_run_leaves_rows_and_table_also_where_it_is_interrupted(tmp_path):
+    interrupted_at(1, tmp_path)
+    assert {row["protection"] for row in rows_in(tmp_path)} == {"plain", "masked"}
+    assert "not applicable" in (tmp_path / TABLE).read_text()
+
+
+def test_what_an_interrupted_run_leaves_says_that_it_is_incomplete(tmp_path):
+    interrupted_at(1, tmp_path, seeds=(0, 1))
+    for name in (TABLE, REPORT):
+        assert "Incomplete: all was ended after 2 of 6 plays" in (tmp_path / name).read_text()
+    (pooled,) = (r for r in rows_in(tmp_path) if r["seed"] == POOLED and r["protection"] == "plain")
+    assert pooled["status"] == "partly not played"
+
+
+def test_a_run_that_was_not_interrupted_does_not_say_so(tmp_path):
+    AttackRun([against(PLAIN)], [0], AttackFolder.create(tmp_path)).play(1)
+    assert "Incomplete" not in (tmp_path / TABLE).read_text()
+
+
+class Interrupting(BitsSetting):
+    def play(self, attack, protection, seed):
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_ended_before_anything_came_still_leaves_its_files(tmp_path):
+    cells = [against(PLAIN, setting=Interrupting())]
+    run = AttackRun(cells, [0], AttackFolder.create(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        run.play(1)
+    assert run.unwritten == []
+    assert "after 0 of 1 plays" in (tmp_path / REPORT).read_text()
+
+
+@pytest.mark.parametrize("lost", [ROWS, TABLE, REPORT])
+def test_a_file_that_cannot_be_written_costs_no_other(tmp_path, lost):
+    (tmp_path / f"{lost}.new").mkdir()  # where it would be written first
+    run = AttackRun([against(PLAIN)], [0], AttackFolder(tmp_path))
+    run.play(1)
+    (said,) = run.unwritten
+    assert said == f"{lost} was not written: Is a directory"
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        ROWS,
+        TABLE,
+        REPORT,
+    } - {lost}
+
+
+def test_what_cannot_be_drawn_costs_no_figure(tmp_path, monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError("no axis")
+
+    monkeypatch.setattr("zerosum.simulations.attacks.run.write_attack_report", broken)
+    run = AttackRun([against(PLAIN)], [0], AttackFolder.create(tmp_path))
+    run.play(1)
+    assert run.unwritten == ["report.html was not written: ZeroDivisionError: no axis"]
+    assert "no axis" in (tmp_path / LOG).read_text()
+    assert rows_in(tmp_path)
 
 
 def test_what_fails_is_told_in_the_log(tmp_path):
-    folder = AttackFolder.create(tmp_path / "out")
-    run_attacks([against(PLAIN, setting=BitsSetting("broken", fails=True))], [0], 1, folder)
-    assert "nothing can be played here" in (folder.path / LOG).read_text()
+    cells = [against(PLAIN, setting=BitsSetting("broken", fails=True))]
+    AttackRun(cells, [0], AttackFolder.create(tmp_path)).play(1)
+    assert "nothing can be played here" in (tmp_path / LOG).read_text()
+
+
+def test_units_of_two_kinds_cost_their_own_row_alone():
+    class Fickle(Reading):
+        def score(self, guess, truth):
+            right = guess["bits"] == truth["bits"]
+            counted = Mean(right.astype(float)) if truth["bits"][0] else Proportion(right)
+            return {"bits right": counted}
+
+    cells = [against(PLAIN, Fickle()), against(PLAIN)]
+    rows = rows_of(cells, play_all(cells, range(4), 1))
+    pooled = [row for row in rows if row.seed == POOLED]
+    assert [row.status for row in pooled] == ["failed", "value"]
+    assert pooled[0].note.startswith("no figure: ")
+
+
+def test_names_that_no_file_can_hold_are_written_as_escapes(tmp_path):
+    cells = [against(PLAIN, setting=BitsSetting("lone \udce9 surrogate"))]
+    run = AttackRun(cells, [0], AttackFolder.create(tmp_path))
+    run.play(1)
+    assert run.unwritten == []
+    assert "lone \\udce9 surrogate" in (tmp_path / ROWS).read_text()
+
+
+@dataclass(frozen=True)
+class Helped(BitsSetting):
+    """Plays with more attackers than the attack speaks of."""
+
+    def play(self, attack, protection, seed):
+        scene = super().play(attack, protection, seed)
+        helped = replace(attack.threat, colluders=3)
+        return replace(scene, view=replace(scene.view, threat=helped))
+
+
+def test_a_row_says_whom_its_view_was_of():
+    cells = [against(PLAIN, setting=Helped()), against(MASKED, setting=Helped()), against(PLAIN)]
+    rows = rows_of(cells, play_all(cells, [0], 1))
+    helped, missing, alone = (row.threat for row in rows if row.seed == POOLED)
+    assert helped == missing == "curious server + 3"
+    assert alone == "curious server"
+    assert "curious server + 3: reads" in to_markdown(rows, "Attacks", "")
 
 
 @pytest.mark.slow
@@ -238,7 +358,7 @@ def test_of_attackers_that_do_the_same_the_cheaper_is_shown():
     rows = rows_of([against(PLAIN)], play_all([against(PLAIN)], [0], 1))
     dear = [replace(row, adaptive="dear", cpu_seconds=9.0) for row in rows]
     cheap = [replace(row, adaptive="cheap", cpu_seconds=1.0) for row in rows]
-    (best,) = strongest([*dear, *cheap], {"bits right": True})
+    (best,) = strongest([*dear, *cheap], {("reading", "bits right"): True})
     assert best.adaptive == "cheap"
 
 
@@ -290,6 +410,8 @@ def test_an_attacker_that_failed_stays_beside_the_strongest():
             raise RuntimeError("broken")
 
     cells = [against(PLAIN, Broken(adaptive="broken")), against(PLAIN, Reading(part=0.5))]
-    best = strongest(rows_of(cells, play_all(cells, range(3), 1)), {"bits right": True})
+    best = strongest(
+        rows_of(cells, play_all(cells, range(3), 1)), {("reading", "bits right"): True}
+    )
     assert [row.adaptive for row in best] == ["reads", "broken"]
     assert "broken" in figure_text(best[1])

@@ -3,7 +3,7 @@
 ``docs/attacks.md`` says how to read the table, and how an attack of one's own is written.
 """
 
-from zerosum.simulations.attacks.harness import Cell, Outcome, play, play_all
+from zerosum.simulations.attacks.harness import play_all
 from zerosum.simulations.attacks.interface import (
     Attack,
     Case,
@@ -16,6 +16,7 @@ from zerosum.simulations.attacks.interface import (
     View,
 )
 from zerosum.simulations.attacks.measures import Figure, Mean, Proportion, Ranking, Units, psnr
+from zerosum.simulations.attacks.playing import Cell, Outcome, play
 from zerosum.simulations.attacks.results import Row, rows_of
 from zerosum.simulations.attacks.rounds import Crafted, RoundsSetting, RoundsView
 from zerosum.simulations.attacks.sealing import UnsealedView, sealed

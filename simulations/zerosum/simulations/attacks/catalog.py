@@ -1,8 +1,8 @@
 """Which attacks there are, and how ``--set`` changes them."""
 
 import dataclasses
+import difflib
 import importlib
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -10,6 +10,7 @@ from typing import Any, cast
 from zerosum.client.task import current_directory_importable
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.interface import Attack, parameters_of
+from zerosum.simulations.attacks.parameters import value_of
 
 BUILT_IN = (
     "inversion.gradient_matching",
@@ -70,8 +71,8 @@ def choose(names: Sequence[str], settings: Iterable[str] = ()) -> list[Attack]:
     known = all_attacks()
     chosen = [a for name in names for a in _named(name, known)] if names else known
     for setting in settings:
-        chosen = _changed(chosen, setting)
-    return chosen
+        chosen = _changed(chosen, setting, known)
+    return list({(type(each), repr(each)): each for each in chosen}.values())  # each once
 
 
 def _named(name: str, known: Sequence[Attack]) -> list[Attack]:
@@ -79,8 +80,11 @@ def _named(name: str, known: Sequence[Attack]) -> list[Attack]:
     if not found and ":" in name:
         return [_made(name)]
     if not found:
-        allowed = ", ".join(dict.fromkeys(map(slug, known)))
-        raise ConfigError(f"{name!r} is no attack; there are: {allowed}; or give module:Class")
+        names = list(dict.fromkeys(map(slug, known)))
+        raise ConfigError(
+            f"{name!r} is no attack{_nearest(name, names)}; there are: {', '.join(names)}; or give "
+            "module:Class"
+        )
     return found
 
 
@@ -89,10 +93,7 @@ def _made(path: str) -> Attack:
     try:
         with current_directory_importable():
             made: Any = getattr(importlib.import_module(module), name)()
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # whatever a module of the user raises as it is imported
+    except (Exception, SystemExit) as error:  # whatever a module of the user's raises
         raise ConfigError(
             f"{path!r} is no attack ({error}): module:Class is a class that can be made without "
             "arguments, in a module that Python finds"
@@ -107,44 +108,41 @@ def _made(path: str) -> Attack:
 _PARTS = ("name", "adaptive", "threat", "requires", "metrics", "cases", "baseline", "run", "score")
 
 
-def _changed(attacks: Sequence[Attack], setting: str) -> list[Attack]:
+def _changed(attacks: Sequence[Attack], setting: str, known: Sequence[Attack]) -> list[Attack]:
     key, equals, text = setting.partition("=")
     name, dot, parameter = key.partition(".")
     if not equals or not dot:
         raise ConfigError(f"--set {setting}: write ATTACK.PARAMETER=VALUE")
-    hit = [a for a in attacks if slug(a) == name and parameter in parameters_of(a)]
+    named = [attack for attack in attacks if slug(attack) == _hyphened(name)]
+    if not named:
+        raise ConfigError(f"--set {setting}: {_not_played(name, attacks, known)}")
+    hit = [attack for attack in named if parameter in parameters_of(attack)]
     if not hit:
-        allowed = sorted(f"{slug(a)}.{p}" for a in attacks for p in parameters_of(a))
+        own = list(dict.fromkeys(p for attack in named for p in parameters_of(attack)))
         raise ConfigError(
-            f"--set {setting}: {key!r} is none of {', '.join(dict.fromkeys(allowed))}"
+            f"--set {setting}: {slug(named[0])} has no {parameter!r}{_nearest(parameter, own)}; it "
+            f"has {', '.join(own) or 'no parameters'}"
         )
     return [_with(a, parameter, text, setting) if a in hit else a for a in attacks]
 
 
+def _not_played(name: str, attacks: Sequence[Attack], known: Sequence[Attack]) -> str:
+    """Say why no attack is called so."""
+    names = list(dict.fromkeys(map(slug, attacks)))
+    if _hyphened(name) in map(slug, known):
+        return f"{name} is not played; name it too, beside {', '.join(names)}"
+    return f"{name!r} is no attack{_nearest(name, names)}; there are: {', '.join(names)}"
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; nearest is {near[0]}" if near else ""
+
+
 def _with(attack: Attack, parameter: str, text: str, setting: str) -> Attack:
-    before = parameters_of(attack)[parameter]
-    value = _value(text, before, setting)
     try:
+        value = value_of(attack, parameter, text)
         changed: Attack = dataclasses.replace(attack, **{parameter: value})  # type: ignore[type-var]
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # of the attack's own checks, too
         raise ConfigError(f"--set {setting}: {error}") from None
     return changed
-
-
-def _value(text: str, before: Any, setting: str) -> Any:
-    """Read a value of the kind that a parameter has."""
-    if isinstance(before, str):
-        return text
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if isinstance(before, float) and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if isinstance(before, tuple) and isinstance(value, list):
-        value = tuple(value)
-    if type(value) is not type(before):
-        raise ConfigError(
-            f"--set {setting}: {text!r} is no {type(before).__name__}, as {before!r} is"
-        )
-    return value

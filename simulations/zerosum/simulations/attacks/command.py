@@ -14,13 +14,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from zerosum.server.config import ConfigError
+from zerosum.simulations.ending import interruptible
 from zerosum.simulations.mistakes import user_errors
+from zerosum.simulations.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from zerosum.simulations.attacks.interface import Attack, Case
     from zerosum.simulations.attacks.results import Row
+    from zerosum.simulations.attacks.run import AttackRun
 
 # torch takes seconds to import: only what is run imports it.
 
@@ -63,30 +66,38 @@ def attack(
         if suite not in SUITES:
             raise ConfigError(f"--suite {suite}: write {' or '.join(SUITES)}")
         from zerosum.simulations.attacks.catalog import choose
-        from zerosum.simulations.attacks.harness import Cell
-        from zerosum.simulations.attacks.results import shown
-        from zerosum.simulations.attacks.run import AttackFolder, run_attacks
+        from zerosum.simulations.attacks.playing import Cell
+        from zerosum.simulations.attacks.run import AttackFolder, AttackRun
 
         chosen = choose(names or [], overrides or [])
         cells = [Cell(each, case) for each in chosen for case in _cases(each, suite)]
         folder = AttackFolder.create(out if out is not None else _new_folder(suite))
+        run = AttackRun(cells, range(seeds), folder)
         if seeds < LEAST_SEEDS:
             _say(f"{seeds} seeds: intervals of fewer than {LEAST_SEEDS} say little")
         started = time.monotonic()
-        with _progress(len(cells) * seeds) as tell:
-            rows = run_attacks(cells, range(seeds), workers or _cores(), folder, tell)
-    _print(shown(cells, rows), folder.path, time.monotonic() - started)
-    if any(row.status == "failed" for row in rows):
+        with interruptible(lambda: _left(run)), _progress(run.asked) as tell:
+            run.play(workers or _cores(), tell)
+    _print(run.shown, time.monotonic() - started)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print("\n".join(_files(run)))
+    for lost in run.unwritten:
+        _say(f"error: {lost}")
+    if run.unwritten or any(row.status == "failed" for row in run.rows):
         raise typer.Exit(1)
 
 
 def _cases(attack: "Attack", suite: str) -> "list[Case]":
+    from zerosum.simulations.attacks.interface import Case
+
     try:
         found = list(attack.cases(suite))
     except Exception as error:
         raise ConfigError(f"{attack.name}: it has no cases as it is set: {error}") from error
     if not found or not attack.metrics:
         raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
+    if not all(isinstance(case, Case) for case in found):
+        raise ConfigError(f"{attack.name}: its cases are no Case(setting, protection)")
     return found
 
 
@@ -101,7 +112,21 @@ def _cores() -> int:
 
 
 def _say(words: str) -> None:
-    Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console.print(printable_lines(words))
+
+
+def _left(run: "AttackRun") -> str:
+    """Say where what was played until an interruption is."""
+    lost = [f"error: {each}" for each in run.unwritten]
+    return printable_lines("\n".join([run.notice, *_files(run), *lost]))
+
+
+def _files(run: "AttackRun") -> list[str]:
+    """Name the files that there are, a line each."""
+    files = (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html"))
+    paths = [(what, run.folder.path / name) for what, name in files]
+    return [f"{what:7} {path}" for what, path in paths if path.exists()]
 
 
 @contextmanager
@@ -127,8 +152,8 @@ def _progress(total: int) -> Iterator[Callable[[object], None]]:
     yield tell
 
 
-def _print(rows: "Sequence[Row]", folder: Path, seconds: float) -> None:
-    """Print a table an attack, and where the files are."""
+def _print(rows: "Sequence[Row]", seconds: float) -> None:
+    """Print a table an attack."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # of a terminal that has no sign for infinity
     console = Console(highlight=False)
@@ -139,13 +164,10 @@ def _print(rows: "Sequence[Row]", folder: Path, seconds: float) -> None:
         metrics = list(dict.fromkeys(row.metric for row in of_one))[:SHOWN]
         console.print(_table_of([row for row in of_one if row.metric in metrics]))
         for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
-            console.print(note, markup=False, soft_wrap=True)
+            console.print(printable(note), markup=False, soft_wrap=True)
         console.print()
     console.print("Further metrics, and attackers that use less, are in the files.")
     console.print(f"{seconds:.0f} s", soft_wrap=True)
-    for what, file in (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html")):
-        if (folder / file).exists():
-            console.print(f"{what:7} {folder / file}", soft_wrap=True, markup=False)
 
 
 def shortened(text: str) -> str:
@@ -156,12 +178,16 @@ def shortened(text: str) -> str:
 def _table_of(rows: "Sequence[Row]") -> "Table":
     from rich.table import Table
 
-    from zerosum.simulations.attacks.table import baseline_text, epsilon_text, figure_text
+    from zerosum.simulations.attacks.table import (
+        baseline_text,
+        epsilon_text,
+        figure_text,
+        threats_text,
+    )
 
-    threats = ", ".join(dict.fromkeys(row.threat for row in rows))
     table = Table(
         *("setting", "protection", "metric", "figure [95 %]", "baseline", "epsilon"),
-        title=escape(f"{rows[0].attack} ({threats})"),
+        title=_plain(f"{rows[0].attack} ({threats_text(rows)})"),
         title_justify="left",
         box=None,
         padding=(0, 2, 0, 0),
@@ -169,6 +195,11 @@ def _table_of(rows: "Sequence[Row]") -> "Table":
     before = ""
     for row in rows:
         setting, before = "" if row.setting == before else row.setting, row.setting
-        cells = (setting, row.protection, row.metric, shortened(figure_text(row)))
-        table.add_row(*map(escape, (*cells, baseline_text(row), epsilon_text(row))))
+        cells = (setting, row.protection, row.metric, shortened(printable(figure_text(row))))
+        table.add_row(*map(_plain, (*cells, baseline_text(row), epsilon_text(row))))
     return table
+
+
+def _plain(text: str) -> str:
+    """Return text that neither rich nor a terminal takes for more."""
+    return escape(printable(text))

@@ -282,7 +282,10 @@ class Attack(Protocol):
         ...
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Score a guess, by metric; called by the harness alone."""
+        """Score a guess, by metric; called by the harness alone.
+
+        The order of units is the truth's: guess and baseline are compared unit by unit.
+        """
         ...
 
 

@@ -3,17 +3,19 @@
 import csv
 import io
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 
-import numpy as np
-
+from zerosum.client.task import error_line
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.harness import Cell, Outcome
+from zerosum.simulations.attacks.advantage import is_above, value_of
 from zerosum.simulations.attacks.interface import Metric
-from zerosum.simulations.attacks.measures import Figure, Units
+from zerosum.simulations.attacks.playing import Cell, Outcome
+
+log = logging.getLogger("zerosum.simulations")
 
 PARTLY = "partly "
 """Before the status of a cell whose seeds ended in different ways."""
@@ -28,15 +30,17 @@ class Row:
 
     Attributes
     ----------
-    attack, adaptive, setting, protection, threat : str
+    attack, adaptive, setting, protection : str
         The cell; ``adaptive`` is what the attacker uses of what it knows.
+    threat : str
+        Whom the view was of; where there was none, who attacks.
     metric, unit : str
     value, low, high : float or None
         With the interval that holds it with 95 %; None where there is no value.
     baseline : float or None
         The same figure of a guess without what is attacked.
     at_baseline : bool
-        Whether the interval does not exclude the baseline, or the value is worse.
+        Whether there is a value that is not significantly better: see :mod:`~.advantage`.
     epsilon, delta : float or None
         What the ledger says; infinite without noise, None where no epsilon could be meant.
     cpu_seconds : float
@@ -90,10 +94,12 @@ def _rows(cell: Cell, metric: Metric, found: Sequence[Outcome]) -> Iterable[Row]
 
 
 def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row:
-    scored = [each for each in found if metric.name in each.units]
-    rng = numpy_generator(0, f"interval {cell.label} {metric.name} {seed}")
-    figure = _pooled([each.units[metric.name] for each in scored], rng)
-    blind = _pooled([each.baseline[metric.name] for each in scored], rng)
+    try:
+        figures = _Figures.of(cell, metric, found, seed)
+        status, note = _status(found), _note(found)
+    except Exception as error:  # of units whose class is an attack's own: other cells have rows
+        log.exception("%s, seed %s: no figure", cell.label, seed)
+        figures, status, note = _Figures(), "failed", f"no figure: {error_line(error)}"
     epsilons = [each.epsilon for each in found if each.epsilon is not None]
     case = cell.case
     return Row(
@@ -101,35 +107,48 @@ def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row
         adaptive=cell.attack.adaptive,
         setting=case.setting.name,
         protection=case.protection.name,
-        threat=str(cell.attack.threat),
+        threat=str(next((o.threat for o in found if o.threat), cell.attack.threat)),
         metric=metric.name,
         unit=metric.unit,
-        value=None if figure is None else figure.value,
-        low=None if figure is None else figure.low,
-        high=None if figure is None else figure.high,
-        baseline=None if blind is None else blind.value,
-        at_baseline=_is_at(figure, blind, metric),
+        value=figures.value,
+        low=figures.low,
+        high=figures.high,
+        baseline=figures.baseline,
+        at_baseline=figures.at_baseline,
         epsilon=max(epsilons) if epsilons else None,
         delta=max((each.delta for each in found), default=0.0),
         cpu_seconds=sum(each.cpu_seconds for each in found),
         seed=seed,
         version=version("zerosum"),
-        status=_status(found),
-        note=_note(found),
+        status=status,
+        note=note,
         at=json.dumps(dict(case.at), sort_keys=True),
     )
 
 
-def _pooled(units: Sequence[Units], rng: np.random.Generator) -> Figure | None:
-    return units[0].pooled(units[1:]).figure(rng) if units else None
+@dataclass(frozen=True)
+class _Figures:
+    """What is computed of a row's units; nothing where there are none."""
 
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    baseline: float | None = None
+    at_baseline: bool = False
 
-def _is_at(figure: Figure | None, blind: Figure | None, metric: Metric) -> bool:
-    if figure is None or blind is None:
-        return False
-    if metric.higher:
-        return figure.low <= blind.value or figure.value <= blind.value
-    return figure.high >= blind.value or figure.value >= blind.value
+    @classmethod
+    def of(cls, cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> "_Figures":
+        """Compute them of all outcomes that were scored."""
+        scored = [each for each in found if metric.name in each.units]
+        if not scored:
+            return cls()
+        rng = numpy_generator(0, f"interval {cell.label} {metric.name} {seed}")
+        guesses = [each.units[metric.name] for each in scored]
+        blind = [each.baseline[metric.name] for each in scored]
+        figure = guesses[0].pooled(guesses[1:]).figure(rng)
+        base = value_of(blind[0].pooled(blind[1:]), rng)
+        above = is_above(guesses, blind, metric.higher, rng)
+        return cls(figure.value, figure.low, figure.high, base, not above)
 
 
 def _note(found: Sequence[Outcome]) -> str:
@@ -140,7 +159,7 @@ def _note(found: Sequence[Outcome]) -> str:
 
 def _status(found: Sequence[Outcome]) -> str:
     """Return the worst that came of any seed, "partly" if not of all: no figure hides a failure."""
-    for status in ("failed", "not applicable", "stopped"):
+    for status in ("failed", "not applicable", "stopped", "not played"):
         hit = [each.status == status for each in found]
         if any(hit):
             return status if all(hit) else f"{PARTLY}{status}"
@@ -152,12 +171,20 @@ def shown(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Row]:
     return strongest(rows, directions(cells))
 
 
-def directions(cells: Sequence[Cell]) -> dict[str, bool]:
-    """Return, by metric, whether more is a better attack."""
-    return {metric.name: metric.higher for cell in cells for metric in cell.attack.metrics}
+Directions = Mapping[tuple[str, str], bool]
+"""By attack and metric, whether more is a better attack."""
 
 
-def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
+def directions(cells: Sequence[Cell]) -> Directions:
+    """Return in which direction the metrics of these attacks are better."""
+    return {
+        (cell.attack.name, metric.name): metric.higher
+        for cell in cells
+        for metric in cell.attack.metrics
+    }
+
+
+def strongest(rows: Iterable[Row], higher: Directions) -> list[Row]:
     """Return, of attacks that share a name, the strongest in each cell: all of its metrics.
 
     Which is strongest is decided by the first metric that they are scored on. An attacker that
@@ -167,8 +194,8 @@ def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
     ----------
     rows : iterable of Row
         Pooled ones are looked at alone.
-    metrics : mapping of str to bool
-        By metric, whether more is a better attack.
+    higher : mapping of (str, str) to bool
+        By attack and metric, whether more is a better attack.
     """
     cells: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:
@@ -178,20 +205,21 @@ def strongest(rows: Iterable[Row], metrics: Mapping[str, bool]) -> list[Row]:
     return [
         row
         for variants in cells.values()
-        for row in _beside_failed(list(variants.values()), metrics)
+        for row in _beside_failed(list(variants.values()), higher)
     ]
 
 
-def _beside_failed(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Row]:
-    best = _best(variants, metrics)
+def _beside_failed(variants: Sequence[list[Row]], higher: Directions) -> list[Row]:
+    best = _best(variants, higher)
     failed = [each[0] for each in variants if each[0].status == "failed" and each is not best]
     return [*best, *failed]
 
 
-def _best(variants: Sequence[list[Row]], metrics: Mapping[str, bool]) -> list[Row]:
+def _best(variants: Sequence[list[Row]], higher: Directions) -> list[Row]:
     best = variants[0]
     for variant in variants[1:]:
-        if _is_stronger(variant[0], best[0], metrics[best[0].metric]):
+        first = best[0]
+        if _is_stronger(variant[0], first, higher[first.attack, first.metric]):
             best = variant
     return best
 

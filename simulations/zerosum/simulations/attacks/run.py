@@ -1,25 +1,30 @@
 """One run of the attacks: from cells to a folder with rows, table and report."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zerosum.client.store import replace_file
+from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import check_unused
 from zerosum.simulations.attacks.harness import Cell, Outcome, play_all
-from zerosum.simulations.attacks.report.page import write_attack_report
+from zerosum.simulations.attacks.report.page import REPORT, write_attack_report
 from zerosum.simulations.attacks.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.table import to_markdown
 from zerosum.simulations.logs import logged
+
+log = logging.getLogger("zerosum.simulations")
 
 ROWS, TABLE, LOG = "results.csv", "table.md", "attacks.log"
 
 _NOTES = (
     "Each figure is of all seeds together, with the interval that holds it with 95 %. The baseline "
-    "is the same figure of a guess without what is attacked; a figure that is not above it is "
-    '"at baseline". Epsilon is what the ledger says of what the attacker saw: ∞ without noise. Of '
-    "attackers that differ in what they use, the strongest is shown; all are in results.csv."
+    "is the same figure of a guess without what is attacked; a figure that is not significantly "
+    'better is "at baseline". Epsilon is what the ledger says of what the attacker saw: ∞ without '
+    "noise. Of attackers that differ in what they use, the strongest is shown; all are in "
+    "results.csv."
 )
 
 
@@ -47,42 +52,104 @@ class AttackFolder:
 
     def write(self, name: str, text: str) -> None:
         """Write a file whole, or not at all."""
-        replace_file(self.path / name, text.encode())
+        replace_file(self.path / name, text.encode(errors="backslashreplace"))
 
 
-def run_attacks(
-    cells: Sequence[Cell],
-    seeds: Sequence[int],
-    workers: int,
-    folder: AttackFolder,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
-) -> list[Row]:
-    """Play cells and write what came of them, also where it is interrupted.
+class AttackRun:
+    """One run of attacks: what is asked of it, what came of it so far, and its files.
 
-    Returns
-    -------
-    list of Row
-        Of every seed and pooled, by cell.
+    Parameters
+    ----------
+    cells : sequence of Cell
+    seeds : sequence of int
+        With each of which every cell is played.
+    folder : AttackFolder
+
+    Attributes
+    ----------
+    rows : list of Row
+        Of every seed and pooled, by cell, once it was played.
+    unwritten : list of str
+        The files that could not be written, and why.
     """
-    found: list[Outcome] = []
 
-    def keep(outcome: Outcome) -> None:
-        found.append(outcome)
-        on_outcome(outcome)
+    def __init__(self, cells: Sequence[Cell], seeds: Sequence[int], folder: AttackFolder) -> None:
+        self._cells, self._seeds, self.folder = cells, seeds, folder
+        self._found: list[Outcome] = []
+        self.rows: list[Row] = []
+        self.unwritten: list[str] = []
 
-    try:
-        with logged("zerosum", folder.path / LOG):
-            play_all(cells, seeds, workers, keep, folder.path / LOG)
-    finally:
-        found.sort(key=lambda outcome: (outcome.number, outcome.seed))
-        rows = rows_of(cells, found)
-        _write(folder, cells, found, rows)
-    return rows
+    @property
+    def asked(self) -> int:
+        """Plays: cells times seeds."""
+        return len(self._cells) * len(self._seeds)
 
+    @property
+    def shown(self) -> list[Row]:
+        """The rows of the table."""
+        return shown(self._cells, self.rows)
 
-def _write(
-    folder: AttackFolder, cells: Sequence[Cell], found: Sequence[Outcome], rows: Sequence[Row]
-) -> None:
-    folder.write(ROWS, to_csv(rows))
-    folder.write(TABLE, to_markdown(shown(cells, rows), "Attacks", _NOTES))
-    write_attack_report(folder.path, rows, found, cells)
+    @property
+    def notice(self) -> str:
+        """What has to be said of files that are not of everything; nothing if they are."""
+        done = len(self._found)
+        if done == self.asked:
+            return ""
+        return (
+            f"Incomplete: all was ended after {done} of {self.asked} plays, each of a cell with a "
+            "seed. Cells of which there is nothing are left out."
+        )
+
+    def play(
+        self, workers: int, on_outcome: Callable[[Outcome], None] = lambda outcome: None
+    ) -> None:
+        """Play everything and write what came of it, also where it is interrupted.
+
+        Parameters
+        ----------
+        workers : int
+            Processes; 1 plays everything in this one.
+        on_outcome : callable
+            Called with each outcome as it comes.
+        """
+
+        def keep(outcome: Outcome) -> None:
+            self._found.append(outcome)
+            on_outcome(outcome)
+
+        with logged("zerosum", self.folder.path / LOG):
+            try:
+                play_all(self._cells, self._seeds, workers, keep, self.folder.path / LOG)
+            finally:
+                self._write()
+
+    def _write(self) -> None:
+        """Write each file, whatever becomes of the others."""
+        found = sorted(
+            [*self._found, *self._unplayed()], key=lambda outcome: (outcome.number, outcome.seed)
+        )
+        self.rows = rows_of(self._cells, found)
+        folder, cells, rows, notice = self.folder, self._cells, self.rows, self.notice
+        notes = f"**{notice}**\n\n{_NOTES}" if notice else _NOTES
+        self._try(ROWS, lambda: folder.write(ROWS, to_csv(rows)))
+        self._try(TABLE, lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes)))
+        self._try(REPORT, lambda: write_attack_report(folder.path, rows, found, cells, notice))
+
+    def _try(self, name: str, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            self.unwritten.append(f"{name} was not written: {error.strerror or error}")
+        except Exception as error:  # of drawing, as one: the other files are worth as much
+            log.exception("%s was not written", name)
+            self.unwritten.append(f"{name} was not written: {error_line(error)}")
+
+    def _unplayed(self) -> list[Outcome]:
+        """Return what stands for the seeds that a cell lacks, where it has others."""
+        played = {(outcome.number, outcome.seed) for outcome in self._found}
+        return [
+            Outcome(number, seed, "not played", "all was ended before")
+            for number in sorted({number for number, _ in played})
+            for seed in self._seeds
+            if (number, seed) not in played
+        ]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from zerosum.simulations.attacks.results import PARTLY, Row
+from zerosum.simulations.printable import printable
 from zerosum.simulations.rounding import rounded_up
 
 
@@ -31,6 +32,17 @@ def baseline_text(row: Row) -> str:
     return "–" if row.baseline is None else f"{_number(row.baseline)}{_unit(row)}"
 
 
+def threats_text(rows: Sequence[Row]) -> str:
+    """Return who attacks in these rows."""
+    return ", ".join(dict.fromkeys(row.threat for row in rows))
+
+
+def attacker_text(row: Row, rows: Sequence[Row]) -> str:
+    """Return what a row's attacker uses; and who it is, where that differs among its table's."""
+    several = len({each.threat for each in rows}) > 1
+    return f"{row.threat}: {row.adaptive}" if several else row.adaptive
+
+
 def to_markdown(rows: Sequence[Row], title: str, notes: str) -> str:
     """Return ``table.md``: one table an attack, a line a setting and metric.
 
@@ -48,8 +60,7 @@ def to_markdown(rows: Sequence[Row], title: str, notes: str) -> str:
 
 
 def _attack_table(rows: Sequence[Row]) -> str:
-    threats = ", ".join(dict.fromkeys(row.threat for row in rows))
-    lines = [f"## {rows[0].attack}", "", f"Threat: {threats}.", ""]
+    lines = [f"## {_escaped(rows[0].attack)}", "", f"Threat: {_escaped(threats_text(rows))}.", ""]
     lines += ["| setting | protection | metric | figure [95 %] | baseline | epsilon | attacker |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for row in rows:
@@ -60,15 +71,16 @@ def _attack_table(rows: Sequence[Row]) -> str:
             figure_text(row),
             baseline_text(row),
             epsilon_text(row),
-            row.adaptive,
+            attacker_text(row, rows),
         )
         lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
     said = dict.fromkeys(row.note for row in rows if row.note and row.status == "value")
-    return "\n".join([*lines, *(f"\n{note}" for note in said)])
+    return "\n".join([*lines, *(f"\n{_escaped(note)}" for note in said)])
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Return text of one line that is no markup, in a table's cell or outside of one."""
+    return "".join(f"\\{c}" if c in "\\|<`#" else c for c in printable(text))
 
 
 def _interval(row: Row) -> str:

@@ -6,14 +6,12 @@ Whatever was started is ended by its id.
 
 import contextlib
 import json
-import signal
-import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
+from zerosum.simulations.ending import ended_in_order
 from zerosum.simulations.rehearsal.certificates import (
     make_certificates,
     make_node_key,
@@ -175,23 +173,6 @@ class Federation(FlowerPrograms):
 
 
 @contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Let SIGTERM end this process as an exception does, so that nothing is left running."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
 def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Federation]:
     """Yield a federation whose SuperLink runs and knows its nodes; end everything afterwards.
 
@@ -205,7 +186,7 @@ def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Fed
         Whether each has a network namespace of its own; needs the rights to make them.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_ended_in_order())
+        stack.enter_context(ended_in_order())
         hosts: list[Host] = [Loopback()] * (nodes + 1)
         if apart:
             hosts = list(stack.enter_context(namespaces(nodes + 1)))

@@ -8,10 +8,11 @@ closer to a class' mean (0.81 on MNIST) than these images do.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import nn
 
 from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, protected
@@ -36,7 +37,7 @@ class ModelInversion:
 
     steps: int = 200
     lr: float = 0.5
-    smooth: float = 0.02
+    smooth: Annotated[float, Ge(0)] = 0.02
 
     name: ClassVar[str] = "model inversion"
     adaptive: ClassVar[str] = "white box, smooth images"

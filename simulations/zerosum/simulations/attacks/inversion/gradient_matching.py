@@ -8,10 +8,11 @@ sum all clients' images are sought together.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from annotated_types import Ge
 
 from zerosum.simulations.attacks.interface import Case, Guess
 from zerosum.simulations.attacks.inversion.cases import cases_of, convolved, naive_cases
@@ -50,7 +51,7 @@ class GradientMatching(Reconstruction):
 
     objective: Literal["squares", "cosine"] = "squares"
     aware: bool = True
-    weight: float = 0.01
+    weight: Annotated[float, Ge(0)] = 0.01
     iterations: int = 100
     starts: int = 3
 

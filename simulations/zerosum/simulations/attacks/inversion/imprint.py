@@ -8,9 +8,10 @@ of weights' to bias' difference is the image, of whichever client, in a sum as i
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
@@ -44,7 +45,7 @@ class Imprint:
 
     bins: int = 512
     measurements: int = 4
-    target: int | None = None
+    target: Annotated[int, Ge(0)] | None = None
 
     threat: ClassVar[ThreatModel] = ThreatModel(
         "malicious server", knows=frozenset({"auxiliary data"})

@@ -11,9 +11,10 @@ federated learning" (2020), section 3.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Gt, Le
 
 from zerosum.simulations.attacks.interface import Guess, Metric
 from zerosum.simulations.attacks.poisoning.goals import (
@@ -51,7 +52,7 @@ class Backdoor(Poisoning):
     """
 
     target: int = 0
-    fraction: float = 0.5
+    fraction: Annotated[float, Gt(0), Le(1)] = 0.5
 
     metrics: ClassVar[tuple[Metric, ...]] = (SUCCESS, MAIN)
 

@@ -8,9 +8,10 @@ figures were rounded, or ages noised, whatever could have led to the figures cou
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
 from zerosum.simulations.attacks.measures import Mean, Proportion, Units
@@ -35,7 +36,7 @@ class ConsistentRecords:
     """
 
     tables: int = 10
-    near: int = 2
+    near: Annotated[int, Ge(0)] = 2
 
     name: ClassVar[str] = "all consistent records"
     adaptive: ClassVar[str] = "knows rounding and noise"

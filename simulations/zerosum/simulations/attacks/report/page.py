@@ -1,15 +1,28 @@
 """The report of a suite of attacks: one self-contained page, the pictures and the whole table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from zerosum.client.store import replace_file
-from zerosum.simulations.attacks.harness import Cell, Outcome
+from zerosum.simulations.attacks.playing import Cell, Outcome
 from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
-from zerosum.simulations.attacks.results import POOLED, Row, directions, shown, strongest
-from zerosum.simulations.attacks.table import baseline_text, epsilon_text, figure_text
+from zerosum.simulations.attacks.results import (
+    POOLED,
+    Directions,
+    Row,
+    directions,
+    shown,
+    strongest,
+)
+from zerosum.simulations.attacks.table import (
+    attacker_text,
+    baseline_text,
+    epsilon_text,
+    figure_text,
+    threats_text,
+)
 from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.frame import details, framed, plots
 from zerosum.simulations.report.html import Html, join, table, tag
@@ -24,7 +37,11 @@ _ENLARGED = 3
 
 
 def write_attack_report(
-    folder: Path, rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]
+    folder: Path,
+    rows: Sequence[Row],
+    outcomes: Sequence[Outcome],
+    cells: Sequence[Cell],
+    notice: str = "",
 ) -> Path:
     """Write ``report.html``, which loads nothing from anywhere.
 
@@ -38,6 +55,8 @@ def write_attack_report(
         With the units and pictures that rows do not hold.
     cells : sequence of Cell
         What the outcomes' numbers count.
+    notice : str
+        Of what the page lacks, to stand above everything.
 
     Returns
     -------
@@ -45,16 +64,19 @@ def write_attack_report(
         The page.
     """
     path = folder / REPORT
-    replace_file(path, render(rows, outcomes, cells).encode())
+    page = render(rows, outcomes, cells, notice)
+    replace_file(path, page.encode(errors="backslashreplace"))
     return path
 
 
-def render(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> Html:
+def render(
+    rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell], notice: str = ""
+) -> Html:
     """Return the page; see :func:`write_attack_report`."""
     best = shown(cells, rows)
     return framed(
         "Attacks",
-        _opening(best, outcomes, cells),
+        _opening(best, outcomes, cells, notice),
         _reconstructions(best, outcomes, cells),
         plots("Who is found", roc(best, outcomes, cells)),
         plots("What protects how much", curves(_at_each_place(rows, directions(cells)), cells)),
@@ -63,13 +85,15 @@ def render(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cel
     )
 
 
-def _at_each_place(rows: Sequence[Row], higher: Mapping[str, bool]) -> list[Row]:
+def _at_each_place(rows: Sequence[Row], higher: Directions) -> list[Row]:
     """Return the strongest at each place of a picture's axis; the table has one for all of them."""
     places = dict.fromkeys(row.at for row in rows)
     return [row for at in places for row in strongest([r for r in rows if r.at == at], higher)]
 
 
-def _opening(best: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> Html:
+def _opening(
+    best: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell], notice: str
+) -> Html:
     seeds = sorted({outcome.seed for outcome in outcomes})
     failed = sum(outcome.status == "failed" for outcome in outcomes)
     versions = ", ".join(sorted({row.version for row in best}))
@@ -84,10 +108,11 @@ def _opening(best: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[C
         "header",
         tag("p", f"zerosum {versions} · seeds {', '.join(map(str, seeds))}", class_="muted"),
         tag("h1", "What attacks learn, and what stops them"),
+        tag("p", tag("strong", notice), class_="lead") if notice else "",
         tag(
             "p",
             "Each figure stands beside that of a guess made without what is attacked, its "
-            "baseline, and the epsilon in force. Where its interval does not exclude the baseline "
+            "baseline, and the epsilon in force. Where it is not significantly better than that "
             "it is shown as at baseline. Of attackers that share a name the strongest is shown.",
             class_="lead",
         ),
@@ -156,12 +181,11 @@ def _tables(best: Sequence[Row]) -> Html:
 
 
 def _table(rows: Sequence[Row]) -> Html:
-    threats = ", ".join(dict.fromkeys(row.threat for row in rows))
     headers = ("Setting", "Protection", "Metric", "Figure [95 %]", "Baseline", "Epsilon",
                "Attacker")  # fmt: skip
     lines = [
         (row.setting, row.protection, row.metric, figure_text(row), baseline_text(row),
-         epsilon_text(row), row.adaptive)
+         epsilon_text(row), attacker_text(row, rows))
         for row in rows
     ]  # fmt: skip
     deltas = sorted({row.delta for row in rows if row.epsilon is not None})
@@ -170,7 +194,7 @@ def _table(rows: Sequence[Row]) -> Html:
     return join(
         [
             tag("h3", rows[0].attack),
-            tag("p", f"Threat: {threats}.{at}", class_="muted"),
+            tag("p", f"Threat: {threats_text(rows)}.{at}", class_="muted"),
             table(headers, lines, class_="stacked"),
             *(tag("p", note, class_="muted") for note in said),
         ]

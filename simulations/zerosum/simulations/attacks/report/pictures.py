@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from zerosum.simulations.attacks.harness import Cell, Outcome
 from zerosum.simulations.attacks.interface import Protection
 from zerosum.simulations.attacks.measures import Ranking
+from zerosum.simulations.attacks.playing import Cell, Outcome
 from zerosum.simulations.attacks.results import Row
 from zerosum.simulations.attacks.table import epsilon_text
 from zerosum.simulations.report.drawing import (
@@ -166,44 +166,58 @@ def _curve(attack: str, axis: Axis, points: Sequence[_Point], name: str) -> Pict
     unit = points[0].row.unit
     axes = new_axes(axis.label, _plain(" / ".join(metrics) + (f", {unit}" if unit else "")))
     placed = _placed({point.at for point in points}, axis.log)
-    said = []
     series = _series(points)
-    for index, (label, of) in enumerate(list(series.items())[: len(_COLOURS)]):
-        x = np.array([placed[point.at] for point in of])
-        line(
-            axes,
-            x,
-            np.array([point.row.value for point in of], dtype=np.float64),
-            _COLOURS[index],
-            _plain(label),
-            marker=_MARKERS[index],
-            dashed=of[0].row.metric == "main accuracy",
-        )
-        bounded = [point for point in of if _bounded(point.row)]
-        axes.vlines(
-            [placed[point.at] for point in bounded],
-            [point.row.low or 0.0 for point in bounded],
-            [point.row.high or 0.0 for point in bounded],
-            color=colour(_COLOURS[index]),
-            linewidth=1,
-            alpha=0.6,
-        )
-        said.append(f"{label}: " + ", ".join(f"{epsilon_text(p.row)} at {p.at:g}" for p in of))
-    baselines = [point.row.baseline for point in points if point.row.baseline is not None]
-    if baselines and len(metrics) == 1:
-        axes.axhline(
-            float(np.median(baselines)), color=colour("muted"), lw=1, ls=":", label="baseline"
-        )
+    drawn = dict(list(series.items())[: len(_COLOURS)])
+    for index, (label, of) in enumerate(drawn.items()):
+        _draw(axes, index, label, [placed[point.at] for point in of], [point.row for point in of])
+    if len(metrics) == 1:
+        _draw_baseline(axes, points)
     _scale(axes, axis, placed)
     legend(axes, columns=1)
-    hidden = len(series) - len(said)
+    title = f"{axis.title}: {attack}"
+    caption = _caption(axis, drawn, len(series) - len(drawn))
+    return Picture(title, to_svg(axes, name, f"{title}. {axis.says}"), caption)
+
+
+def _draw(axes: Axes, index: int, label: str, x: Sequence[float], rows: Sequence[Row]) -> None:
+    """Draw one series, and its figures' intervals."""
+    line(
+        axes,
+        np.array(x),
+        np.array([row.value for row in rows], dtype=np.float64),
+        _COLOURS[index],
+        _plain(label),
+        marker=_MARKERS[index],
+        dashed=rows[0].metric == "main accuracy",
+    )
+    bounded = [(at, row) for at, row in zip(x, rows, strict=True) if _bounded(row)]
+    axes.vlines(
+        [at for at, _ in bounded],
+        [row.low or 0.0 for _, row in bounded],
+        [row.high or 0.0 for _, row in bounded],
+        color=colour(_COLOURS[index]),
+        linewidth=1,
+        alpha=0.6,
+    )
+
+
+def _draw_baseline(axes: Axes, points: Sequence[_Point]) -> None:
+    baselines = [point.row.baseline for point in points if point.row.baseline is not None]
+    if baselines:
+        middle = float(np.median(baselines))
+        axes.axhline(middle, color=colour("muted"), lw=1, ls=":", label="baseline")
+
+
+def _caption(axis: Axis, drawn: Mapping[str, Sequence[_Point]], hidden: int) -> str:
+    said = [
+        f"{label}: " + ", ".join(f"{epsilon_text(p.row)} at {p.at:g}" for p in of)
+        for label, of in drawn.items()
+    ]
     more = f" {hidden} more series are in the table alone." if hidden > 0 else ""
-    caption = (
+    return (
         f"{axis.says} Bars hold each figure with 95 %; the dotted line is a guess without what is "
         f"attacked.{more} Epsilon, as the ledger says: {'; '.join(said)}."
     )
-    title = f"{axis.title}: {attack}"
-    return Picture(title, to_svg(axes, name, f"{title}. {axis.says}"), caption)
 
 
 def _series(points: Sequence[_Point]) -> dict[str, list[_Point]]:
