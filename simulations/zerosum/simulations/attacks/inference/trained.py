@@ -63,6 +63,9 @@ class TrainedView(View):
         no order.
     auxiliary_inputs, auxiliary_labels : ndarray or None
         Records of the same population, none of them a candidate; where the threat model has them.
+    mean_image : ndarray or None
+        float32, shape (...): the mean of such records, of all classes together; where the threat
+        model has a "mean image".
     references : ndarray or None
         float32, shape (r, d): models that the attacker trained as the target was trained, on other
         halves of the candidates. None where the attack asks for none.
@@ -82,6 +85,7 @@ class TrainedView(View):
     candidate_labels: np.ndarray | None = None
     auxiliary_inputs: np.ndarray | None = None
     auxiliary_labels: np.ndarray | None = None
+    mean_image: np.ndarray | None = None
     references: np.ndarray | None = None
     reference_holds: np.ndarray | None = None
 
@@ -171,6 +175,7 @@ class TrainedSetting:
         made = references_of(self, protection, seed) if wanted else None
         auxiliary = "auxiliary data" in attack.threat.knows
         candidates = "candidates" in attack.threat.knows
+        mean = "mean image" in attack.threat.knows
         view = TrainedView(
             threat=attack.threat,
             protection=protection,
@@ -186,6 +191,7 @@ class TrainedSetting:
             candidate_labels=pool.candidates.targets if candidates else None,
             auxiliary_inputs=pool.spare.inputs if auxiliary else None,
             auxiliary_labels=pool.spare.targets if auxiliary else None,
+            mean_image=pool.spare.inputs.mean(axis=0) if mean else None,
             references=None if made is None else made.vectors,
             reference_holds=None if made is None else made.holds,
         )
