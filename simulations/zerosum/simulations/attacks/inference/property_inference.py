@@ -92,7 +92,8 @@ class PropertyInference:
         centre = (others + 1) * (having.mean() + without.mean()) / 2
         spread = (others + 1) * within + others * gap**2 / 4
         limit = (
-            f"AUC {area_of_counts(others + 1):.2f} at most: who knows how many have the property"
+            f"a sum of {others + 1} tells at most how many have the property: AUC "
+            f"{area_of_counts(others + 1):.2f}"
         )
         scores = gap * (seen @ direction - centre) / spread
         return Guess({"scores": scores}, limit if others else "")

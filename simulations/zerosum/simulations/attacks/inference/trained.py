@@ -7,6 +7,7 @@ procedure under the same protection, on records of its own choice.
 import math
 import shutil
 import tempfile
+import time
 import weakref
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -71,6 +72,8 @@ class TrainedView(View):
         halves of the candidates. None where the attack asks for none.
     reference_holds : ndarray or None
         bool, shape (r, n): which candidates each was trained on.
+    reference_seconds : float
+        CPU time that the attacker spent on training them, before it was handed the rest.
     """
 
     model: ModelSpec = field(default_factory=ModelSpec)
@@ -88,6 +91,7 @@ class TrainedView(View):
     mean_image: np.ndarray | None = None
     references: np.ndarray | None = None
     reference_holds: np.ndarray | None = None
+    reference_seconds: float = 0.0
 
     def build(self, vector: np.ndarray | None = None) -> nn.Module:
         """Return the released model, or another of its kind, in evaluation mode.
@@ -194,6 +198,7 @@ class TrainedSetting:
             mean_image=pool.spare.inputs.mean(axis=0) if mean else None,
             references=None if made is None else made.vectors,
             reference_holds=None if made is None else made.holds,
+            reference_seconds=0.0 if made is None else made.cpu_seconds,
         )
         truth = {"members": pool.members, "class_means": pool.class_means()}
         return Scene(view, truth, target.epsilon, DELTA)
@@ -354,7 +359,7 @@ def _unmasked(protection: Protection) -> Protection:
 
 @lru_cache(maxsize=16)
 def _trained_references(setting: TrainedSetting, protection: Protection, seed: int) -> _Folder:
-    pool = Pool.drawn(setting, seed)
+    pool, started = Pool.drawn(setting, seed), time.process_time()
     vectors: list[np.ndarray] = []
     held: list[np.ndarray] = []
     rng = numpy_generator(seed, "reference halves")
@@ -367,7 +372,8 @@ def _trained_references(setting: TrainedSetting, protection: Protection, seed: i
         vectors.append(made.vector)
         held.append(holds)
     folder = _Folder()
-    references = References(np.stack(vectors), np.stack(held))
+    spent = time.process_time() - started
+    references = References(np.stack(vectors), np.stack(held), spent)
     write_references(folder.path, references, _procedure(setting, protection))
     return folder
 
