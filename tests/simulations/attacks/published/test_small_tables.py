@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from zerosum.simulations.attacks.published.small_tables import ConsistentRecords
 from zerosum.simulations.attacks.sealing import parts, sealed
 
 FREE = Limits((-math.inf,) * 4, (math.inf,) * 4)
+SMALL = TablesSetting(tables=3, youngest=30, oldest=70)
+"""Of fewer ages, that are listed sooner."""
+
 COUNT = "consistent data sets"
 PINNED = "ages pinned to 2 years"
 
@@ -82,10 +86,9 @@ def scored(setting, protection=None, seed=0):
 
 
 def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
-    small = {"tables": 3, "youngest": 30, "oldest": 70}  # of fewer ages, that are listed sooner
-    mean = scored(TablesSetting(**small, figures=("mean",)))
-    both = scored(TablesSetting(**small))
-    rounded = scored(TablesSetting(**small, rounding=5.0))
+    mean = scored(replace(SMALL, figures=("mean",)))
+    both = scored(SMALL)
+    rounded = scored(replace(SMALL, rounding=5.0))
     counts = [each.units[COUNT].values.mean() for each in (mean, both, rounded)]
     assert counts[1] < counts[0] - 2
     assert counts[1] < counts[2] - 2
@@ -96,13 +99,13 @@ def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
 
 
 def test_noise_before_tabulating_leaves_the_list_as_long_as_it_was():
-    noise = Protection("noise", clip=36.0, noise="local", sigma=2.5)
-    outcome = scored(TablesSetting(tables=2), noise)
+    noise = Protection("noise", clip=20.0, noise="local", sigma=2.5)
+    outcome = scored(SMALL, noise)
     found, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
     assert (found > blind - 0.5).all()
     assert not outcome.units[PINNED].hits.any()
-    # Two ages are 72 years apart at most, and the noise is of 90.
-    assert outcome.epsilon == pytest.approx(epsilon_of_gaussian(72 / 90, 1e-5), rel=0.01)
+    # Two ages are 40 years apart at most, and the noise is of 50.
+    assert outcome.epsilon == pytest.approx(epsilon_of_gaussian(40 / 50, 1e-5), rel=0.01)
 
 
 def epsilon_of_gaussian(mu, delta):
@@ -115,8 +118,8 @@ def epsilon_of_gaussian(mu, delta):
 
 
 def test_a_list_without_the_truth_counts_as_all_there_are():
-    attack, setting = ConsistentRecords(), TablesSetting(tables=2)
-    scene = setting.play(attack, Protection("plain"), 0)
+    attack = ConsistentRecords()
+    scene = SMALL.play(attack, Protection("plain"), 0)
     guess = attack.run(scene.view, np.random.default_rng(0))
     other = {name: np.sort(values + 5, axis=1) for name, values in scene.truth.items()}
     units = attack.score(guess, other)
