@@ -1,4 +1,5 @@
-"""An outsider with a trained model draws what each of its classes looks like.
+"""An outsider with a trained model draws what each of its classes looks like: from grey, or from
+the mean of all digits.
 
 ``python attack_model_inversion.py``
 """
@@ -13,18 +14,18 @@ SHADES = np.array(list(" .:-=+*#%@"))
 
 def main() -> None:
     """Print the image of a zero, and how close all ten come to their classes' means."""
-    attack, rng = ModelInversion(), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for protection in (protected("none"), protected("local", 1.0)):
-        scene = TrainedSetting().play(attack, protection, seed=0)
-        guess = attack.run(scene.view, rng)
-        (units,) = attack.score(guess, scene.truth).values()
-        (others,) = attack.score(attack.baseline(scene.view, rng), scene.truth).values()
-        for row in guess["images"][0, 0, 0]:
-            print("".join(np.repeat(SHADES[np.rint(9 * row).astype(int)], 2)))
-        own, other = (each.figure(rng).value for each in (units, others))
-        print(
-            f"{protection.name}: correlation {own:.2f} with the own class, {other:.2f} with others"
-        )
+        for attack in (ModelInversion(), ModelInversion(mean_known=True)):
+            scene = TrainedSetting().play(attack, protection, seed=0)
+            guess, blind = attack.run(scene.view, rng), attack.baseline(scene.view, rng)
+            for row in guess["images"][0, 0]:
+                print("".join(np.repeat(SHADES[np.rint(9 * row).astype(int)], 2)))
+            print(f"{protection.name}, {attack.adaptive}:")
+            start = attack.score(blind, scene.truth)
+            for name, units in attack.score(guess, scene.truth).items():
+                found, before = (each.figure(rng).value for each in (units, start[name]))
+                print(f"  {name}: {found:.2f}, of the image it starts from {before:.2f}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ It sees the client's own update, or the masked sum of ten. ``python attack_prope
 """
 
 from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.inference.properties import PropertySetting
+from zerosum.simulations.attacks.inference.mirrored_sums import PropertySetting
 from zerosum.simulations.attacks.inference.property_inference import PropertyInference
 from zerosum.simulations.attacks.interface import Case, Protection
 from zerosum.simulations.attacks.results import rows_of

@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from zerosum.simulations.attacks.catalog import all_attacks
+from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import (
-    Guess,
+    Case,
     NotApplicable,
     Protection,
     ThreatModel,
@@ -79,17 +80,47 @@ def test_neither_a_client_nor_the_truth_can_be_reached(scenes, attack, case, one
         assert not any(held), name
 
 
+class Played:
+    """A setting that was played before."""
+
+    name = "played"
+
+    def __init__(self, scene):
+        self.scene = scene
+
+    def play(self, attack, protection, seed):
+        return self.scene
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("attack", "case"), list(cheapest_cases()))
-def test_a_cell_is_one_of_the_four_kinds(scenes, attack, case, one_thread):
-    view = sealed(scene_of(scenes, attack, case).view)
-    missing = view.lacks(attack.requires)
-    rng = np.random.default_rng(0)
-    if not missing:
-        assert isinstance(attack.baseline(view, rng), Guess)
-    assert attack.metrics
-    assert attack.adaptive
-    assert attack.name
+def test_a_cell_has_a_figure_or_says_why_not(scenes, attack, case, one_thread):
+    scene = scene_of(scenes, attack, case)
+    outcome = play(0, Cell(attack, Case(Played(scene), case.protection)), 0)
+    missing = scene.view.lacks(attack.requires)
+    wanted = "value" if not missing else "stopped" if scene.view.stopped else "not applicable"
+    assert outcome.status == wanted, outcome.note
+    metrics = {metric.name for metric in attack.metrics}
+    scored = set() if wanted == "not applicable" else metrics
+    assert outcome.units.keys() == outcome.baseline.keys() == scored
+    for name in scored:
+        figures = [of[name].figure(np.random.default_rng(0)) for of in _scored(outcome)]
+        assert all(
+            np.isfinite(each.value) and each.low <= each.value <= each.high for each in figures
+        )
+    if wanted == "stopped":
+        assert all(_alike(outcome.units[name], outcome.baseline[name]) for name in scored)
+    if wanted != "value":
+        assert outcome.note == scene.view.stopped or missing[0] in outcome.note
+
+
+def _scored(outcome):
+    return outcome.units, outcome.baseline
+
+
+def _alike(one, other):
+    rng = np.random.default_rng
+    return one.figure(rng(0)) == other.figure(rng(0))
 
 
 def test_the_crawl_finds_what_it_should():

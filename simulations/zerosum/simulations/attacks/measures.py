@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
+from scipy.special import expit, logit
 
 CONFIDENCE = 0.95
 
-RESAMPLED = 1000
-"""Bootstrap samples of an interval."""
+_EDGE = 1e-12  # of an area, where an interval's equation has a root that is not its end
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,7 @@ class Proportion:
         """Return the fraction with the interval of Clopper and Pearson (1934)."""
         n, k = len(self.hits), int(np.count_nonzero(self.hits))
         tail = (1 - CONFIDENCE) / 2
-        low = float(stats.beta.ppf(tail, k, n - k + 1)) if k else 0.0
-        high = float(stats.beta.ppf(1 - tail, k + 1, n - k)) if k < n else 1.0
-        return Figure(k / n, low, high)
+        return Figure(k / n, least(k, n, tail), most(k, n, tail))
 
     def pooled(self, others: Sequence[Self]) -> Self:
         """Return all units."""
@@ -128,18 +126,12 @@ class Ranking:
             raise ValueError("of members and others there has to be one each, at least")
 
     def figure(self, rng: np.random.Generator) -> Figure:
-        """Return the figure with a bootstrap interval over members and over others."""
+        """Return the figure with :func:`area_within` or :func:`rate_within`."""
         members, others = self.scores[self.labels], self.scores[~self.labels]
-        drawn = [
-            self._of(rng.choice(members, len(members)), rng.choice(others, len(others)))
-            for _ in range(RESAMPLED)
-        ]
-        tail = 100 * (1 - CONFIDENCE) / 2
-        low, high = np.percentile(drawn, [tail, 100 - tail])
-        return Figure(self._of(members, others), float(low), float(high))
-
-    def _of(self, members: np.ndarray, others: np.ndarray) -> float:
-        return area(members, others) if self.at is None else rate(members, others, self.at)
+        if self.at is None:
+            return Figure(area(members, others), *area_within(members, others))
+        within = rate_within(members, others, self.at)
+        return Figure(rate(members, others, self.at), *within)
 
     def pooled(self, others: Sequence[Self]) -> Self:
         """Return all units."""
@@ -165,6 +157,62 @@ def area(members: np.ndarray, others: np.ndarray) -> float:
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(others)))
 
 
+def area_within(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+    """Return an area's interval, which has a width where all are told apart, too.
+
+    The wider end, on either side, of two intervals: Newcombe's, which knows sizes alone, and that
+    of the logit of the area with the variance of DeLong, DeLong and Clarke-Pearson (1988), which
+    knows the scores' shapes; the first is too narrow for members of whom a few are far off. At 1
+    and 0 scores have no more to say, and there an interval of pairs takes the second's place: of
+    as many pairs as there are of the fewer, none in common, all came true (Clopper and Pearson).
+    """
+    value, tail = area(members, others), (1 - CONFIDENCE) / 2
+    low, high = _newcombe(value, len(members), len(others))
+    if value in (0, 1):
+        pairs = min(len(members), len(others))
+        hits = int(value) * pairs
+        return min(low, least(hits, pairs, tail)), max(high, most(hits, pairs, tail))
+    error = math.sqrt(_delong(members, others)) / (value * (1 - value))
+    ends = logit(value) + error * stats.norm.ppf([tail, 1 - tail])
+    return min(low, float(expit(ends[0]))), max(high, float(expit(ends[1])))
+
+
+def _newcombe(value: float, members: int, others: int) -> tuple[float, float]:
+    r"""Return between which areas A lies \|value - A\| <= z sqrt(V(A)).
+
+    Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney
+    statistic. Part 2", method 5, with Hanley and McNeil's variance (1982) of equal sizes:
+
+    V(A) = A (1 - A) (1 + N (1 - A) / (2 - A) + N A / (1 + A)) / (members others),
+
+    N = (members + others) / 2 - 1.
+    """
+    z, n = stats.norm.ppf((1 + CONFIDENCE) / 2), (members + others) / 2 - 1
+
+    def beyond(a: float) -> float:
+        factor = 1 + n * (1 - a) / (2 - a) + n * a / (1 + a)
+        return float((value - a) ** 2 - z**2 * a * (1 - a) * factor / (members * others))
+
+    inside = min(max(value, _EDGE), 1 - _EDGE)
+    low = optimize.brentq(beyond, 0.0, inside) if value > 0 else 0.0
+    high = optimize.brentq(beyond, inside, 1.0) if value < 1 else 1.0
+    return float(low), float(high)
+
+
+def _delong(members: np.ndarray, others: np.ndarray) -> float:
+    """Return the variance of an area: of each one's part of it, over members and over others.
+
+    DeLong, DeLong and Clarke-Pearson 1988, by ranks; of a single one it is that of a coin.
+    """
+    ranks = stats.rankdata(np.concatenate([members, others]))
+    n = len(members)
+    own = (ranks[:n] - stats.rankdata(members)) / len(others)
+    their = 1 - (ranks[n:] - stats.rankdata(others)) / n
+    return sum(
+        float(parts.var(ddof=1)) / len(parts) if len(parts) > 1 else 0.25 for parts in (own, their)
+    )
+
+
 def rate(members: np.ndarray, others: np.ndarray, at: float) -> float:
     """Return the true-positive rate at the threshold that at most this part of others exceeds.
 
@@ -175,6 +223,40 @@ def rate(members: np.ndarray, others: np.ndarray, at: float) -> float:
     above, tied = np.count_nonzero(others > threshold), np.count_nonzero(others == threshold)
     taken = (at * len(others) - above) / tied if tied > 1 else 0.0
     return float(np.mean(members > threshold) + taken * np.mean(members == threshold))
+
+
+def rate_within(members: np.ndarray, others: np.ndarray, at: float) -> tuple[float, float]:
+    """Return the interval of a true-positive rate: members' chance and the threshold's together.
+
+    At a threshold that is known, Clopper and Pearson's ends; and the true threshold lies between
+    two of the others' scores, whatever their distribution (Hilgers 1991, "Distribution-free
+    confidence bounds for ROC curves"). Members and others being independent, the distances of both
+    from the rate add up in squares (Zou and Donner 2008, "Construction of confidence limits about
+    effect measures: a general approach"). Too few others bound no threshold from above, and then
+    the lower end is 0: at 1 % fewer than 368.
+    """
+    n, tail, value = len(others), (1 - CONFIDENCE) / 2, rate(members, others, at)
+    hits = round(value * len(members))
+    ordered = np.sort(others)[::-1]
+    # But for this tail, more than "few" of n others exceed the true threshold, and no "many" do.
+    few = int(stats.binom.ppf(tail, n, at))
+    few -= int(stats.binom.cdf(few, n, at) > tail)
+    many = int(stats.binom.isf(tail, n, at)) + 1
+    fewest = float(np.mean(members > ordered[few])) if few >= 0 else 0.0
+    largest = float(np.mean(members >= ordered[many - 1])) if many <= n else 1.0
+    low = math.hypot(value - least(hits, len(members), tail), value - fewest)
+    high = math.hypot(most(hits, len(members), tail) - value, largest - value)
+    return max(0.0, value - low), min(1.0, value + high)
+
+
+def least(hits: int, of: int, tail: float) -> float:
+    """Return the lower end of a fraction that fails with ``tail``, Clopper and Pearson (1934)."""
+    return float(stats.beta.ppf(tail, hits, of - hits + 1)) if hits else 0.0
+
+
+def most(hits: int, of: int, tail: float) -> float:
+    """Return the upper end of a fraction that fails with ``tail``, Clopper and Pearson (1934)."""
+    return float(stats.beta.ppf(1 - tail, hits + 1, of - hits)) if hits < of else 1.0
 
 
 def psnr(guess: np.ndarray, truth: np.ndarray, peak: float = 1.0) -> np.ndarray:
@@ -194,3 +276,30 @@ def psnr(guess: np.ndarray, truth: np.ndarray, peak: float = 1.0) -> np.ndarray:
     error = np.mean(difference.reshape(len(difference), -1) ** 2, axis=1)
     values: np.ndarray = 10 * np.log10(peak**2 / np.maximum(error, 1e-15 * peak**2))
     return values
+
+
+def correlations(images: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return Pearson's correlation of each image with each mean, over pixels; a flat image's is 0.
+
+    Parameters
+    ----------
+    images, means : ndarray
+        Shape (k, ...).
+
+    Returns
+    -------
+    ndarray of float
+        Shape (k, k).
+    """
+    rows = [_standardised(each) for each in (images, means)]
+    return np.asarray(rows[0] @ rows[1].T)
+
+
+def _standardised(images: np.ndarray) -> np.ndarray:
+    flat = np.asarray(images, dtype=np.float64).reshape(len(images), -1)
+    centred = flat - flat.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    # What float32 leaves of images that are all alike is no image.
+    told = norms > 1e-6 * np.sqrt(flat.shape[1])
+    found: np.ndarray = np.divide(centred, norms, out=np.zeros_like(centred), where=told)
+    return found

@@ -138,6 +138,17 @@ def test_reference_models_of_another_protection_are_refused() -> None:
         read_references(folder, "another")
 
 
+def test_the_cell_says_what_its_reference_models_cost_beside_the_attack(monkeypatch) -> None:
+    with monkeypatch.context() as clock:
+        ticks = iter(range(0, 10**6, 7))
+        clock.setattr(trained.time, "process_time", lambda: next(ticks))
+        made = references_of(replace(SMALL, lr=0.13), PLAIN, 0)
+    assert made.cpu_seconds > 0
+    assert made.cpu_seconds % 7 == 0
+    outcome = play(0, Cell(Lira(), Case(replace(SMALL, lr=0.13), PLAIN)), 0)
+    assert f"plain: a seed's reference models were trained in {made.cpu_seconds:g}" in outcome.note
+
+
 def test_masks_alone_share_the_reference_models_and_noise_does_not() -> None:
     masked = Protection("masked", masking="double")
     assert reference_folder(SMALL, masked, 0) == reference_folder(SMALL, PLAIN, 0)

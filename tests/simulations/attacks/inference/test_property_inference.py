@@ -4,11 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from zerosum.client.lean import choose_trainer
+from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.inference.properties import TARGET, PropertySetting, client_records
-from zerosum.simulations.attacks.inference.property_inference import CLIP, PropertyInference
+from zerosum.simulations.attacks.inference.mirrored_sums import (
+    PropertySetting,
+    client_records,
+)
+from zerosum.simulations.attacks.inference.property_inference import (
+    CLIP,
+    PropertyInference,
+    area_of_counts,
+)
 from zerosum.simulations.attacks.interface import Case, Protection, ThreatModel
+from zerosum.simulations.attacks.measures import area
 from zerosum.simulations.attacks.results import rows_of
 from zerosum.simulations.attacks.rounds import collection_of
 from zerosum.simulations.attacks.sealing import parts, sealed
@@ -18,6 +29,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PLAIN = Protection("plain")
 MASKED = Protection("masked", masking="double", confirm=False)
 PAIRS = PropertySetting(cohort=2, sums=30)
+
+
+def local_noise(sigma):
+    return Protection("local", clip=CLIP, noise="local", sigma=sigma)
 
 
 class Stranger(PropertyInference):
@@ -36,13 +51,11 @@ def area_of(setting, protection, seeds=(0,)):
     return pooled
 
 
-def local_noise(sigma):
-    return Protection("local", clip=CLIP, noise="local", sigma=sigma)
-
-
-def test_a_single_update_tells_and_noise_hides_it() -> None:
-    assert area_of(PAIRS, PLAIN).value > 0.9
-    assert area_of(PAIRS, local_noise(1.0)).at_baseline
+@pytest.mark.parametrize(("protection", "hidden"), [(PLAIN, False), (local_noise(1.0), True)])
+def test_a_single_update_tells_and_noise_hides_it(protection, hidden) -> None:
+    found = area_of(PAIRS, protection)
+    assert found.at_baseline == hidden
+    assert (found.value > 0.9) != hidden
 
 
 def test_without_mirrored_images_there_is_nothing_to_tell() -> None:
@@ -91,7 +104,27 @@ def test_epsilon_is_of_one_contribution() -> None:
 
 
 def test_the_client_that_is_asked_about_is_the_first_of_its_sum() -> None:
-    assert TARGET == 0
+    """Its own records make the update that is seen, and are mirrored where its coin says so."""
+    setting = replace(PAIRS, sums=8, mirrored=1.0)
+    scene, train = scene_of(setting=setting), collection_of("digits").train.inputs
+    coins = numpy_generator(0, "property").random((8, 2)) < 0.5
+    task = setting._task(coins.ravel(), 0)
+    trainer = choose_trainer(task, setting.training, seed=0)
+    known, mirrored = (
+        {each.tobytes() for each in images} for images in (train, train[..., ::-1].copy())
+    )
+    for number, has in enumerate(scene.truth["has_property"]):
+        first = torch.tensor(task.inputs[2 * number]), torch.tensor(task.labels[2 * number])
+        update = trainer.train(scene.view.vector, first, 0)
+        assert np.allclose(scene.view.contributions[number], update, atol=1e-5)
+        assert all(each.tobytes() in (mirrored if has else known) for each in first[0].numpy())
+    second = torch.tensor(task.inputs[1]), torch.tensor(task.labels[1])
+    update = trainer.train(scene.view.vector, second, 0)
+    assert not np.allclose(scene.view.contributions[0], update, atol=1e-2)
+    assert (coins[:, 0] != coins[:, 1]).any()
+
+
+def test_scores_are_in_the_order_of_the_sums() -> None:
     view = scene_of(PLAIN).view
     guess = PropertyInference(simulated=600).run(view, np.random.default_rng(0))
     moved = replace(view, contributions=view.contributions[::-1].copy())
@@ -99,10 +132,35 @@ def test_the_client_that_is_asked_about_is_the_first_of_its_sum() -> None:
     assert np.allclose(guess["scores"][::-1], reversed_["scores"])
 
 
+def test_sums_that_go_past_the_masks_are_those_that_go_through_bit_for_bit() -> None:
+    setting = PropertySetting(cohort=3, sums=4, through_masks=4)
+    through, past = (
+        scene_of(MASKED, replace(setting, through_masks=count)).view for count in (4, 1)
+    )
+    assert np.array_equal(through.totals, past.totals)
+    assert past.contributions is None
+    noised = replace(MASKED, clip=CLIP, noise="distributed", sigma=1.0)
+    through, past = (scene_of(noised, replace(setting, through_masks=n)).view for n in (4, 1))
+    assert np.array_equal(through.totals, past.totals)
+    assert through.noise_std > 0
+
+
+def test_who_knows_how_many_have_it_is_the_best_that_a_sum_allows() -> None:
+    rng = np.random.default_rng(0)
+    assert area_of_counts(1) == 1
+    assert area_of_counts(2) == pytest.approx(0.875)  # 1 + Bernoulli against Bernoulli, by hand
+    for cohort in (10, 50):
+        coins = rng.random((20000, cohort)) < 0.5
+        counts = coins.sum(axis=1)
+        found = area(counts[coins[:, 0]], counts[~coins[:, 0]])
+        assert area_of_counts(cohort) == pytest.approx(found, abs=0.012)
+
+
 @pytest.mark.slow
 def test_a_sum_of_ten_hides_much_and_not_all() -> None:
     single = area_of(PropertySetting(10), PLAIN, (0, 1, 2))
-    summed = area_of(PropertySetting(10), MASKED, (0, 1, 2))
+    summed = area_of(PropertySetting(10, sums=300), MASKED, (0, 1, 2))
     assert single.value > 0.95
-    assert 0.55 < summed.value < 0.75
+    assert summed.low > 0.5
+    assert summed.low < area_of_counts(10) < 0.68
     assert summed.high < single.low

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.interface import Case, NotApplicable, Protection
 from zerosum.simulations.attacks.published.generalisation import mondrian
 from zerosum.simulations.attacks.published.linkage import Linkage
 from zerosum.simulations.attacks.published.people import people
@@ -82,6 +82,19 @@ def test_the_register_names_people_in_another_order_than_rows():
     assert np.mean(view.secret == scene.truth["secret"]) < 0.9
 
 
+def test_each_patient_is_looked_up_in_one_seed_alone():
+    """Pooled over seeds, a figure counts people, and its interval is one of so many people."""
+    registers = [
+        {row.tobytes() for row in ReleasedSetting(7).play(Linkage(), PLAIN, seed).view.register}
+        for seed in range(5)
+    ]
+    known = people("").known[:, :7]
+    twins = len(known) - len(np.unique(known, axis=0))
+    assert len(set().union(*registers)) >= 5 * 88 - twins
+    with pytest.raises(NotApplicable, match=r"seeds from 0 to 4 take 88 people each, of 442"):
+        ReleasedSetting(7).play(Linkage(), PLAIN, 5)
+
+
 def test_a_file_that_is_not_there_is_named_in_the_cell(caplog):
     setting = ReleasedSetting(path="gone/adult.csv")
     outcome = play(0, Cell(Linkage(), Case(setting, PLAIN)), 0)
@@ -93,6 +106,6 @@ def test_a_file_that_is_not_there_is_named_in_the_cell(caplog):
 @pytest.mark.skipif(not ADULT.exists(), reason="../shared/data/adult.csv is not there")
 def test_few_attributes_of_a_census_make_many_unique():
     for attributes, (low, high) in {3: (0, 0.02), 5: (0.03, 0.1), 7: (0.3, 0.55)}.items():
-        setting = ReleasedSetting(attributes, path=str(ADULT))
+        setting = ReleasedSetting(attributes, targets=400, path=str(ADULT))
         unique = np.mean([found(setting, seed=seed)["unique rows"] for seed in range(3)])
         assert low <= unique <= high, attributes

@@ -2,18 +2,25 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case, Protection
 from zerosum.simulations.attacks.published.ages import TablesSetting
 from zerosum.simulations.attacks.published.consistent import Limits, consistent, figures_of
+from zerosum.simulations.attacks.published.people import ages_of_groups, dealt
 from zerosum.simulations.attacks.published.small_tables import ConsistentRecords
 from zerosum.simulations.attacks.sealing import parts, sealed
 
 FREE = Limits((-math.inf,) * 4, (math.inf,) * 4)
+SMALL = TablesSetting(tables=3, youngest=30, oldest=70)
+"""Of fewer ages, that are listed sooner."""
+
 COUNT = "consistent data sets"
 PINNED = "ages pinned to 2 years"
 
@@ -79,10 +86,9 @@ def scored(setting, protection=None, seed=0):
 
 
 def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
-    small = {"tables": 3}
-    mean = scored(TablesSetting(**small, figures=("mean",)))
-    both = scored(TablesSetting(**small))
-    rounded = scored(TablesSetting(**small, rounding=5.0))
+    mean = scored(replace(SMALL, figures=("mean",)))
+    both = scored(SMALL)
+    rounded = scored(replace(SMALL, rounding=5.0))
     counts = [each.units[COUNT].values.mean() for each in (mean, both, rounded)]
     assert counts[1] < counts[0] - 2
     assert counts[1] < counts[2] - 2
@@ -93,17 +99,27 @@ def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
 
 
 def test_noise_before_tabulating_leaves_the_list_as_long_as_it_was():
-    noise = Protection("noise", clip=90.0, noise="local", sigma=1.0)
-    outcome = scored(TablesSetting(tables=2), noise)
+    noise = Protection("noise", clip=20.0, noise="local", sigma=2.5)
+    outcome = scored(SMALL, noise)
     found, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
     assert (found > blind - 0.5).all()
     assert not outcome.units[PINNED].hits.any()
-    assert 0 < outcome.epsilon < 20
+    # Two ages are 40 years apart at most, and the noise is of 50.
+    assert outcome.epsilon == pytest.approx(epsilon_of_gaussian(40 / 50, 1e-5), rel=0.01)
+
+
+def epsilon_of_gaussian(mu, delta):
+    """Balle and Wang (2018), theorem 8, solved for epsilon."""
+
+    def beyond(e):
+        return norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu) - delta
+
+    return brentq(beyond, 0, 500)
 
 
 def test_a_list_without_the_truth_counts_as_all_there_are():
-    attack, setting = ConsistentRecords(), TablesSetting(tables=2)
-    scene = setting.play(attack, Protection("plain"), 0)
+    attack = ConsistentRecords()
+    scene = SMALL.play(attack, Protection("plain"), 0)
     guess = attack.run(scene.view, np.random.default_rng(0))
     other = {name: np.sort(values + 5, axis=1) for name, values in scene.truth.items()}
     units = attack.score(guess, other)
@@ -118,7 +134,18 @@ def test_the_view_holds_figures_and_no_ages():
     assert np.isnan(arrays[0][:, :, 2:]).all()
 
 
+def test_nobody_is_in_the_tables_of_two_seeds():
+    setting, groups = TablesSetting(), ages_of_groups()
+    for group, size in zip(groups, (4, 3), strict=True):
+        taken = [dealt("people of small tables", len(group), 10 * size, seed) for seed in range(5)]
+        assert len(np.unique(taken)) == 50 * size
+    assert (setting._ages(0) != setting._ages(1)).any()
+    outcome = play(0, Cell(ConsistentRecords(), Case(setting, Protection("plain"))), 9)
+    assert outcome.status == "not applicable"
+    assert "nobody is counted twice" in outcome.note
+
+
 def test_masked_ages_are_no_table():
-    masked = Protection("m", masking="double", clip=90.0, noise="distributed", sigma=1.0)
+    masked = Protection("m", masking="double", clip=36.0, noise="distributed", sigma=1.0)
     with pytest.raises(ValueError, match="a median is no sum"):
         TablesSetting(tables=2).play(ConsistentRecords(), masked, 0)

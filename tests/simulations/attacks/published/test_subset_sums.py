@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.interface import Case, NotApplicable, Protection
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
+from zerosum.simulations.attacks.published.people import dealt
 from zerosum.simulations.attacks.published.subset_sums import LeastSquares, LinearProgram, WithPrior
 from zerosum.simulations.attacks.published.sums import private_sum_of
 from zerosum.simulations.attacks.sealing import parts, sealed
@@ -88,6 +90,26 @@ def test_more_noise_costs_less_epsilon_than_less():
     ]
     assert spent[0] > 2 * spent[1] > 0
     assert SMALL.play(LeastSquares(), PLAIN, 0).epsilon == np.inf
+
+
+def test_an_analyst_s_epsilon_is_of_one_bit_and_of_all_noise_in_the_answers():
+    """Whoever adds it: noise of one deviation promises the same of the answers that carry it."""
+    local, central = (
+        SMALL.play(LeastSquares(), SMALL.noised(kind, 1.0), 0).epsilon
+        for kind in ("local", "central")
+    )
+    mu = np.sqrt(80) / np.sqrt(40)  # a bit moves 80 of 160 answers by one; each has sqrt(40)
+    e = local
+    delta = norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu)
+    assert delta == pytest.approx(1e-5, rel=0.01)
+    assert local == pytest.approx(central, rel=0.01)
+
+
+def test_no_two_seeds_ask_of_the_same_person():
+    taken = [dealt("people of subset sums", 569, 100, seed) for seed in range(5)]
+    assert len(np.unique(taken)) == 500
+    with pytest.raises(NotApplicable, match=r"seeds from 0 to 4 take 100 people each, of 569"):
+        AnswersSetting().play(LeastSquares(), PLAIN, 5)
 
 
 def test_a_private_sum_of_vectors_is_their_sum():

@@ -119,10 +119,14 @@ class Lira(LossThreshold):
         scores = (found - mean_out) / std_out
         if self.online:
             mean_in, std_in = _gaussians(seen, view.reference_holds)
-            scores = (scores**2 - ((found - mean_in) / std_in) ** 2) / 2 + math.log(
-                std_out / std_in
-            )
-        return Guess({"scores": scores}, f"{len(view.references)} reference models")
+            scores = (scores**2 - ((found - mean_in) / std_in) ** 2) / 2
+            scores += math.log(std_out / std_in)
+        return Guess({"scores": scores}, _cost(view))
+
+
+def _cost(view: TrainedView) -> str:
+    seconds = f"{view.reference_seconds:.0f} CPU s, which are not in the attack's own"
+    return f"LiRA, {view.protection.name}: a seed's reference models were trained in {seconds}"
 
 
 def _gaussians(seen: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, float]:

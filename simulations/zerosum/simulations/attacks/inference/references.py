@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -26,10 +27,13 @@ class References:
         float32, shape (r, d).
     holds : ndarray
         bool, shape (r, n): whether reference r was trained on candidate n.
+    cpu_seconds : float
+        That training all of them took.
     """
 
     vectors: np.ndarray
     holds: np.ndarray
+    cpu_seconds: float
 
 
 def write_references(folder: Path, made: References, trained_as: str) -> None:
@@ -50,7 +54,7 @@ def write_references(folder: Path, made: References, trained_as: str) -> None:
         name = f"reference-{number:04d}.safetensors"
         (folder / name).write_bytes(data)
         digests[name] = hashlib.sha256(data).hexdigest()
-    manifest = {"trained_as": trained_as, "files": digests}
+    manifest = {"trained_as": trained_as, "cpu_seconds": made.cpu_seconds, "files": digests}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
@@ -62,15 +66,17 @@ def read_references(folder: Path, trained_as: str) -> References:
     ReferenceModelError
         If a file is missing or changed, or if the models were trained otherwise.
     """
-    files = _files(folder, trained_as)
+    manifest = _manifest(folder, trained_as)
+    files: dict[str, str] = manifest["files"]
     parts = [load(_checked(folder / name, digest, len(files))) for name, digest in files.items()]
-    return References(_stacked(parts, "vector"), _stacked(parts, "holds"))
+    vectors, holds = (_stacked(parts, name) for name in ("vector", "holds"))
+    return References(vectors, holds, float(manifest["cpu_seconds"]))
 
 
-def _files(folder: Path, trained_as: str) -> dict[str, str]:
+def _manifest(folder: Path, trained_as: str) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ReferenceModelError(f"{path} is missing: {_CURE}") from None
     if manifest["trained_as"] != trained_as:
@@ -78,8 +84,7 @@ def _files(folder: Path, trained_as: str) -> dict[str, str]:
             f"{folder} holds reference models trained as {manifest['trained_as']}, and the target "
             f"was trained as {trained_as}: {_CURE}"
         )
-    found: dict[str, str] = manifest["files"]
-    return found
+    return manifest
 
 
 def _checked(path: Path, digest: str, count: int) -> bytes:

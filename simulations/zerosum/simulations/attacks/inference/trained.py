@@ -7,6 +7,7 @@ procedure under the same protection, on records of its own choice.
 import math
 import shutil
 import tempfile
+import time
 import weakref
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -57,11 +58,16 @@ class TrainedView(LearningView):
         no order.
     auxiliary_inputs, auxiliary_labels : ndarray or None
         Records of the same population, none of them a candidate; where the threat model has them.
+    mean_image : ndarray or None
+        float32, shape (...): the mean of such records, of all classes together; where the threat
+        model has a "mean image".
     references : ndarray or None
         float32, shape (r, d): models that the attacker trained as the target was trained, on other
         halves of the candidates. None where the attack asks for none.
     reference_holds : ndarray or None
         bool, shape (r, n): which candidates each was trained on.
+    reference_seconds : float
+        CPU time that the attacker spent on training them, before it was handed the rest.
     """
 
     clients: int = 0
@@ -72,8 +78,10 @@ class TrainedView(LearningView):
     candidate_labels: np.ndarray | None = None
     auxiliary_inputs: np.ndarray | None = None
     auxiliary_labels: np.ndarray | None = None
+    mean_image: np.ndarray | None = None
     references: np.ndarray | None = None
     reference_holds: np.ndarray | None = None
+    reference_seconds: float = 0.0
 
     def loaded(self, vector: np.ndarray | None = None) -> nn.Module:
         """Return the released model, or another of its kind, in evaluation mode.
@@ -161,6 +169,7 @@ class TrainedSetting:
         made = references_of(self, protection, seed) if wanted else None
         auxiliary = "auxiliary data" in attack.threat.knows
         candidates = "candidates" in attack.threat.knows
+        mean = "mean image" in attack.threat.knows
         view = TrainedView(
             threat=attack.threat,
             protection=protection,
@@ -176,8 +185,10 @@ class TrainedSetting:
             candidate_labels=pool.candidates.targets if candidates else None,
             auxiliary_inputs=pool.spare.inputs if auxiliary else None,
             auxiliary_labels=pool.spare.targets if auxiliary else None,
+            mean_image=pool.spare.inputs.mean(axis=0) if mean else None,
             references=None if made is None else made.vectors,
             reference_holds=None if made is None else made.holds,
+            reference_seconds=0.0 if made is None else made.cpu_seconds,
         )
         truth = {"members": pool.members, "class_means": pool.class_means()}
         return Scene(view, truth, target.epsilon, DELTA)
@@ -338,7 +349,7 @@ def _unmasked(protection: Protection) -> Protection:
 
 @lru_cache(maxsize=16)
 def _trained_references(setting: TrainedSetting, protection: Protection, seed: int) -> _Folder:
-    pool = Pool.drawn(setting, seed)
+    pool, started = Pool.drawn(setting, seed), time.process_time()
     vectors: list[np.ndarray] = []
     held: list[np.ndarray] = []
     rng = numpy_generator(seed, "reference halves")
@@ -351,7 +362,8 @@ def _trained_references(setting: TrainedSetting, protection: Protection, seed: i
         vectors.append(made.vector)
         held.append(holds)
     folder = _Folder()
-    references = References(np.stack(vectors), np.stack(held))
+    spent = time.process_time() - started
+    references = References(np.stack(vectors), np.stack(held), spent)
     write_references(folder.path, references, _procedure(setting, protection))
     return folder
 

@@ -14,7 +14,7 @@ import numpy as np
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.interface import Protection, Scene, View
 from zerosum.simulations.attacks.published.consistent import FIGURES, figures_of
-from zerosum.simulations.attacks.published.people import ages_of_groups
+from zerosum.simulations.attacks.published.people import ages_of_groups, dealt
 from zerosum.simulations.attacks.published.sums import private_sum_of
 from zerosum.simulations.attacks.sections import DELTA, check_played
 
@@ -81,6 +81,11 @@ class TablesSetting:
         return f"{', '.join(self.figures)} of the ages of 4, 3 and 7 people"
 
     @property
+    def clip(self) -> float:
+        """Half the range of ages: what a person sends is at most so far from the middle."""
+        return (self.oldest - self.youngest) / 2
+
+    @property
     def steps(self) -> tuple[float, ...]:
         """To what each figure is rounded."""
         return (self.rounding,) * len(FIGURES) if self.rounding else _STEPS
@@ -104,12 +109,12 @@ class TablesSetting:
         return Scene(view, truth, epsilon, DELTA)
 
     def _ages(self, seed: int) -> np.ndarray:
-        """Return int64, shape (tables, 7): nobody is in two tables."""
-        rng = numpy_generator(seed, "people of small tables")
+        """Return int64, shape (tables, 7): nobody is in two tables, of any seeds."""
         drawn = [
-            group[rng.permutation(len(group))[: self.tables * size]].reshape(self.tables, size)
+            group[dealt("people of small tables", len(group), self.tables * size, seed)]
             for group, size in zip(ages_of_groups(), SIZES, strict=True)
         ]
+        drawn = [each.reshape(self.tables, -1) for each in drawn]
         ages: np.ndarray = np.clip(np.concatenate(drawn, axis=1), self.youngest, self.oldest)
         return ages
 
@@ -129,14 +134,17 @@ def _noised(
     ages = setting._ages(seed)
     if protection.noise == "none":
         return ages, 0.0, float("inf")
-    if protection.noise != "local" or protection.clip != setting.oldest:
+    if protection.noise != "local" or protection.clip != setting.clip:
         raise ValueError(
             f"{protection.name}: a median is no sum; each person adds noise, to at most "
-            f"{setting.oldest} years"
+            f"{setting.clip:g} years from the middle"
         )
     coins = int(numpy_generator(seed, f"tables {protection.name}").integers(2**31))
-    asked = private_sum_of(ages.reshape(-1, 1).astype(np.float64), protection, coins)
+    # From the middle, so that two ages are as far apart as two messages can be, and the ledger's
+    # epsilon is of an age.
+    middle = (setting.oldest + setting.youngest) / 2
+    asked = private_sum_of(ages.reshape(-1, 1) - middle, protection, coins)
     if asked.contributions is None:
         raise ValueError(f"{protection.name}: masked ages cannot be tabulated")
-    std = protection.sigma * setting.oldest
-    return np.round(asked.contributions).reshape(ages.shape), std, asked.epsilon["local"]
+    noised = np.round(asked.contributions + middle).reshape(ages.shape)
+    return noised, protection.sigma * setting.clip, asked.epsilon["local"]

@@ -9,10 +9,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from dp_accounting import GaussianDpEvent
 
 from zerosum.secagg.randomness import numpy_generator
+from zerosum.server.ledger import Ledger
 from zerosum.simulations.attacks.interface import Masking, Protection, Scene, View
-from zerosum.simulations.attacks.published.people import private_bits
+from zerosum.simulations.attacks.published.people import dealt, private_bits
 from zerosum.simulations.attacks.published.sums import Answered, private_sum_of
 from zerosum.simulations.attacks.sections import DELTA, check_played
 from zerosum.simulations.datasets import DataError
@@ -95,7 +97,20 @@ class AnswersSetting:
             noise_std=answered.noise_std,
             share=share,
         )
-        return Scene(view, {"bits": bits}, answered.epsilon["release"], DELTA)
+        return Scene(view, {"bits": bits}, self._epsilon(answered, protection), DELTA)
+
+    def _epsilon(self, answered: Answered, protection: Protection) -> float:
+        """Return what all answers together say of one person's bit, to whoever sees them alone.
+
+        The ledger of a run says more where noise is local: what any two messages differ in, to a
+        server that sees one with its own noise. An analyst sees sums, with the noise of all; and a
+        bit takes away one vector whose norm is the clip. Each person's Gaussian is rounded, to far
+        finer steps than its deviation, which a sum's law does not show.
+        """
+        if protection.noise != "local":
+            return answered.epsilon["release"]
+        event = GaussianDpEvent(answered.noise_std / self.clip)
+        return Ledger("zero_out").compose(event).epsilon(DELTA)
 
 
 @lru_cache(maxsize=8)
@@ -115,7 +130,7 @@ def _drawn(setting: AnswersSetting, seed: int) -> tuple[np.ndarray, np.ndarray, 
     if setting.queries < 2 or setting.queries % 2:
         raise ValueError(f"queries = {setting.queries}: an even number, for each person is in half")
     rng = numpy_generator(seed, "subset sums")
-    bits = population[rng.permutation(len(population))[: setting.people]]
+    bits = population[dealt("people of subset sums", len(population), setting.people, seed)]
     half = np.arange(setting.queries) < setting.queries // 2
     queries = rng.permuted(np.tile(half, (setting.people, 1)), axis=1).T
     return queries, bits, float(np.mean(population))

@@ -24,12 +24,12 @@ class Linkage:
     Attributes
     ----------
     targets : int
-        Named people.
+        Named people, others in each seed: five times 88 are all patients but two.
     path : str
         The Adult file, or empty: bundled records.
     """
 
-    targets: int = 400
+    targets: int = 88
     path: str = ""
 
     name: ClassVar[str] = "linkage on quasi-identifiers"

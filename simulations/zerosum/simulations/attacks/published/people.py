@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.attacks.interface import NotApplicable
 from zerosum.simulations.datasets import DataError
 
 ADULT = ("age", "sex", "race", "marital", "type_employer", "education", "occupation")
@@ -45,6 +47,39 @@ class People:
     known: np.ndarray
     secret: np.ndarray
     what: str
+
+
+def dealt(purpose: str, among: int, wanted: int, seed: int) -> np.ndarray:
+    """Return whom one seed is about: people that no other seed is about.
+
+    All seeds' units are pooled into one figure, whose interval is one of as many people.
+
+    Parameters
+    ----------
+    purpose : str
+        What they are dealt for, in words: each has an order of its own.
+    among, wanted : int
+        People there are, and how many each seed takes.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int64
+        Shape (wanted,), from 0 to among - 1.
+
+    Raises
+    ------
+    NotApplicable
+        If earlier seeds took all that are left.
+    """
+    if (seed + 1) * wanted > among:
+        raise NotApplicable(
+            f"{purpose}: seeds from 0 to {among // wanted - 1} take {wanted} people each, of "
+            f"{among}, and nobody is counted twice"
+        )
+    order = numpy_generator(0, purpose).permutation(among)
+    found: np.ndarray = order[seed * wanted : (seed + 1) * wanted]
+    return found
 
 
 def private_bits(path: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.interface import Protection, Scene, View
 from zerosum.simulations.attacks.published.generalisation import mondrian
-from zerosum.simulations.attacks.published.people import People, people
+from zerosum.simulations.attacks.published.people import People, dealt, people
 from zerosum.simulations.attacks.published.sums import private_sum_of
 from zerosum.simulations.attacks.sections import DELTA, check_played
 
@@ -56,14 +56,15 @@ class ReleasedSetting:
     k : int
         Of k-anonymity; 1 releases rows as they are.
     targets : int
-        People of the register; at most as many as are in the table.
+        People of a seed's register: the table is of all people, and each is in the register of one
+        seed at most.
     path : str
         The Adult file, or empty: see :func:`~.people.people`.
     """
 
     attributes: int = 5
     k: int = 1
-    targets: int = 400
+    targets: int = 88
     path: str = ""
 
     @property
@@ -80,7 +81,7 @@ class ReleasedSetting:
             raise ValueError(f"attributes = {self.attributes}: from 1 to {len(table.names)}")
         rng = numpy_generator(seed, "released table")
         rows = rng.permutation(len(table.secret))
-        targets = rng.permutation(len(table.secret))[: self.targets]
+        targets = dealt("registered people", len(table.secret), self.targets, seed)
         low, high = _ranges(self)
         secret, flipped, epsilon = _released(table, protection, seed)
         view = ReleasedView(

@@ -61,8 +61,8 @@ class ConsistentRecords:
             name = f"figures rounded to {years:g} years"
             yield Case(replace(both, rounding=years), Protection(name))
         for years in (3.0, 10.0, 90.0) if suite == "full" else (10.0, 90.0):
-            clip, name = float(both.oldest), f"local noise of {years:g} years"
-            noise = Protection(name, clip=clip, noise="local", sigma=years / clip)
+            name = f"local noise of {years:g} years"
+            noise = Protection(name, clip=both.clip, noise="local", sigma=years / both.clip)
             yield Case(both, noise)
 
     def baseline(self, view: TablesView, rng: np.random.Generator) -> Guess:

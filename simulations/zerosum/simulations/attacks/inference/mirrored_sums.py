@@ -4,7 +4,7 @@ A coin decides for each client whether it has a property: some of its images are
 says nothing of their labels. The server wants to know the coin of one client of each sum.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from zerosum.client.entropy import SeededEntropy
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.training import initial_vector
 from zerosum.secagg.randomness import numpy_generator
+from zerosum.server.aggregate import Aggregate
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations.attacks.asking import Asked, PrivateSums
 from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel
@@ -79,6 +80,9 @@ class PropertySetting:
     model : ModelSpec
     task : str
         "mnist5k" or "digits".
+    through_masks : int
+        Where sums are masked and carry no noise, so many are; the others, whose totals are the same
+        bit for bit, are opened without, in a fraction of the time.
     """
 
     cohort: int = 10
@@ -89,6 +93,7 @@ class PropertySetting:
     lr: float = 0.5
     model: ModelSpec = field(default_factory=lambda: ModelSpec(name="linear"))
     task: str = "digits"
+    through_masks: int = 20
 
     @property
     def name(self) -> str:
@@ -164,9 +169,19 @@ class _Sums:
     ) -> None:
         self._setting, self._task, self._protection = setting, task, protection
         self._vector = initial_vector(task, seed)
+        alike = protection.masked and protection.noise == "none"
+        masked = min(setting.through_masks, setting.sums) if alike else setting.sums
+        self._sums = self._asking(protection, seed)
+        self._opened = [self._open(self._sums, number) for number in range(1, masked + 1)]
+        if masked < setting.sums:
+            bare = self._asking(replace(protection, masking="none"), seed)
+            self._opened += [self._open(bare, n) for n in range(masked + 1, setting.sums + 1)]
+
+    def _asking(self, protection: Protection, seed: int) -> PrivateSums:
+        setting, task = self._setting, self._task
         population, size = setting.sums * setting.cohort, setting.cohort
         clients = Clients.with_rules(task, SeededEntropy(seed), secagg_of(protection), population)
-        self._sums = PrivateSums(
+        return PrivateSums(
             Asked(setting.task, setting.model, setting.training, self._vector),
             protection,
             clients,
@@ -177,16 +192,17 @@ class _Sums:
             seed=seed,
             purpose="property sums",
         )
-        self._opened = [
-            self._sums.open(number, range((number - 1) * size, number * size))
-            for number in range(1, setting.sums + 1)
-        ]
+
+    def _open(self, sums: PrivateSums, number: int) -> Aggregate:
+        size = self._setting.cohort
+        return sums.open(number, range((number - 1) * size, number * size))
 
     def view(self, threat: ThreatModel) -> PropertyView:
         """Return what the server received."""
         setting, spare = self._setting, self._task.spare
         auxiliary = "auxiliary data" in threat.knows
-        seen = [each.contributions for each in self._opened]
+        # Masked ones that were opened without masks show what all masked ones do.
+        seen = [None if self._protection.masked else each.contributions for each in self._opened]
         single = [each[k * setting.cohort + TARGET] for k, each in enumerate(seen) if each]
         return PropertyView(
             threat=threat,
