@@ -7,7 +7,7 @@ their updates apart; a sum's others add their own coins.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,14 @@ from zerosum.simulations.attacks.inference.mirrored_sums import (
     PropertyView,
     client_records,
 )
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.interface import (
+    Case,
+    Guess,
+    Masking,
+    Metric,
+    Protection,
+    ThreatModel,
+)
 from zerosum.simulations.attacks.measures import Ranking, Units
 from zerosum.simulations.attacks.rounds import RecordsTask
 from zerosum.simulations.datasets import Records
@@ -30,6 +37,14 @@ AREA = Metric("AUC")
 
 CLIP = 0.4
 """About the median norm of an update."""
+
+
+def _noised(
+    noise: Literal["local", "distributed"], sigma: float, masking: Masking = "none"
+) -> Protection:
+    name = f"{noise} noise {sigma:g} C"
+    name = name if masking == "none" else f"masked + {name}"
+    return Protection(name, masking=masking, clip=CLIP, noise=noise, sigma=sigma)
 
 
 @dataclass(frozen=True)
@@ -63,8 +78,10 @@ class PropertyInference:
         single = PropertySetting(10)
         yield Case(single, Protection("plain"), {"cohort": 1.0, "sigma": 0.0})
         for sigma in (0.01, 0.03, 0.1, 0.3, 1.0) if full else (0.1, 1.0):
-            local = Protection(f"local noise {sigma:g} C", clip=CLIP, noise="local", sigma=sigma)
-            yield Case(single, local, {"cohort": 1.0, "sigma": sigma})
+            yield Case(single, _noised("local", sigma), {"cohort": 1.0, "sigma": sigma})
+        for noise in ("local", "distributed") if full else ("local",):
+            both = _noised(noise, 0.1, masking="double")
+            yield Case(PropertySetting(10, sums=200), both, {"cohort": 10.0, "sigma": 0.1})
 
     def baseline(self, view: PropertyView, rng: np.random.Generator) -> Guess:
         """Tell no client from another."""
