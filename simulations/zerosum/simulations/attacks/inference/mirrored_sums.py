@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from zerosum.client.entropy import SeededEntropy
+from zerosum.client.lean import choose_trainer
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.training import initial_vector
-from zerosum.secagg.randomness import numpy_generator
+from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.server.aggregate import Aggregate
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations.attacks.asking import Asked, PrivateSums
@@ -225,3 +227,43 @@ class _Sums:
     def epsilon(self) -> float:
         """Return what the ledger says of a client, for a server that sees what this one does."""
         return self._sums.epsilon()
+
+
+def simulated_updates(
+    view: PropertyView, coins: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the updates of clients that an attacker makes up of auxiliary records.
+
+    Parameters
+    ----------
+    view : PropertyView
+    coins : ndarray
+        bool, shape (k,): which of them have the property.
+    rng : numpy.random.Generator
+        Draws their records.
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (k, d), clipped as clients clip.
+
+    Raises
+    ------
+    ValueError
+        If the view holds no auxiliary data.
+    """
+    if view.auxiliary_inputs is None or view.auxiliary_labels is None:
+        raise ValueError("the view holds no auxiliary data")
+    spare = Records(view.auxiliary_inputs, view.auxiliary_labels)
+    drawn = [client_records(spare, view, bool(coin), rng) for coin in coins]
+    inputs, labels = (np.stack([getattr(r, n) for r in drawn]) for n in ("inputs", "targets"))
+    task = RecordsTask(view.model, inputs, labels, spare, view.classes, 0)
+    trainer = choose_trainer(task, view.training, seed=0)
+    updates = np.empty((len(coins), len(view.vector)))
+    for row in range(len(coins)):
+        pair = torch.tensor(inputs[row]), torch.tensor(labels[row])
+        updates[row] = trainer.train(view.vector, pair, derive_seed(0, "simulated", row))
+    if view.protection.clip is not None:
+        norms = np.linalg.norm(updates, axis=1, keepdims=True)
+        updates *= np.minimum(1.0, view.protection.clip / norms)
+    return updates

@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from zerosum.client.lean import choose_trainer
-from zerosum.secagg.randomness import derive_seed
 from zerosum.simulations.attacks.inference.mirrored_sums import (
     PropertySetting,
     PropertyView,
-    client_records,
+    simulated_updates,
 )
 from zerosum.simulations.attacks.interface import (
     Case,
@@ -30,8 +27,6 @@ from zerosum.simulations.attacks.interface import (
     ThreatModel,
 )
 from zerosum.simulations.attacks.measures import Ranking, Units
-from zerosum.simulations.attacks.rounds import RecordsTask
-from zerosum.simulations.datasets import Records
 
 AREA = Metric("AUC")
 
@@ -97,7 +92,7 @@ class PropertyInference:
         seen, others, noise = _seen(view)
         share = noise / (others + 1) ** 0.5
         coins = np.arange(self.simulated) % 2 == 1
-        updates = _simulated_updates(view, coins, rng)
+        updates = simulated_updates(view, coins, rng)
         noised = updates + share * rng.standard_normal(updates.shape)
         half = np.arange(self.simulated) < self.simulated // 2
         fitted = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
@@ -140,27 +135,6 @@ def _seen(view: PropertyView) -> tuple[np.ndarray, int, float]:
     if view.totals is None:
         raise ValueError("the view holds no sums")
     return view.totals, view.cohort - 1, view.noise_std
-
-
-def _simulated_updates(
-    view: PropertyView, coins: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return updates of clients with these coins, clipped, float64, shape (len(coins), d)."""
-    if view.auxiliary_inputs is None or view.auxiliary_labels is None:
-        raise ValueError("the view holds no auxiliary data")
-    spare = Records(view.auxiliary_inputs, view.auxiliary_labels)
-    drawn = [client_records(spare, view, bool(coin), rng) for coin in coins]
-    inputs, labels = (np.stack([getattr(r, n) for r in drawn]) for n in ("inputs", "targets"))
-    task = RecordsTask(view.model, inputs, labels, spare, view.classes, 0)
-    trainer = choose_trainer(task, view.training, seed=0)
-    updates = np.empty((len(coins), len(view.vector)))
-    for row in range(len(coins)):
-        pair = torch.tensor(inputs[row]), torch.tensor(labels[row])
-        updates[row] = trainer.train(view.vector, pair, derive_seed(0, "simulated", row))
-    if view.protection.clip is not None:
-        norms = np.linalg.norm(updates, axis=1, keepdims=True)
-        updates *= np.minimum(1.0, view.protection.clip / norms)
-    return updates
 
 
 ATTACKS = (PropertyInference(),)
