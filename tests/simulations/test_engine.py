@@ -254,7 +254,8 @@ def test_nothing_is_left_behind():
 def test_a_command_that_is_interrupted_or_killed_leaves_no_worker(tmp_path):
     command = [sys.executable, "-m", "zerosum.simulations.cli", "run", "digits", "--set"]
     command += ["rounds=100000", "--set", "engine=processes", "--set", "workers=2"]
-    for number, sign in enumerate((signal.SIGINT, signal.SIGKILL)):
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
+    for number, (sign, code) in enumerate(codes.items()):
         out = tmp_path / str(number)
         process = subprocess.Popen(
             [*command, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -264,7 +265,7 @@ def test_a_command_that_is_interrupted_or_killed_leaves_no_worker(tmp_path):
             workers = children(process.pid)
             assert len(workers) == 2
             process.send_signal(sign)
-            process.wait(30)
+            assert process.wait(30) == code
             wait_for(lambda workers=workers: not any(alive(pid) for pid in workers))
         finally:
             process.kill()

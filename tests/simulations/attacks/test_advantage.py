@@ -95,6 +95,22 @@ def test_fractions_of_other_units_are_compared_as_two_samples():
     assert not above(guess, Proportion(np.arange(3) < 2))
 
 
+@pytest.mark.parametrize(("units", "wanted"), [(2, False), (3, True)])
+def test_what_always_happens_and_never_without_the_attack_takes_three_units(units, wanted):
+    always, never = np.ones(units, dtype=bool), np.zeros(units, dtype=bool)
+    assert (0.25**units <= 0.025) == wanted  # the likeliest of all equal rates is a half
+    assert above([Proportion(always[:1])] * units, [Proportion(never[:1])] * units) == wanted
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.7])
+def test_few_fractions_without_an_advantage_are_above_baseline_seldom(n, rate):
+    ends = [np.arange(n) < k for k in range(n + 1)]
+    odds = stats.binom.pmf(range(n + 1), n, rate)
+    called = [[above(Proportion(one), Proportion(two)) for two in ends] for one in ends]
+    assert 0 < odds @ np.array(called, dtype=float) @ odds <= 0.025
+
+
 def test_seeds_are_paired_one_by_one():
     # Equally many in all, and not the same in any seed: no pairs, and their spread counts.
     guesses = [mean(1.0, 9.0, 5.0), mean(5.1)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 import pytest
 from annotated_types import Ge, Le
 from typer.testing import CliRunner
@@ -87,6 +88,7 @@ class Set:
     aware: bool = True
     path: str = ""
     widths: tuple[int, ...] = (8, 8)
+    table: np.ndarray | None = None
     name: ClassVar[str] = "set"
 
     def __post_init__(self):
@@ -140,6 +142,7 @@ INTEGER, NUMBER = "it takes an integer more than 0;", "it takes a number more th
         ("how", ["squarez", "1"], "it takes squares or cosine;"),
         ("aware", ["1", "yes", "none"], "it takes true or false; unset it is true"),
         ("widths", ["[4, 0]", "4", '["a"]'], "unset it is (8, 8)"),
+        ("table", ["[1]"], "cannot be set from here"),
     ],
 )
 def test_a_value_that_a_field_does_not_take_is_refused(name, texts, said):

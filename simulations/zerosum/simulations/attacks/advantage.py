@@ -4,7 +4,8 @@ The advantage is a difference of figures, and an attack is above its baseline wh
 that holds the difference with 95 % excludes zero: an attack that has no advantage is called above
 its baseline once in forty times. Where guess and baseline are scored on equally many units in each
 seed, the units are the same and their differences are looked at, one by one: what both of them owe
-to an easy unit is no advantage. Else the two figures are independent estimates.
+to an easy unit is no advantage. Else the two figures are independent estimates. As for the figures'
+own intervals, units count, not scenes.
 """
 
 import math
@@ -30,6 +31,9 @@ RESAMPLED = 400
 
 FEWEST = 4
 """Members, and others, below which any ranking may be chance: 1 in 20 for three of each."""
+
+FEW = 100
+"""Units of two samples up to which the more powerful test of fractions is quick."""
 
 ROUNDING = 1e-9
 """Advantages of this part of the figures are rounding."""
@@ -87,12 +91,19 @@ def _same(one: Units, other: Units) -> bool:
 
 
 def _more_often(hits: np.ndarray, others: np.ndarray, paired: bool) -> bool:
-    """Test fractions: McNemar (1947), exactly, if paired; else Fisher's exact test."""
-    if paired:
+    """Test fractions exactly: McNemar (1947) if paired; else Boschloo (1970), Fisher of many.
+
+    Of so few pairs that McNemar's test could call none of them significant, the units are taken
+    for independent: three of three against none of three is 1 in 64.
+    """
+    if paired and 0.5 ** len(hits) <= TAIL:
         won, lost = int(np.sum(hits & ~others)), int(np.sum(others & ~hits))
         return won > lost and bool(stats.binomtest(won, won + lost, 0.5, "greater").pvalue <= TAIL)
-    counts = [[np.count_nonzero(each), np.count_nonzero(~each)] for each in (hits, others)]
-    return bool(stats.fisher_exact(counts, "greater").pvalue <= TAIL)
+    counts = [[int(np.sum(hits)), int(np.sum(others))], [int(np.sum(~hits)), int(np.sum(~others))]]
+    if counts[0][0] * len(others) <= counts[0][1] * len(hits):
+        return False
+    exact = stats.boschloo_exact if len(hits) + len(others) <= FEW else stats.fisher_exact
+    return bool(exact(counts, alternative="greater").pvalue <= TAIL)
 
 
 def _larger(values: np.ndarray, others: np.ndarray, paired: bool) -> bool:

@@ -143,9 +143,10 @@ class _Crew:
 
     def _lost(self, worker: _Worker) -> Iterator[Outcome]:
         """Put right what a process that died leaves: its cell fails, others play the rest."""
-        self.workers.remove(worker)
         reason, job = _end(worker), worker.job
-        log.error("%s", reason)
+        self.workers.remove(worker)
+        where = "idle" if job is None else f"{job.cells[0][1].label}, seed {job.seed}"
+        log.error("%s: %s", where, reason)
         if not worker.ready:
             self.unstarted = reason  # no other is started in its place: there might be no end
             return
