@@ -29,9 +29,10 @@ def test_masks_alone_do_not_hide_ten_images(said):
 @pytest.mark.slow
 def test_an_imprint_reads_a_sum_and_is_refused_for_one_client(said):
     lines = [line for line in said("attack_imprint.py").splitlines() if "above 20 dB" in line]
-    masked, noised, unbound, bound = lines
+    masked, noised, expected, unbound, bound = lines
     assert float(masked.split(": ")[1].split()[0]) > 0.8
     assert "at baseline" in noised
+    assert float(expected.split(": ")[1].split()[0]) > 0.8
     assert float(unbound.split(": ")[1].split()[0]) > 0.8
     assert "after confirm, 1 clients are left" in bound
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.inversion.cases import CLIP
 from zerosum.simulations.attacks.inversion.denoising import Images, parts_of, refined
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
+from zerosum.simulations.attacks.inversion.gradient_cases import CLIP
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
 from zerosum.simulations.attacks.measures import Proportion, Units
 from zerosum.simulations.attacks.rounds import RoundsSetting, RoundsView
