@@ -1,7 +1,7 @@
 """A server sends a model that sorts images into bins, and reads them out of the masked sum.
 
-A little noise ends that, and not a server that expects it: rows that few images move are read out of
-the noise. A model that is sent to one client alone is noticed: clients' requests differ.
+A little noise ends that, and not a server that expects it, whose model has rows that few images
+move. A model that is sent to one client alone is noticed: clients' requests differ.
 """
 
 from zerosum.simulations.attacks.harness import Cell, play
