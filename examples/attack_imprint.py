@@ -1,11 +1,13 @@
 """A server sends a model that sorts images into bins, and reads them out of the masked sum.
 
-Then it sends the model to one client alone, which clients notice: their requests differ.
+A little noise ends that, and not a server that expects it, whose model has rows that few images
+move. A model that is sent to one client alone is noticed: clients' requests differ.
 """
 
 from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.interface import Attack, Case, Protection
 from zerosum.simulations.attacks.inversion.imprint import Imprint
+from zerosum.simulations.attacks.inversion.traps import Traps
 from zerosum.simulations.attacks.results import rows_of
 from zerosum.simulations.attacks.rounds import RoundsSetting
 from zerosum.simulations.attacks.table import figure_text
@@ -18,7 +20,8 @@ NOISED = Protection("masked + noise", masking="double", clip=0.1, noise="distrib
 def main() -> None:
     """Attack all clients, then one of them."""
     setting = RoundsSetting(clients=10, records=8)
-    tried = [(Imprint(), MASKED), (Imprint(), NOISED)]
+    tried: list[tuple[Attack, Protection]] = [(Imprint(), MASKED)]
+    tried += [(Imprint(), NOISED), (Traps(), NOISED)]
     tried += [(Imprint(target=0), UNBOUND), (Imprint(target=0), MASKED)]
     for attack, protection in tried:
         cell = Cell(attack, Case(setting, protection))

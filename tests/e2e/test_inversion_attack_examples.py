@@ -29,18 +29,23 @@ def test_masks_alone_do_not_hide_ten_images(said):
 @pytest.mark.slow
 def test_an_imprint_reads_a_sum_and_is_refused_for_one_client(said):
     lines = [line for line in said("attack_imprint.py").splitlines() if "above 20 dB" in line]
-    masked, noised, unbound, bound = lines
+    masked, noised, expected, unbound, bound = lines
     assert float(masked.split(": ")[1].split()[0]) > 0.8
     assert "at baseline" in noised
+    assert float(expected.split(": ")[1].split()[0]) > 0.8
     assert float(unbound.split(": ")[1].split()[0]) > 0.8
     assert "after confirm, 1 clients are left" in bound
 
 
 @pytest.mark.slow
-def test_repetition_ends_with_the_budget(said):
-    lines = [line for line in said("attack_repetition.py").splitlines() if "pixels" in line]
-    figures = [line for line in lines if "pixels recovered" in line]
-    assert ["at baseline" in line for line in figures] == [True, True, False, True]
+def test_a_budget_ends_exactness_and_noise_ends_recognition(said):
+    lines = said("attack_repetition.py").splitlines()
+    exact = [line.split("recovered ")[1] for line in lines if "pixels recovered" in line]
+    near = [line.split("PSNR ")[1] for line in lines if "PSNR" in line]
+    assert ["0.9" in text.split(" [")[0] for text in exact] == [False, True, False, False]
+    assert float(near[2].split()[0]) > 18
+    assert "at baseline" in exact[3]
+    assert "at baseline" in near[3]
 
 
 @pytest.mark.slow

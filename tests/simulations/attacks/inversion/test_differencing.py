@@ -5,8 +5,8 @@ import pytest
 
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case
-from zerosum.simulations.attacks.inversion.cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.inversion.differencing import EXACT, Differencing
+from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
 from zerosum.simulations.attacks.rounds import RoundsSetting
 

@@ -7,7 +7,7 @@ import torch
 from zerosum.client.vectors import load_vector
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case, Guess, Protection
-from zerosum.simulations.attacks.inversion.cases import MASKED, distributed
+from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, distributed
 from zerosum.simulations.attacks.inversion.imprint import Imprint
 from zerosum.simulations.attacks.inversion.imprint_cases import UNBOUND, UNCONFIRMED
 from zerosum.simulations.attacks.rounds import RoundsSetting
@@ -30,7 +30,7 @@ def test_images_are_read_out_of_a_masked_sum():
     assert recovered(outcome_of(Imprint(bins=64, measurements=2), MASKED)) > 0.6
 
 
-def test_noise_in_the_sum_hides_them():
+def test_noise_in_the_sum_hides_them_from_who_does_not_expect_it():
     outcome = outcome_of(Imprint(), distributed(1e-3), setting=TEN)
     assert recovered(outcome) < 0.05
 
@@ -71,6 +71,13 @@ def test_a_blank_model_moves_in_its_last_biases_alone():
 def test_images_that_share_every_bin_are_not_told_apart():
     truth_alone = outcome_of(Imprint(bins=1, measurements=1), Protection("plain"))
     assert recovered(truth_alone) == 0
+
+
+def test_images_beyond_the_number_of_guesses_count_as_not_recovered():
+    images = np.random.default_rng(0).random((3, 1, 1, 4, 4))
+    hits = Imprint().score(Guess({"images": images[:2].reshape(2, 16)}), {"inputs": images})
+    assert hits["images above 20 dB"].hits.sum() == 2
+    assert len(hits["images above 20 dB"].hits) == 3
 
 
 def test_each_image_is_matched_to_a_guess_of_its_own():

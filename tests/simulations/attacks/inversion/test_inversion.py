@@ -8,9 +8,15 @@ import torch
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.interface import Guess, Protection
-from zerosum.simulations.attacks.inversion.cases import CLIPPED, MASKED, PLAIN, distributed, local
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import FirstLayer, slopes_of
+from zerosum.simulations.attacks.inversion.gradient_cases import (
+    CLIPPED,
+    MASKED,
+    PLAIN,
+    distributed,
+    local,
+)
 from zerosum.simulations.attacks.inversion.gradient_matching import GradientMatching
 from zerosum.simulations.attacks.inversion.local_updates import labels_of, updates_of
 from zerosum.simulations.attacks.inversion.reconstruction import matched, observed, rounding_std

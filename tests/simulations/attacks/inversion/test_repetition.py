@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.inversion.denoising import Images
+from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, VALUES, Frequencies
 from zerosum.simulations.attacks.inversion.repetition import Repetition, asked, noised
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -22,13 +25,26 @@ def blind(outcome):
     return outcome.baseline["pixels recovered"].hits.mean()
 
 
+def decibels(outcome):
+    """Return the mean PSNR of the images, and of the baseline's."""
+    return outcome.units["PSNR"].values.mean(), outcome.baseline["PSNR"].values.mean()
+
+
 def test_hardly_any_noise_hides_no_pixel():
     assert right(outcome_of(1, noised(1e-4))) == 1
 
 
-def test_one_noised_answer_is_no_better_than_a_guess():
-    outcome = outcome_of(1, noised(0.1))
-    assert right(outcome) < blind(outcome)
+def test_one_noised_answer_tells_the_digit_and_not_its_pixels():
+    outcomes = [outcome_of(1, noised(0.1), seed) for seed in range(3)]
+    assert np.mean([right(each) for each in outcomes]) < 0.65
+    found, mean = np.mean([decibels(each) for each in outcomes], axis=0)
+    assert found > mean + 2
+
+
+def test_noise_in_one_answer_that_is_as_large_as_it_tells_nothing():
+    outcomes = [outcome_of(1, noised(3.0), seed) for seed in range(3)]
+    found, mean = np.mean([decibels(each) for each in outcomes], axis=0)
+    assert abs(found - mean) < 0.5
 
 
 def test_more_answers_tell_more():
@@ -56,4 +72,53 @@ def test_each_answer_costs_epsilon():
 def test_what_repetition_must_show():
     assert np.mean([right(outcome_of(2000, noised(0.1), seed)) for seed in range(3)]) > 0.98
     ended = [outcome_of(2000, noised(0.1, budget=20), seed) for seed in range(3)]
-    assert np.mean([right(each) for each in ended]) < np.mean([blind(each) for each in ended])
+    assert np.mean([right(each) for each in ended]) < 0.7
+    found, mean = np.mean([decibels(each) for each in ended], axis=0)
+    assert found > mean + 8
+    quiet = [outcome_of(2000, noised(10.0, budget=20), seed) for seed in range(3)]
+    found, mean = np.mean([decibels(each) for each in quiet], axis=0)
+    assert abs(found - mean) < 0.5
+    assert abs(np.mean([right(each) - blind(each) for each in quiet])) < 0.05
+
+
+DRAWN = np.random.default_rng(0).integers(0, LEVELS + 1, size=(400, 2))
+
+
+def test_frequencies_are_those_of_bayes_rule_where_pixels_are_independent():
+    images = np.stack([DRAWN[:, 0] % 2 * LEVELS, DRAWN[:, 1]], axis=1) / LEVELS
+    known = Frequencies.of(images)
+    like = Images(images.mean(0), images.var(0), np.eye(2))
+    seen, std = np.array([0.8, 0.31]), 0.2
+    found = known.given(like, seen, std)
+    expected = known.chances * np.exp(-((VALUES[:, None] - seen) ** 2) / (2 * std**2))
+    assert np.allclose(found, expected / expected.sum(0), atol=1e-3)
+
+
+def test_a_sure_pixel_is_what_was_seen_whatever_is_usual():
+    known = Frequencies.of(np.zeros((50, 2)))
+    like = Images(np.zeros(2), np.ones(2), np.eye(2))
+    assert (known.given(like, np.array([0.5, 0.25]), 1e-3).argmax(0) == [8, 4]).all()
+
+
+def test_the_evidence_of_an_image_is_the_ratio_of_gaussian_densities():
+    rng = np.random.default_rng(1)
+    like = Images.like(rng.normal(0.5, 0.2, size=(30, 3)))
+    slopes, parts, std = rng.normal(size=(2, 4)), np.array([0.7, -0.4]), 0.3
+    prior = like.directions @ np.diag(like.variances) @ like.directions.T
+    mean = np.outer(parts, np.append(like.mean, 1.0)).ravel()
+    wide = np.zeros((4, 4))
+    wide[:3, :3] = prior
+    shared = np.kron(np.outer(parts, parts), wide) + std**2 * np.eye(8)
+    ratio = multivariate_normal.logpdf(slopes.ravel(), mean, shared)
+    ratio -= multivariate_normal.logpdf(slopes.ravel(), np.zeros(8), std**2 * np.eye(8))
+    assert like.evidence(slopes, parts, std) == pytest.approx(ratio)
+
+
+def test_classes_differ_in_their_means_and_share_their_variances():
+    rng = np.random.default_rng(2)
+    labels = np.repeat([0, 1], 200)
+    images = labels[:, None] * 5.0 + rng.normal(size=(400, 2)) * [1.0, 0.1]
+    first, second = (Images.of_class(images, labels, each) for each in (0, 1))
+    assert np.allclose(second.mean - first.mean, 5, atol=0.3)
+    assert np.allclose(np.sort(first.variances), [0.01, 1], rtol=0.2)
+    assert np.allclose(Images.of_class(images, labels, 7).mean, images.mean(0))

@@ -28,6 +28,41 @@ class Images:
         variances, directions = np.linalg.eigh(np.cov(images.T))
         return cls(images.mean(0), np.maximum(variances, 1e-6), directions)
 
+    @classmethod
+    def of_class(cls, images: np.ndarray, labels: np.ndarray, label: int) -> Self:
+        """Return a class's mean, and the variances that images have beside their classes' means.
+
+        Parameters
+        ----------
+        images : ndarray
+            Shape (m, p).
+        labels : ndarray of int
+            Shape (m,); where none is ``label``, the mean is that of all.
+        label : int
+        """
+        present = np.unique(labels)
+        means = {int(each): images[labels == each].mean(0) for each in present}
+        beside = images - np.stack([means[int(each)] for each in labels])
+        shared = np.cov(beside.T) * (len(images) - 1) / max(len(images) - len(present), 1)
+        variances, directions = np.linalg.eigh(shared)
+        mean = means.get(label, images.mean(0))
+        return cls(mean, np.maximum(variances, 1e-6), directions)
+
+    def pixels(self, image: np.ndarray, noise_std: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return each pixel's posterior mean and variance, of an image seen once, each (p,)."""
+        kept = self.variances / (self.variances + noise_std**2)
+        moved = self.directions @ (kept * (self.directions.T @ (image - self.mean)))
+        return self.mean + moved, self.directions**2 @ (kept * noise_std**2)
+
+    def evidence(self, slopes: np.ndarray, parts: np.ndarray, noise_std: float) -> float:
+        """Return log p(slopes | one image) - log p(slopes | noise), of parts (width,)."""
+        power = float(parts @ parts) / noise_std**2
+        seen = parts @ slopes / noise_std**2
+        turned, mean = seen[:-1] @ self.directions, self.mean @ self.directions
+        gain = 1 + power * self.variances
+        exponent = (turned * mean + self.variances * turned**2 / 2 - power * mean**2 / 2) / gain
+        return float((exponent - np.log(gain) / 2).sum() + seen[-1] - power / 2)
+
     def posterior(self, slopes: np.ndarray, parts: np.ndarray, noise_std: float) -> np.ndarray:
         """Return the posterior mean of images, given each one's part in the slopes.
 

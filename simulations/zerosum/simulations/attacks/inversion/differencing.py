@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
-from zerosum.simulations.attacks.inversion.cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import images_in
+from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.inversion.reconstruction import (
     Observed,
     auxiliary,

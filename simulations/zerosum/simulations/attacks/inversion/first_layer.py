@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from zerosum.simulations.attacks.interface import Case, Guess
-from zerosum.simulations.attacks.inversion.cases import cases_of
 from zerosum.simulations.attacks.inversion.denoising import Images, refined, unexplained
+from zerosum.simulations.attacks.inversion.gradient_cases import cases_of
 from zerosum.simulations.attacks.inversion.reconstruction import (
     Observed,
     Reconstruction,

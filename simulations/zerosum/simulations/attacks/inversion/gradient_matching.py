@@ -15,8 +15,8 @@ import torch
 from annotated_types import Ge
 
 from zerosum.simulations.attacks.interface import Case, Guess
-from zerosum.simulations.attacks.inversion.cases import cases_of, convolved, naive_cases
 from zerosum.simulations.attacks.inversion.descent import by_curvature, by_signs, variation
+from zerosum.simulations.attacks.inversion.gradient_cases import cases_of, convolved, naive_cases
 from zerosum.simulations.attacks.inversion.local_updates import Updates, labels_of, updates_of
 from zerosum.simulations.attacks.inversion.reconstruction import (
     Observed,

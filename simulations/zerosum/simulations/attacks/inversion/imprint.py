@@ -14,21 +14,19 @@ import numpy as np
 from annotated_types import Ge
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
+from zerosum.simulations.attacks.interface import Case, Guess, ThreatModel
 from zerosum.simulations.attacks.inversion.imprint_cases import cases_of
-from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED, auxiliary, paired
-from zerosum.simulations.attacks.measures import Proportion, Units
+from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, vector_of
+from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
+from zerosum.simulations.attacks.inversion.traps import Traps
 from zerosum.simulations.attacks.rounds import Crafted, RoundsView
-
-FAINT = 1e-4
-"""Scale of the measurements: outputs stay almost as even as those of a model of zeros."""
 
 KNOTS = 100
 """Quantiles that are read off auxiliary data; the finer ones lie on lines between them."""
 
 
 @dataclass(frozen=True)
-class Imprint:
+class Imprint(Imprinted):
     """Sends a model that sorts, and takes what falls into each bin.
 
     Attributes
@@ -50,8 +48,6 @@ class Imprint:
     threat: ClassVar[ThreatModel] = ThreatModel(
         "malicious server", knows=frozenset({"auxiliary data"})
     )
-    requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("images above 20 dB"),)
 
     @property
     def name(self) -> str:
@@ -79,15 +75,15 @@ class Imprint:
             np.interp(levels, knots, np.quantile(images @ measured, knots)) for measured in spread
         ]
         cuts = [np.concatenate([[cut[0] - 10 * np.ptp(cut)], cut[1:]]) for cut in cuts]
-        signs = np.where(np.arange(view.classes) % 2 == 0, 1.0, -1.0)
         weights = FAINT * np.repeat(spread, each, axis=0)
         biases = -FAINT * np.concatenate(cuts)
-        outputs = np.repeat(signs[:, None], len(biases), axis=1)
         model = ModelSpec(name="mlp", hidden=[len(biases)])
-        vector = _vector(weights, biases, outputs)
+        vector = vector_of(weights, biases, view.classes)
+        if self.target is None:
+            return Crafted(model, vector)
         # No unit of a blank model is ever at work, and nothing but its last biases moves.
-        blank = _vector(np.zeros_like(weights), np.full_like(biases, -1.0), np.zeros_like(outputs))
-        return Crafted(model, vector, self.target, None if self.target is None else blank)
+        blank = vector_of(np.zeros_like(weights), np.full_like(biases, -1.0), view.classes)
+        return Crafted(model, vector, self.target, blank)
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess as many auxiliary images as there are bins."""
@@ -108,28 +104,11 @@ class Imprint:
         images = np.clip(inside / count[..., None], 0.0, 1.0)
         return Guess({"images": images.reshape(-1, pixels)})
 
-    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Return whose images were recovered: each matched to a guess of its own."""
-        pairs = paired(guess["images"], self._attacked(truth))
-        errors = np.mean((pairs[0] - pairs[1]) ** 2, axis=1)
-        return {"images above 20 dB": Proportion(errors < 10 ** (-RECOGNISED / 10))}
-
     def _attacked(self, truth: Mapping[str, np.ndarray]) -> np.ndarray:
-        true = truth["inputs"] if self.target is None else truth["inputs"][self.target]
-        return true.reshape(-1, int(np.prod(truth["inputs"].shape[2:]))).astype(np.float64)
-
-    def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the first few images above the guesses that are theirs."""
-        found, true = paired(guess["images"], self._attacked(truth))
-        pairs = np.stack([true[:8], found[:8]], axis=1)
-        return {"reconstruction": pairs.reshape(len(pairs), 2, *truth["inputs"].shape[-2:])}
+        if self.target is None:
+            return super()._attacked(truth)
+        return super()._attacked({"inputs": truth["inputs"][[self.target]]})
 
 
-def _vector(weights: np.ndarray, biases: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-    """Return the parameters of a perceptron with one hidden layer and no output biases."""
-    parts = [weights.ravel(), biases, outputs.ravel(), np.zeros(len(outputs))]
-    return np.concatenate(parts).astype(np.float32)
-
-
-ATTACKS = (Imprint(), Imprint(measurements=1), Imprint(target=0))
+ATTACKS = (Imprint(), Imprint(measurements=1), Traps(), Imprint(target=0))
 """As the table has them."""

@@ -3,7 +3,7 @@
 A server asks each client the same question again and again and averages what it gets: the noise of
 k answers has the standard deviation sigma C / sqrt(k) (Dwork and Roth 2014, "The algorithmic
 foundations of differential privacy", section 1.2: overly accurate answers to too many questions).
-A client's budget ends it.
+A client's budget ends the averaging; what the answers that were given tell is up to the noise.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,15 +14,13 @@ import numpy as np
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.inversion.cases import CLIP
-from zerosum.simulations.attacks.inversion.denoising import Images, parts_of, refined
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
+from zerosum.simulations.attacks.inversion.gradient_cases import CLIP
+from zerosum.simulations.attacks.inversion.label_and_image import image_in
+from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, Frequencies, levels_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
-from zerosum.simulations.attacks.measures import Proportion, Units
+from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
 from zerosum.simulations.attacks.rounds import RoundsSetting, RoundsView
-
-LEVELS = 16
-"""Of a pixel of "digits", above zero: whole numbers, so that a pixel is right or wrong."""
 
 SURE = 3.3
 """Standard deviations within which 999 of 1,000 pixels lie."""
@@ -42,60 +40,67 @@ def asked(count: int) -> RoundsSetting:
 
 @dataclass(frozen=True)
 class Repetition:
-    """Averages each client's answers and solves for its image.
+    """Averages each client's answers and solves for its label and its image.
 
     Attributes
     ----------
     turns : int
-        In which the image and its part are fitted to the average.
+        In which the image and its update are fitted to the average, for each label.
     """
 
-    turns: int = 30
+    turns: int = 5
 
     name: ClassVar[str] = "averaging repeated answers"
-    adaptive: ClassVar[str] = "solves for the first layer's input, expects the noise"
+    adaptive: ClassVar[str] = (
+        "solves for the first layer's input, expects the noise and pixels' levels"
+    )
     threat: ClassVar[ThreatModel] = ThreatModel(
         "malicious server", knows=frozenset({"clip", "sigma", "auxiliary data"}), rounds=1000
     )
-    requires: ClassVar[tuple[str, ...]] = ("contributions", "auxiliary_inputs")
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("pixels recovered"),)
+    requires: ClassVar[tuple[str, ...]] = (
+        "contributions",
+        "auxiliary_inputs",
+        "auxiliary_labels",
+    )
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("pixels recovered"), Metric("PSNR", "dB"))
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return ever more answers, and a budget that ends them."""
+        """Return ever more answers, and a budget that ends them, with ever more noise."""
         full = suite == "full"
         for count in (1, 20, 100, 500, 2000, 10_000) if full else (1, 20, 1000):
             for sigma in (0.1, 1.0) if full else (0.1,):
                 yield Case(asked(count), noised(sigma), {"rounds": count, "sigma": sigma})
         most = 2000 if full else 1000
-        yield Case(asked(most), noised(0.1, budget=20), {"rounds": most, "sigma": 0.1})
+        for sigma in (0.1, 1.0, 3.0, 10.0) if full else (0.1, 1.0, 10.0):
+            yield Case(asked(most), noised(sigma, budget=20), {"rounds": most, "sigma": sigma})
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Guess each pixel's most frequent level."""
-        levels = np.rint(auxiliary(view) * LEVELS).astype(np.int64)
-        usual = [np.bincount(column, minlength=LEVELS + 1).argmax() for column in levels.T]
-        return Guess({"levels": np.tile(usual, (view.clients, 1))})
+        """Guess each pixel's most frequent level, and the mean image."""
+        images = auxiliary(view)
+        each = Frequencies.of(images).usual(), images.mean(axis=0)
+        levels, means = (np.tile(values, (view.clients, 1)) for values in each)
+        return Guess({"levels": levels, "images": means})
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Average, solve, round to levels."""
+        """Average, solve, decode."""
         if view.contributions is None:
             raise ValueError("the view holds no contributions")
-        like = Images.like(auxiliary(view))
         answers = len(view.contributions)
         noise = view.noise_std / (view.clients * answers) ** 0.5
-        images, sizes = [], []
-        for average in view.contributions.mean(axis=0):
-            slopes = slopes_of(view, average)
-            image = refined(slopes, like.mean[None], noise, like, self.turns)
-            images.append(image[0])
-            sizes.append(float(np.linalg.norm(parts_of(slopes, image))))
-        levels = np.rint(np.array(images) * LEVELS).astype(np.int64)
-        notes = _outlook(answers, noise / float(np.median(sizes)))
-        return Guess({"levels": levels}, notes)
+        every = [
+            image_in(view, slopes_of(view, average), noise, self.turns)
+            for average in view.contributions.mean(axis=0)
+        ]
+        levels, images, errors = (np.array(each) for each in zip(*every, strict=True))
+        notes = _outlook(answers, float(np.median(errors)))
+        return Guess({"levels": levels, "images": images}, notes)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Return which pixels have exactly their level."""
-        true = np.rint(truth["inputs"].reshape(guess["levels"].shape) * LEVELS)
-        return {"pixels recovered": Proportion((guess["levels"] == true).ravel())}
+        """Return which pixels have exactly their level, and how near the image is."""
+        true = truth["inputs"].reshape(guess["levels"].shape)
+        hits = guess["levels"] == levels_of(true)
+        decibels = psnr(guess["images"], true.astype(np.float64))
+        return {"pixels recovered": Proportion(hits.ravel()), "PSNR": Mean(decibels)}
 
 
 def _outlook(answers: int, error: float) -> str:

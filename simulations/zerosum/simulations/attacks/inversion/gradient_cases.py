@@ -1,4 +1,4 @@
-"""Where images are sought in updates: one client, then sums of more and more, and the noise."""
+"""Where gradients are inverted: one client, then sums of more and more, and the noise."""
 
 from collections.abc import Iterable
 

@@ -1,0 +1,97 @@
+"""Traps: a model whose first layer has rows that few images move, read out of noise.
+
+A clip bounds a client's whole update. Rows that half of all images move, as an imprint's bins,
+spend it on sums that are subtracted from each other again; a row that a single image moves is that
+image (Boenisch et al. 2023, "When the curious abandon honesty: federated learning is not private",
+whose trap weights such rows are). Which rows a single image moved, and which of them the same one,
+:mod:`~.row_contents` says by likelihood; what noise leaves of the image is its posterior mean.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from zerosum.client.spec import ModelSpec
+from zerosum.simulations.attacks.interface import Case, Guess, ThreatModel
+from zerosum.simulations.attacks.inversion.denoising import Images
+from zerosum.simulations.attacks.inversion.first_layer import slopes_of
+from zerosum.simulations.attacks.inversion.imprint_cases import RECORDS, cases_of
+from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, vector_of
+from zerosum.simulations.attacks.inversion.reconstruction import auxiliary, rounding_std, typical
+from zerosum.simulations.attacks.inversion.row_contents import Rows, parts_in
+from zerosum.simulations.attacks.rounds import Crafted, RoundsView
+
+BLUNT = 0.1
+"""Variance below which a direction of images counts no more in what a row looks for."""
+
+
+@dataclass(frozen=True)
+class Traps(Imprinted):
+    """Sends rows that few images move, and reads the rows that a single one moved.
+
+    Attributes
+    ----------
+    rows : int
+        The layer's width.
+    records : int
+        Images of each client: what clients say, or the attacker expects.
+    held : float
+        Images of the whole cohort that a row holds on average.
+    """
+
+    rows: int = 1024
+    records: int = RECORDS
+    held: float = 0.4
+
+    name: ClassVar[str] = "imprint"
+    threat: ClassVar[ThreatModel] = ThreatModel(
+        "malicious server", knows=frozenset({"auxiliary data", "sigma", "records"})
+    )
+
+    @property
+    def adaptive(self) -> str:
+        """What the attacker sends, and expects."""
+        return f"{self.rows} rows that few images move, expects the noise"
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return masked sums of few and of many clients, with and without noise."""
+        return [case for case in cases_of(suite, False, self.rows) if case.protection.masked]
+
+    def craft(self, view: RoundsView, rng: np.random.Generator) -> Crafted:
+        """Return a model each row of which looks for an auxiliary image.
+
+        Its direction is that of Fisher's discriminant between the image and all others; what
+        moves it lies beyond all but a small part of them, its own image aside.
+        """
+        images = auxiliary(view)
+        like = Images.like(images)
+        sought = np.resize(rng.permutation(len(images)), self.rows)
+        seen = (images[sought] - like.mean) @ like.directions
+        directions = seen / (like.variances + BLUNT)
+        directions /= np.sqrt((directions**2 * like.variances).sum(axis=1, keepdims=True))
+        weights = directions @ like.directions.T
+        rare = min(self.held / self._expected(view) + 1 / len(images), 1.0)
+        biases = -np.quantile(images @ weights.T, 1 - rare, axis=0)
+        model = ModelSpec(name="mlp", hidden=[self.rows])
+        return Crafted(model, vector_of(FAINT * weights, FAINT * biases, view.classes))
+
+    def _expected(self, view: RoundsView) -> int:
+        return view.clients * self.records
+
+    def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Guess as many of the auxiliary images' centroids as there are images."""
+        return Guess({"images": typical(view, self._expected(view), rng)})
+
+    def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
+        """Return the images of rows, those first that most is seen of; the rest is blind."""
+        if view.totals is None:
+            raise ValueError("the view holds no totals")
+        slopes, count = slopes_of(view, view.totals[0]), self._expected(view)
+        noise = float(np.hypot(view.noise_std, rounding_std(view) * view.clients**0.5))
+        like = Images.like(auxiliary(view))
+        parts = parts_in(Rows.of(slopes, like, noise, self.held), count)
+        parts = parts[np.argsort(-(parts**2).sum(axis=1), kind="stable")][:count]
+        blind = typical(view, count, rng)[len(parts) :]
+        return Guess({"images": np.concatenate([like.posterior(slopes, parts, noise), blind])})
