@@ -30,6 +30,7 @@ BUILT_IN = (
     "poisoning.backdoors",
     "poisoning.opposing",
     "poisoning.hiding",
+    "poisoning.tailored",
 )
 """Modules of this package, each with its ``ATTACKS``; in the order of the table."""
 
