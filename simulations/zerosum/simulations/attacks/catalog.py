@@ -15,6 +15,7 @@ from zerosum.simulations.attacks.parameters import value_of
 BUILT_IN = (
     "inversion.gradient_matching",
     "inversion.first_layer",
+    "inversion.features",
     "inversion.imprint",
     "inversion.repetition",
     "inversion.differencing",
@@ -31,6 +32,7 @@ BUILT_IN = (
     "poisoning.backdoors",
     "poisoning.opposing",
     "poisoning.hiding",
+    "poisoning.tailored",
 )
 """Modules of this package, each with its ``ATTACKS``; in the order of the table."""
 

@@ -10,6 +10,7 @@ from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN, UNEVEN
 from zerosum.simulations.attacks.poisoning.hiding import (
     LittleIsEnough,
     MinMax,
+    along,
     deviations_of,
     furthest,
 )
@@ -61,13 +62,22 @@ def test_the_search_finds_the_root_of_the_quadratic() -> None:
     assert furthest(KNOWN, way) == pytest.approx(roots.min())
 
 
-@pytest.mark.parametrize("attack", [LittleIsEnough(deviations=1.5), MinMax()])
+@pytest.mark.parametrize("direction", ["deviation", "unit", "sign"])
+def test_squared_distances_of_min_sum_add_up_to_the_largest_sum_of_any(direction) -> None:
+    sent = MinMax(direction=direction, summed=True).craft(VIEW, RNG)[0]
+    largest = max(((KNOWN - one) ** 2).sum() for one in KNOWN)
+    assert ((KNOWN - sent) ** 2).sum() == pytest.approx(largest)
+    way = sent - KNOWN.mean(axis=0)
+    assert way @ along(KNOWN, direction) == pytest.approx(np.linalg.norm(way))
+
+
+@pytest.mark.parametrize("attack", [LittleIsEnough(deviations=1.5), MinMax(), MinMax(summed=True)])
 def test_a_single_client_has_nothing_to_hide_among_and_sends_its_own(attack) -> None:
     alone = replace(VIEW, honest=KNOWN[:1])
     assert np.array_equal(attack.craft(alone, RNG), KNOWN[:1])
 
 
-@pytest.mark.parametrize("attack", [LittleIsEnough(deviations=1.5), MinMax()])
+@pytest.mark.parametrize("attack", [LittleIsEnough(deviations=1.5), MinMax(), MinMax(summed=True)])
 def test_the_order_of_colluders_does_not_matter(attack) -> None:
     turned = replace(VIEW, honest=KNOWN[::-1].copy())
     assert np.allclose(attack.craft(turned, RNG), attack.craft(VIEW, RNG))

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +15,8 @@ from zerosum.simulations.attacks.interface import Case, Protection
 from zerosum.simulations.attacks.poisoning.goals import Ruin, honest_updates
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained, unclipped
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
-from zerosum.simulations.attacks.rounds import RoundsSetting
 from zerosum.simulations.attacks.sealing import parts, sealed
+from zerosum.simulations.attacks.sections import DELTA
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -89,6 +88,8 @@ def test_a_view_is_sealed_and_grows_by_a_model_a_round() -> None:
     scene = SMALL.play(attack, PLAIN, 0)
     assert [view.vectors.shape[0] for view in attack.seen] == [1, 2]
     assert [view.round for view in attack.seen] == [1, 2]
+    assert [len(view.sent) for view in attack.seen] == [0, 1]
+    assert np.array_equal(attack.seen[1].sent[0], honest_updates(attack.seen[0]))
     with pytest.raises(ValueError, match="read-only"):
         attack.seen[0].vectors[0, 0] = 1.0
     after = sealed(scene.view)
@@ -147,16 +148,47 @@ def test_sums_that_the_server_refuses_are_told() -> None:
     assert "refused 2 of 3 sums" in guess.notes
 
 
-def test_epsilon_is_that_of_such_rounds_and_infinite_after_rounds_without_noise() -> None:
+@pytest.mark.parametrize("own_code", [False, True])
+def test_epsilon_is_of_the_noise_that_colluders_neither_know_nor_leave_out(own_code: bool) -> None:
+    """Two of five: three fifths of the noise, by a Gaussian's Renyi divergences in closed form."""
+    noised = Protection("noised", clip=1.0, noise="distributed", sigma=2.0, masking="double")
+    found = SMALL.play(Times(own_code=own_code), noised, 0).epsilon
+    assert found == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(3 / 5), SMALL.rounds), rel=0.01)
+    assert found > 1.2 * gaussian_epsilon(2.0, SMALL.rounds)  # what outsiders see
+
+
+def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:
+    """Mironov (2017), proposition 7; Canonne, Kamath, Steinke (2020), proposition 12."""
+    alpha = np.arange(2.0, 500.0)
+    divergence = times * alpha / (2 * sigma**2)
+    slack = (math.log(1 / delta) - np.log(alpha)) / (alpha - 1) + np.log1p(-1 / alpha)
+    return float((divergence + slack).min())
+
+
+def test_noise_of_one_s_own_is_not_less_for_those_who_know_theirs() -> None:
+    local = Protection("local", clip=1.0, noise="local", sigma=4.0)
+    found = replace(SMALL, rounds=1).play(Times(), local, 0).epsilon
+    replaced = gaussian_epsilon(4.0 / 2, 1)  # one update for another: twice the clip
+    assert found == pytest.approx(replaced, rel=0.1)
+    assert found <= replaced
+
+
+def test_epsilon_is_infinite_after_rounds_without_noise() -> None:
     noised = Protection("noised", clip=1.0, noise="distributed", sigma=1.0, masking="double")
-    one = replace(SMALL, rounds=1)
-    released = one.play(Times(), noised, 0).epsilon
-    alone = RoundsSetting(clients=SMALL.clients).play(
-        SimpleNamespace(threat=Times.threat), noised, 0
-    )
-    assert released == pytest.approx(alone.epsilon, rel=0.01)
-    assert 0 < (released or 0) < math.inf
-    assert replace(one, before=1).play(Times(), noised, 0).epsilon == math.inf
+    setting = replace(SMALL, rounds=1, before=1)
+    assert setting.play(Times(), noised, 0).epsilon == math.inf
+
+
+@pytest.mark.parametrize("malicious", [1, 3])
+def test_a_view_s_threat_counts_the_malicious_clients_of_its_cell(malicious: int) -> None:
+    """Whatever the attack says of itself: four."""
+    attack = Times()
+    setting = replace(SMALL, malicious=malicious, rounds=2)
+    after: Any = setting.play(attack, PLAIN, 0).view
+    for view in (*attack.seen, after):
+        assert (view.threat.colluders, view.threat.rounds) == (malicious, 2)
+        assert view.threat.role == attack.threat.role
+        assert view.threat.knows == attack.threat.knows
 
 
 def test_a_run_begins_where_the_honest_rounds_before_it_ended() -> None:

@@ -46,6 +46,26 @@ def test_scales_below_the_whole_are_for_the_picture() -> None:
     assert dict(whole.at) == {"scale": 20.0}
 
 
+def test_what_is_trained_within_a_norm_fills_it_and_goes_on_from_where_it_was() -> None:
+    """Three epochs, each projected: no longer than the bound, and not the first epoch's three."""
+    seen = []
+
+    class Seen(ModelReplacement):
+        def craft(self, view, rng):
+            sent = super().craft(view, np.random.default_rng(1))
+            seen.append((sent[0], Seen(bound=0.5, epochs=1).made(view)))
+            return sent
+
+        def made(self, view):
+            return super().craft(view, np.random.default_rng(1))[0]
+
+    replace(ONCE, clients=10, hidden=4, before=0).play(Seen(bound=0.5), PLAIN, 0)
+    ((sent, first),) = seen
+    assert np.linalg.norm(sent) == pytest.approx(0.5)
+    cosine = sent @ first / np.linalg.norm(sent) / np.linalg.norm(first)
+    assert 0.3 < cosine < 0.99
+
+
 @pytest.mark.slow
 def test_one_client_replaces_the_model_unless_its_own_clip_or_a_rule_binds_it() -> None:
     own = replace(CLIPPED, name="own code")

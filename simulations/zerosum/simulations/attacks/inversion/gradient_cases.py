@@ -60,7 +60,8 @@ def naive_cases(suite: str) -> Iterable[Case]:
 
 def convolved(suite: str) -> Iterable[Case]:
     """Return cells of a convolutional model, whose first layer's inputs no one can solve for."""
-    if suite == "full":
-        setting = RoundsSetting(clients=2, model=ModelSpec(name="cnn"))
-        for protection in (PLAIN, CLIPPED, local(1e-3)):
+    setting = RoundsSetting(clients=2, model=ModelSpec(name="cnn"))
+    full = suite == "full"
+    for protection in (PLAIN, CLIPPED, *map(local, (1e-3, 1e-2, 1e-1) if full else (1e-3,))):
+        if full or protection is not CLIPPED:
             yield Case(setting, protection, {"cohort": 1, "sigma": protection.sigma})

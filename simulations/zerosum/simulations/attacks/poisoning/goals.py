@@ -69,6 +69,12 @@ LARGER = (
 """For the full suite."""
 
 
+CLIPS = "clipped where clients clip"
+"""What an attacker says of the clip that runs this library's code."""
+
+OWN_CODE = "its own code leaves any clip out"
+
+
 @dataclass(frozen=True)
 class Share(Mean):
     """The mean, over seeds, of a part of all records: no end of its interval leaves [0, 1]."""

@@ -10,11 +10,12 @@ poisoning attacks and defenses for federated learning" (2021), "Min-Max", of the
 not know the rule.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.spatial.distance import cdist, pdist
+from scipy.spatial.distance import cdist, pdist, squareform
 from scipy.stats import norm
 
 from zerosum.simulations.attacks.poisoning.goals import UNEVEN, Ruin, honest_updates
@@ -22,6 +23,9 @@ from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
 _HALVINGS = 40
+
+Direction = Literal["deviation", "unit", "sign"]
+"""Which way a hidden attack goes: against what of its own honest updates."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class LittleIsEnough(Ruin):
         z = self.deviations
         if z is None:
             z = deviations_of(view.clients, len(known))
-        return np.broadcast_to(known.mean(axis=0) - z * _spread(known), known.shape)
+        return np.broadcast_to(known.mean(axis=0) - z * spread(known), known.shape)
 
 
 def deviations_of(clients: int, malicious: int) -> float:
@@ -74,9 +78,13 @@ class MinMax(Ruin):
     direction : str
         "deviation": against each coordinate's standard deviation; "unit": against the mean;
         "sign": against its signs.
+    summed : bool
+        Hold, in place of the largest distance, the sum of squared distances to all others to the
+        largest such sum: the paper's "Min-Sum".
     """
 
-    direction: Literal["deviation", "unit", "sign"] = "unit"
+    direction: Direction = "unit"
+    summed: bool = False
 
     name: ClassVar[str] = "min-max"
     quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
@@ -84,16 +92,24 @@ class MinMax(Ruin):
     @property
     def adaptive(self) -> str:
         """Which way it goes."""
-        return f"colluders' own distances, along the {self.direction}"
+        what = "own sums of distances (min-sum)" if self.summed else "own distances"
+        return f"colluders' {what}, along the {self.direction}"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""
         known = honest_updates(view)
-        mean = known.mean(axis=0)
-        along = {"deviation": _spread(known), "unit": mean, "sign": np.sign(mean)}
-        way = along[self.direction]
-        way = -way / (np.linalg.norm(way) or 1.0)
-        return np.broadcast_to(mean + furthest(known, way) * way, known.shape)
+        way = along(known, self.direction)
+        far = furthest_sum(known) if self.summed else furthest(known, way)
+        return np.broadcast_to(known.mean(axis=0) + far * way, known.shape)
+
+
+def along(known: np.ndarray, direction: Direction) -> np.ndarray:
+    """Return the unit vector against the mean, its signs or the deviations, shape (d,)."""
+    mean = known.mean(axis=0)
+    ways = {"deviation": spread(known), "unit": mean, "sign": np.sign(mean)}
+    way = ways[direction]
+    found: np.ndarray = -way / (np.linalg.norm(way) or 1.0)
+    return found
 
 
 def furthest(known: np.ndarray, way: np.ndarray) -> float:
@@ -115,9 +131,28 @@ def furthest(known: np.ndarray, way: np.ndarray) -> float:
     return low
 
 
-def _spread(known: np.ndarray) -> np.ndarray:
+def furthest_sum(known: np.ndarray) -> float:
+    """Return the largest gamma at which squared distances sum to no more than those of any other.
+
+    From mean + gamma way the k squared distances sum to those from the mean and k gamma^2,
+    whatever the way.
+    """
+    squared = squareform(pdist(known, "sqeuclidean"))
+    around = float(((known - known.mean(axis=0)) ** 2).sum())
+    return math.sqrt(max(0.0, (squared.sum(axis=1).max() - around) / len(known)))
+
+
+def spread(known: np.ndarray) -> np.ndarray:
+    """Return each coordinate's standard deviation, shape (d,); of a single update, none."""
     return known.std(axis=0, ddof=1) if len(known) > 1 else np.zeros(known.shape[1])
 
 
-ATTACKS = (LittleIsEnough(), MinMax())
-"""As the table has them."""
+ATTACKS = (
+    LittleIsEnough(),
+    *(LittleIsEnough(deviations=z) for z in (0.5, 1.0, 1.5)),
+    MinMax(),
+    MinMax(direction="deviation"),
+    MinMax(direction="sign"),
+    MinMax(summed=True),
+)
+"""As the table has them; those of one name are variants of one attack."""

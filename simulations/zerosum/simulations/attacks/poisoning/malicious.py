@@ -22,6 +22,7 @@ from zerosum.client.training import LocalTrainer
 from zerosum.client.vectors import load_vector
 from zerosum.secagg import Session
 from zerosum.secagg.randomness import numpy_generator
+from zerosum.server.spec import ServerSpec
 from zerosum.simulations.attacks.learning import LearningView
 from zerosum.simulations.attacks.sealing import sealed
 from zerosum.simulations.environment import SimulatedEnvironment
@@ -38,6 +39,8 @@ class PoisonView(LearningView):
         All of them, n; all take part in each round.
     server_lr : float
         eta: what the server does with the average.
+    server : ServerSpec or None
+        The rule and what it was told, where the threat model knows the rule.
     round, rounds : int
         This one, from 1; how many there are.
     vectors : ndarray
@@ -46,6 +49,8 @@ class PoisonView(LearningView):
         float32 (k, records, ...), int64 (k, records): the malicious clients' own records.
     honest : ndarray or None
         float64, shape (k, d): what they would have sent, had they been honest. None after the run.
+    sent : ndarray
+        float64, shape (rounds before, k, d): what they sent in them.
     final : ndarray or None
         float32, shape (d,): the model that the run ended with. None before.
     abandoned : int
@@ -54,12 +59,14 @@ class PoisonView(LearningView):
 
     clients: int = 0
     server_lr: float = 1.0
+    server: ServerSpec | None = None
     round: int = 0
     rounds: int = 0
     vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     inputs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     labels: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     honest: np.ndarray | None = None
+    sent: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0)))
     final: np.ndarray | None = None
     abandoned: int = 0
 
@@ -186,6 +193,7 @@ class MaliciousClients(SimulatedEnvironment):
         except Exception as error:
             self.failure = error
             return np.zeros((malicious, request.dimension))
+        self.view = replace(self.view, sent=np.concatenate([self.view.sent, sent[None]]))
         return sent
 
     def _honest(self, request: Request, index: int) -> np.ndarray:

@@ -14,7 +14,13 @@ from typing import ClassVar
 import numpy as np
 
 from zerosum.simulations.attacks.interface import Protection
-from zerosum.simulations.attacks.poisoning.goals import UNEVEN, Ruin, honest_updates
+from zerosum.simulations.attacks.poisoning.goals import (
+    CLIPS,
+    OWN_CODE,
+    UNEVEN,
+    Ruin,
+    honest_updates,
+)
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
@@ -36,7 +42,7 @@ class SignFlip(Ruin):
     @property
     def adaptive(self) -> str:
         """Whether its own clip binds it."""
-        how = "its own code: no clip" if self.own_code else "no: before its own clip"
+        how = OWN_CODE if self.own_code else CLIPS
         return f"{how}; {self.scale:g} times"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
@@ -80,6 +86,7 @@ class InnerProduct(Ruin):
 ATTACKS = (
     SignFlip(),
     SignFlip(own_code=True),
+    SignFlip(scale=1.0),
     InnerProduct(),
     InnerProduct(epsilon=10.0),
 )

@@ -14,7 +14,7 @@ import numpy as np
 from torch import nn
 
 from zerosum.client.entropy import SeededEntropy
-from zerosum.client.spec import DataSpec, ModelSpec, SecAggSpec
+from zerosum.client.spec import DataSpec, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import ClientInfo, Task, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.client.vectors import load_vector
@@ -149,7 +149,7 @@ class _Run:
 
     def _checked(self, data: DataSpec, model: ModelSpec) -> Experiment:
         setting, protection = self._setting, self._protection
-        privacy = privacy_of(protection, setting.clients, self._dimension)
+        privacy, secagg = self._colluding()
         values = {
             "task": setting.task,
             "seed": self._seed,
@@ -159,13 +159,30 @@ class _Run:
             "training": {k: getattr(setting, k) for k in ("lr", "epochs", "batch_size")},
             "privacy": privacy.model_dump(),
             "encoding": encoding_of(protection).model_dump(),
-            "secagg": secagg_of(protection).model_dump(),
+            "secagg": secagg.model_dump(),
             "sampling": {"kind": "everyone"},
             "server": {"lr": setting.server_lr, "rule": protection.rule} | self._rule(),
             "evaluation": {"every": setting.rounds},
         }
         experiment = load_experiment(values)
         return prepare(experiment, population=setting.clients, dimension=self._dimension)
+
+    def _colluding(self) -> tuple[PrivacySpec, SecAggSpec]:
+        """Return both sections; under distributed noise, with the malicious as its colluders.
+
+        They know their shares of the noise, and with code of their own leave them out: guaranteed
+        is what honest clients add, (n - k) / n of it. The total, V / f, stays what was asked for.
+        """
+        setting, protection = self._setting, self._protection
+        privacy = privacy_of(protection, setting.clients, self._dimension)
+        secagg = secagg_of(protection)
+        if protection.noise != "distributed":
+            return privacy, secagg
+        honest = (setting.clients - setting.malicious) / setting.clients
+        noise = (privacy.noise_multiplier or 0.0) * math.sqrt(honest)
+        update = {"honest_fraction": honest, "noise_multiplier": noise}
+        colluders = {"corruption": setting.malicious / setting.clients}
+        return privacy.model_copy(update=update), secagg.model_copy(update=colluders)
 
     def _rule(self) -> dict[str, Any]:
         """Return what a rule is told: how many are malicious, which is more than servers know."""
@@ -201,12 +218,14 @@ class _Run:
             protection=self._protection,
             clients=setting.clients,
             server_lr=setting.server_lr,
+            server=self._experiment.server if "rule" in attack.threat.knows else None,
             model=self._experiment.model,
             training=self._experiment.training,
             input_shape=tuple(inputs.shape[2:]),
             classes=collection_of(setting.task).classes or 1,
             rounds=setting.rounds,
             vectors=np.zeros((0, self._dimension), np.float32),
+            sent=np.zeros((0, setting.malicious, self._dimension)),
             inputs=inputs,
             labels=labels,
         )
@@ -233,9 +252,11 @@ class _Run:
         return self._read(result)
 
     def _read(self, result: Result) -> np.ndarray:
-        released = result.summary["epsilon"]["release"]["value"]
-        unprotected = released is None or self._setting.before > 0
-        self.epsilon = math.inf if unprotected else float(released)
+        # Clients see what is released, less what colluders know of its noise: the ledger's "sum".
+        observer = "sum" if self._protection.noise == "distributed" else "release"
+        seen = result.summary["epsilon"][observer]["value"]
+        unprotected = seen is None or self._setting.before > 0
+        self.epsilon = math.inf if unprotected else float(seen)
         self.abandoned = int(result.summary["rounds_abandoned"])
         return np.concatenate([value.ravel() for value in result.model.values()])
 

@@ -15,7 +15,15 @@ import numpy as np
 
 from zerosum.simulations.attacks.interface import Case, ThreatModel
 from zerosum.simulations.attacks.poisoning.backdoors import Backdoor
-from zerosum.simulations.attacks.poisoning.goals import CLIP, CLIPPED, PLAIN, Poisoning
+from zerosum.simulations.attacks.poisoning.goals import (
+    CLIP,
+    CLIPPED,
+    CLIPS,
+    OWN_CODE,
+    PLAIN,
+    RULES,
+    Poisoning,
+)
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
@@ -36,10 +44,14 @@ class ModelReplacement(Backdoor):
         None: n / (eta k), which makes the average the attacker's model.
     epochs : int
         Of the attacker's own training.
+    bound : float or None
+        Train within this L2 norm of the global model instead, by projection after each epoch, and
+        scale nothing: what passes a clip or a server's bound as it is.
     """
 
     scale: float | None = None
     epochs: int = 3
+    bound: float | None = None
 
     name: ClassVar[str] = "model replacement"
     threat: ClassVar[ThreatModel] = replace(Poisoning.threat, colluders=1)
@@ -47,33 +59,65 @@ class ModelReplacement(Backdoor):
     @property
     def adaptive(self) -> str:
         """Whether its own clip binds it, and the scale."""
-        how = "its own code: no clip" if self.own_code else "no: before its own clip"
+        if self.bound is not None:
+            return f"trained within a norm of {self.bound:g}"
+        how = OWN_CODE if self.own_code else CLIPS
         return f"{how}; scaled by {'n/eta' if self.scale is None else format(self.scale, 'g')}"
 
     def cases(self, suite: str) -> Iterable[Case]:
         """Return the cells; of a scale of one's own, those that the picture of scales needs."""
+        rules = RULES if suite == "full" else ()
+        if self.bound is not None:
+            settings = (AGAIN, ONCE) if suite == "full" else (AGAIN,)
+            return [Case(where, one) for where in settings for one in (CLIPPED, *rules)]
         if self.scale is not None:
-            return [Case(ONCE, one, {"scale": self.scale}) for one in (PLAIN, CLIPPED)]
+            return [Case(ONCE, one, {"scale": self.scale}) for one in (PLAIN, CLIPPED, *rules)]
         settings = (ONCE,) if suite == "quick" else (ONCE, replace(ONCE, clients=50, root=80))
         found = [
             Case(where, one, {"scale": where.clients / where.server_lr})
             for where in settings
             for one in self.protections(suite)
         ]
-        return found if self.own_code else [*found, Case(AGAIN, CLIPPED)]
+        again = (CLIPPED, *rules)
+        return found if self.own_code else [*found, *(Case(AGAIN, one) for one in again)]
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""
-        training = view.training.model_copy(update={"epochs": self.epochs})
         records = self.poisoned(np.concatenate(view.inputs), np.concatenate(view.labels))
+        if self.bound is not None:
+            sent = within(view, *records, rng, self.epochs, self.bound)
+            return np.tile(sent, (len(view.inputs), 1))
+        training = view.training.model_copy(update={"epochs": self.epochs})
         whole = view.clients / (view.server_lr * len(view.inputs))
         scale = whole if self.scale is None else self.scale
         return np.tile(scale * trained(view, *records, rng, training), (len(view.inputs), 1))
+
+
+def within(
+    view: PoisonView,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    rng: np.random.Generator,
+    epochs: int,
+    bound: float,
+) -> np.ndarray:
+    """Return an update of other records that projection after each epoch keeps within a norm.
+
+    Sun, Kairouz, Suresh, McMahan, "Can you really backdoor federated learning?" (2019), section 3.
+    """
+    once = view.training.model_copy(update={"epochs": 1})
+    update = np.zeros(view.vectors.shape[1])
+    for _ in range(epochs):
+        here = replace(view, vectors=(view.vectors[-1] + update).astype(np.float32)[None])
+        update = update + trained(here, inputs, labels, rng, once)
+        update *= min(1.0, bound / (float(np.linalg.norm(update)) or 1.0))
+    return update
 
 
 ATTACKS = (
     ModelReplacement(),
     ModelReplacement(own_code=True),
     *(ModelReplacement(scale=scale) for scale in (2.0, 5.0, 10.0)),
+    ModelReplacement(bound=CLIP),
 )
 """As the table has them; scales below n/eta are for the picture."""

@@ -1,0 +1,57 @@
+"""A convolutional model's update gives its image away by its last layer's inputs."""
+
+import numpy as np
+import pytest
+import torch
+
+from zerosum.client.spec import ModelSpec
+from zerosum.client.vectors import load_vector
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.inversion.features import FeatureInversion, inputs_of
+from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, local
+from zerosum.simulations.attacks.inversion.reconstruction import observed
+from zerosum.simulations.attacks.rounds import RoundsSetting
+
+CNN = RoundsSetting(clients=2, model=ModelSpec(name="cnn"))
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def played(protection: Protection, seed: int, attack: FeatureInversion | None = None):
+    return play(0, Cell(attack or FeatureInversion(), Case(CNN, protection)), seed)
+
+
+def test_the_last_layers_input_is_what_the_model_computes_of_the_image():
+    scene = CNN.play(FeatureInversion(), PLAIN, 0)
+    model = scene.view.build().double()
+    load_vector(model, scene.view.vectors[0])
+    *inner, last = model.children()
+    for image, seen in zip(scene.truth["inputs"], observed(scene.view), strict=True):
+        with torch.no_grad():
+            features = torch.nn.Sequential(*inner)(torch.tensor(image).double())[0].numpy()
+        found, noise_std = inputs_of(last, seen)
+        assert np.abs(found - features).max() < 1e-3 * np.abs(features).max()
+        assert np.abs(found - features).std() < 3 * noise_std  # of rounding alone
+
+
+def test_noise_that_hides_the_features_leaves_the_blind_guess():
+    outcome = played(local(0.1), 0)
+    assert np.array_equal(outcome.units["PSNR"].values, outcome.baseline["PSNR"].values)
+
+
+def test_a_masked_sum_is_not_for_this_attacker():
+    outcome = played(MASKED, 0, FeatureInversion(iterations=1, tries=1))
+    assert outcome.status == "not applicable"
+    assert "contributions" in outcome.note
+
+
+@pytest.mark.slow
+def test_images_come_out_and_noise_ends_it():
+    plain, noised = (
+        np.concatenate([played(each, seed).units["PSNR"].values for seed in range(3)])
+        for each in (PLAIN, local(0.01))
+    )
+    assert plain.min() > 20
+    assert plain.mean() > 40
+    assert noised.mean() < 20

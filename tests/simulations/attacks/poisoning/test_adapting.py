@@ -1,0 +1,104 @@
+"""What colluders make of a rule: as far as it follows, by the server's own function."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from zerosum.server import rules
+from zerosum.server.spec import ServerSpec
+from zerosum.simulations.attacks.interface import Protection
+from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution, rule_of
+from zerosum.simulations.attacks.poisoning.goals import CLIPPED, PLAIN, RULES
+from zerosum.simulations.attacks.poisoning.hiding import along
+from zerosum.simulations.attacks.poisoning.malicious import PoisonView
+from zerosum.simulations.attacks.poisoning.tailored import KNOWS
+
+KNOWN = np.random.default_rng(0).normal(0.5, 1.0, size=(4, 60))
+GIVEN = {
+    "trimmed-mean": {"rule_malicious": 4},
+    "krum": {"rule_malicious": 4},
+    "multi-krum": {"rule_malicious": 4},
+    "bulyan": {"rule_malicious": 4},
+    "norm-bound": {"rule_bound": 2.0},
+    "fltrust": {"rule_examples": 10},
+}
+
+
+def view_of(rule: str, protection: Protection = PLAIN) -> PoisonView:
+    server = ServerSpec.model_validate({"rule": rule} | GIVEN.get(rule, {}))
+    return PoisonView(KNOWS, protection, clients=20, server=server, honest=KNOWN)
+
+
+def rehearsed(rule: str) -> tuple[Rehearsal, np.ndarray]:
+    return Rehearsal.of(view_of(rule), np.random.default_rng(1)), along(KNOWN, "unit")
+
+
+def outcome(rehearsal: Rehearsal, sent: np.ndarray) -> np.ndarray:
+    return rehearsal.rule(np.concatenate([[sent] * 4, rehearsal.peers]))
+
+
+def test_against_krum_it_is_the_largest_scale_at_which_krum_takes_what_is_sent() -> None:
+    rehearsal, way = rehearsed("krum")
+    found, mean = rehearsal.furthest(way), KNOWN.mean(axis=0)
+    taken, beyond = mean + found * way, mean + 1.05 * found * way
+    assert np.array_equal(outcome(rehearsal, taken), taken)
+    assert not np.array_equal(outcome(rehearsal, beyond), beyond)
+
+
+@pytest.mark.parametrize("rule", [one.rule for one in RULES])
+def test_no_other_scale_moves_the_outcome_much_further(rule: str) -> None:
+    rehearsal, way = rehearsed(rule)
+    mean = KNOWN.mean(axis=0)
+
+    def moved(scale: float) -> float:
+        return float((outcome(rehearsal, mean + scale * way) - outcome(rehearsal, mean)) @ way)
+
+    best = moved(rehearsal.furthest(way))
+    assert best > 0.01
+    assert max(moved(scale) for scale in np.geomspace(0.1, 300, 50)) < 1.15 * best
+
+
+def test_a_rule_that_leaves_out_what_is_far_is_gone_less_far_against_than_a_mean() -> None:
+    scales = {rule: rehearsed(rule)[0].furthest(along(KNOWN, "unit")) for rule in ("krum", "mean")}
+    assert scales["mean"] > 10 * scales["krum"]
+
+
+def test_of_a_mean_clients_clip_what_is_tried_and_of_a_bound_the_server_does() -> None:
+    far = np.full((1, 60), 100.0)
+    for view, norm in ((view_of("mean", CLIPPED), 1.0), (view_of("norm-bound"), 2.0)):
+        assert np.linalg.norm(rule_of(view)(far)) == pytest.approx(norm)
+    assert np.array_equal(rule_of(view_of("mean"))(far), far[0])
+
+
+def test_trust_is_put_in_what_colluders_think_the_server_learns() -> None:
+    vectors = np.random.default_rng(2).normal(size=(20, 60))
+    expected = rules.fltrust(vectors, KNOWN.mean(axis=0))
+    assert np.array_equal(rule_of(view_of("fltrust"))(vectors), expected)
+
+
+def test_peers_are_spread_as_known_updates_are_and_follow_from_the_coins() -> None:
+    peers = Rehearsal.of(view_of("krum"), np.random.default_rng(3)).peers
+    assert peers.shape == (16, 60)
+    away = (peers - KNOWN.mean(axis=0)) / KNOWN.std(axis=0, ddof=1)
+    assert abs(away.mean()) < 0.1
+    assert away.std() == pytest.approx(1.0, abs=0.1)
+    again = Rehearsal.of(view_of("krum"), np.random.default_rng(3)).peers
+    assert np.array_equal(peers, again)
+    assert not np.array_equal(peers, Rehearsal.of(view_of("krum"), np.random.default_rng(4)).peers)
+
+
+def test_who_does_not_know_the_rule_cannot_try_it() -> None:
+    with pytest.raises(ValueError, match='does not know "rule"'):
+        rule_of(replace(view_of("krum"), server=None))
+
+
+def test_caution_follows_what_krum_took_and_no_other_rule() -> None:
+    """The model moved by what was sent in the first round, and by something else in the second."""
+    sent = np.stack([KNOWN, KNOWN[::-1]])
+    models = np.stack([0 * KNOWN[0], KNOWN[0], KNOWN[0] + KNOWN[1]]).astype(np.float32)
+    krum = replace(view_of("krum"), sent=sent, vectors=models)
+    assert caution(krum) == pytest.approx(1.1 * 0.8)
+    assert caution(replace(krum, sent=sent[:1])) == pytest.approx(1.1)
+    assert caution(replace(krum, sent=sent[:0])) == 1.0
+    assert caution(replace(view_of("median"), sent=sent, vectors=models)) == 1.0

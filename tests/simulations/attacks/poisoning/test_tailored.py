@@ -1,0 +1,122 @@
+"""Attackers that know the rule: what they send, and what that does to rules that stop others."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.poisoning.backdoors import BadNets
+from zerosum.simulations.attacks.poisoning.goals import EVEN, RULES, UNEVEN
+from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
+from zerosum.simulations.attacks.poisoning.opposing import SignFlip
+from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
+from zerosum.simulations.attacks.poisoning.tailored import Tailored, TailoredBackdoor
+from zerosum.simulations.attacks.results import POOLED, rows_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = PoisonedSetting(clients=15, rounds=2, hidden=4)
+RULE = {rule.name: rule for rule in RULES}
+
+
+def played(attack: Any, protection: Protection) -> tuple[PoisonView, np.ndarray]:
+    """Return what an attack saw in a small round, and what it sent."""
+    seen = []
+
+    class Seen(type(attack)):  # type: ignore[misc]
+        def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+            seen.append((view, super().craft(view, rng)))
+            return seen[-1][1]
+
+    replace(SMALL, rounds=1).play(Seen(), protection, 0)
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    ("attack", "least"), [(Tailored(), 2), (TailoredBackdoor(), 2), (SignFlip(), 0)]
+)
+def test_the_real_krum_takes_what_was_tried_on_imagined_peers(attack: Any, least: int) -> None:
+    """Among real peers, in two rounds of four: a miss is followed by less. A loud one it never."""
+    view: Any = replace(SMALL, rounds=4).play(attack, RULE["Krum"], 0).view
+    moved = np.diff([*view.vectors, view.final], axis=0)
+    taken = [
+        np.allclose(each, sent[0], atol=1e-5) for each, sent in zip(moved, view.sent, strict=True)
+    ]
+    assert len(taken) == 4
+    assert sum(taken) >= least
+    assert any(taken) is (least > 0)
+
+
+def test_all_send_the_same_and_how_far_depends_on_the_rule() -> None:
+    scales = []
+    for name in ("Krum", "median"):
+        view, sent = played(Tailored(), RULE[name])
+        assert view.honest is not None
+        assert (sent == sent[0]).all()
+        mean = view.honest.mean(axis=0)
+        away = sent[0] - mean
+        cosine = away @ mean / np.linalg.norm(away) / np.linalg.norm(mean)
+        assert cosine == pytest.approx(-1.0)
+        scales.append(float(np.linalg.norm(away)))
+    assert scales[1] > 2 * scales[0]  # a median follows, however far
+
+
+def test_the_backdoor_lies_from_honest_updates_towards_poisoned_ones() -> None:
+    attack = TailoredBackdoor()
+    view, sent = played(attack, RULE["multi-Krum"])
+    assert view.honest is not None
+    rng = np.random.default_rng(5)
+    poisoned = [
+        trained(view, *attack.poisoned(*pair), rng)
+        for pair in zip(view.inputs, view.labels, strict=True)
+    ]
+    towards = np.mean(poisoned, axis=0) - view.honest.mean(axis=0)
+    away = sent[0] - view.honest.mean(axis=0)
+    # Not 1: batches come in another order.
+    assert away @ towards > 0.9 * np.linalg.norm(away) * np.linalg.norm(towards)
+
+
+def test_who_does_not_know_the_rule_is_not_told_it() -> None:
+    seen = []
+
+    class Ignorant(SignFlip):
+        def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+            seen.append(view.server)
+            return super().craft(view, rng)
+
+    replace(SMALL, rounds=1).play(Ignorant(), RULE["Krum"], 0)
+    assert seen == [None]
+    view, _ = played(Tailored(), RULE["Krum"])
+    assert view.server is not None
+    assert (view.server.rule, view.server.rule_malicious) == ("krum", 4)
+
+
+def pooled(cells: list[Cell]) -> dict[tuple[str, str], float]:
+    rows = rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1))
+    first = {cell.attack.metrics[0].name for cell in cells}
+    return {
+        (row.attack, row.protection): row.value
+        for row in rows
+        if row.seed == POOLED and row.metric in first and row.value is not None
+    }
+
+
+@pytest.mark.slow
+def test_a_backdoor_passes_krum_s_choice_and_not_the_middle_of_coordinates() -> None:
+    names = ("Krum", "multi-Krum", "median", "Bulyan")
+    attacks = (BadNets(), TailoredBackdoor())
+    found = pooled([Cell(a, Case(EVEN, RULE[name])) for a in attacks for name in names])
+    for name in names:
+        assert found["backdoor by data", name] < 0.1
+    for name, passes in zip(names, (True, True, False, False), strict=True):
+        assert (found["tailored backdoor", name] > 0.5) is passes, name
+
+
+@pytest.mark.slow
+def test_where_clients_differ_multi_krum_stops_a_sign_flip_and_no_tailored_attack() -> None:
+    cells = [Cell(one, Case(UNEVEN, RULE["multi-Krum"])) for one in (SignFlip(), Tailored())]
+    found = pooled(cells)
+    assert found["sign flip", "multi-Krum"] > found["tailored to the rule", "multi-Krum"] + 0.1
