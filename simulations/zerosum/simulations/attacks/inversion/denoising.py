@@ -92,6 +92,15 @@ class Images:
         clipped: np.ndarray = np.clip(self.mean + coordinates @ self.directions.T, 0.0, 1.0)
         return clipped
 
+    def freedom(self, parts: np.ndarray, noise_std: float) -> float:
+        """Return how many pixels a posterior is free to choose, of parts (n, width).
+
+        The trace of its influence, as of ridge regression: Hastie, Tibshirani, Friedman 2009, "The
+        elements of statistical learning", equation 3.50.
+        """
+        sizes = np.maximum(np.linalg.eigvalsh(parts @ parts.T), 0.0)[:, None]
+        return float((sizes / (sizes + noise_std**2 / self.variances)).sum())
+
 
 def parts_of(slopes: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Return the parts that images have in slopes, least squares, shape (n, width)."""
