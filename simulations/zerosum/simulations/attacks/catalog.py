@@ -14,6 +14,7 @@ from zerosum.simulations.attacks.interface import Attack, parameters_of
 BUILT_IN = (
     "inversion.gradient_matching",
     "inversion.first_layer",
+    "inversion.likeliest_image",
     "inversion.imprint",
     "inversion.repetition",
     "inversion.differencing",
