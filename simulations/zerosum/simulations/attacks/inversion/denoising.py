@@ -29,24 +29,25 @@ class Images:
         return cls(images.mean(0), np.maximum(variances, 1e-6), directions)
 
     @classmethod
-    def of_class(cls, images: np.ndarray, labels: np.ndarray, label: int) -> Self:
-        """Return a class's mean, and the variances that images have beside their classes' means.
+    def of_classes(cls, images: np.ndarray, labels: np.ndarray, classes: int) -> list[Self]:
+        """Return each class's mean, and the variances that images have beside their classes' means.
 
         Parameters
         ----------
         images : ndarray
             Shape (m, p).
         labels : ndarray of int
-            Shape (m,); where none is ``label``, the mean is that of all.
-        label : int
+            Shape (m,). Of a class that none has, the mean is that of all.
+        classes : int
         """
+        means = np.tile(images.mean(0), (classes, 1))
         present = np.unique(labels)
-        means = {int(each): images[labels == each].mean(0) for each in present}
-        beside = images - np.stack([means[int(each)] for each in labels])
-        shared = np.cov(beside.T) * (len(images) - 1) / max(len(images) - len(present), 1)
+        for label in present:
+            means[label] = images[labels == label].mean(0)
+        beside = images - means[labels]
+        shared = beside.T @ beside / max(len(images) - len(present), 1)
         variances, directions = np.linalg.eigh(shared)
-        mean = means.get(label, images.mean(0))
-        return cls(mean, np.maximum(variances, 1e-6), directions)
+        return [cls(mean, np.maximum(variances, 1e-6), directions) for mean in means]
 
     def pixels(self, image: np.ndarray, noise_std: float) -> tuple[np.ndarray, np.ndarray]:
         """Return each pixel's posterior mean and variance, of an image seen once, each (p,)."""
@@ -91,6 +92,15 @@ class Images:
         coordinates = frame @ ((frame.T @ seen) / np.maximum(shrunk, 1e-30))
         clipped: np.ndarray = np.clip(self.mean + coordinates @ self.directions.T, 0.0, 1.0)
         return clipped
+
+    def freedom(self, parts: np.ndarray, noise_std: float) -> float:
+        """Return how many pixels a posterior is free to choose, of parts (n, width).
+
+        The trace of its influence, as of ridge regression: Hastie, Tibshirani, Friedman 2009, "The
+        elements of statistical learning", equation 3.50.
+        """
+        sizes = np.maximum(np.linalg.eigvalsh(parts @ parts.T), 0.0)[:, None]
+        return float((sizes / (sizes + noise_std**2 / self.variances)).sum())
 
 
 def parts_of(slopes: np.ndarray, images: np.ndarray) -> np.ndarray:

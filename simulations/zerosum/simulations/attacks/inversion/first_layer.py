@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from zerosum.simulations.attacks.interface import Case, Guess
-from zerosum.simulations.attacks.inversion.denoising import Images, refined, unexplained
+from zerosum.simulations.attacks.inversion.denoising import (
+    Images,
+    parts_of,
+    refined,
+    unexplained,
+)
 from zerosum.simulations.attacks.inversion.gradient_cases import cases_of
 from zerosum.simulations.attacks.inversion.reconstruction import (
     Observed,
@@ -47,6 +52,9 @@ def images_in(
 ) -> np.ndarray:
     """Return an image for each client in a sum: of all candidates, those that explain most of it.
 
+    Each is charged for what so many free pixels explain of noise: Akaike 1974, "A new look at the
+    statistical model identification", section V. The blind guess has none.
+
     Returns
     -------
     ndarray of float64
@@ -54,11 +62,21 @@ def images_in(
     """
     slopes = slopes_of(view, seen.vector)
     blind = typical(view, seen.clients, rng)
-    tried = [blind]
-    for each in candidates(slopes, seen.clients, seen.noise_std, rng):
-        tried.append(np.concatenate([each, blind])[: seen.clients])
-    tried += [refined(slopes, each, seen.noise_std, like, turns) for each in tried]
-    return min(tried, key=lambda images: unexplained(slopes, images))
+    solved = [
+        np.concatenate([each, blind])[: seen.clients]
+        for each in candidates(slopes, seen.clients, seen.noise_std, rng)
+    ]
+    fitted = [refined(slopes, each, seen.noise_std, like, turns) for each in (blind, *solved)]
+
+    def charged(images: np.ndarray, free: float) -> float:
+        return unexplained(slopes, images) + 2 * free * seen.noise_std**2
+
+    tried = [(charged(blind, 0.0), blind)]
+    tried += [(charged(each, each.size), each) for each in solved]
+    for each in fitted:
+        free = like.freedom(parts_of(slopes, each), seen.noise_std)
+        tried.append((charged(each, free), each))
+    return min(tried, key=lambda pair: pair[0])[1]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def distributed(sigma: float) -> Protection:
 def cases_of(suite: str) -> Iterable[Case]:
     """Return the cells of a suite."""
     full = suite == "full"
-    yield from _one_client(1, (1e-4, 1e-3, 1e-2, 1e-1, 1.0) if full else (1e-3, 1e-2, 1e-1))
+    yield from _one_client(1, (1e-4, 1e-3, 1e-2, 1e-1, 1.0) if full else (1e-3, 1e-2, 1e-1, 1.0))
     yield from _one_client(5, (1e-3, 1e-2) if full else ())
     for count in (2, 5, 10, 20, 50) if full else (2, 10, 50):
         setting = RoundsSetting(clients=count)

@@ -81,17 +81,20 @@ class GradientMatching(Reconstruction):
         updates = updates_of(view, steps, clip)
         labels = torch.tensor(labels_of(view, seen.vector, count, steps))
         target = torch.tensor(seen.vector)
-        noise = seen.noise_std**2 * len(target) / max(float(target @ target), 1e-30)
-        best, least = np.zeros(0), np.inf
+        noise = seen.noise_std**2 / max(float(target @ target), 1e-30)
+        best, least, explained = np.zeros(0), np.inf, 0.0
         again = self.aware and count == 1 and self.objective == "squares"
         for start in range(self.starts if again else 1):
             first = self._first(view, count, start, rng)
-            found, left = self._descended(updates, target, first, labels, view.classes)
+            found, left, angle = self._descended(updates, target, first, labels, view.classes)
             if left < least:
-                best, least = found, left
-            if least <= SOLVED + 1.1 * noise:
+                best, least, explained = found, left, angle
+            if least <= SOLVED + 1.1 * noise * len(target):
                 break
-        return best
+        blind = typical(view, count, rng).reshape(count, *view.input_shape)
+        chosen = torch.nn.functional.one_hot(labels, view.classes).double()
+        without = _explained(updates(torch.tensor(blind), chosen).sum(0), target)
+        return best if explained - without > 2 * noise * blind.size else blind
 
     def _first(
         self, view: RoundsView, count: int, start: int, rng: np.random.Generator
@@ -108,17 +111,19 @@ class GradientMatching(Reconstruction):
         first: np.ndarray,
         labels: torch.Tensor,
         classes: int,
-    ) -> tuple[np.ndarray, float]:
-        """Return images and what part of the target, squared, they leave unexplained."""
+    ) -> tuple[np.ndarray, float, float]:
+        """Return images, what they leave of the objective, and what they explain at any size."""
         images = torch.tensor(first, requires_grad=True)
         chosen = torch.nn.functional.one_hot(labels, classes).double()
         logits = (3 * chosen).requires_grad_(len(first) > 1)
 
+        def total() -> torch.Tensor:
+            return updates(images, logits.softmax(1) if len(first) > 1 else chosen).sum(0)
+
         def misfit() -> torch.Tensor:
-            total = updates(images, logits.softmax(1) if len(first) > 1 else chosen).sum(0)
             if self.objective == "squares":
-                return ((total - target) ** 2).sum() / (target**2).sum()
-            return 1 - torch.cosine_similarity(total, target, dim=0)
+                return ((total() - target) ** 2).sum() / (target**2).sum()
+            return 1 - torch.cosine_similarity(total(), target, dim=0)
 
         free = [logits] if len(first) > 1 else []
         if self.objective == "squares":
@@ -127,7 +132,13 @@ class GradientMatching(Reconstruction):
             by_signs(
                 images, free, lambda: misfit() + self.weight * variation(images), self.iterations
             )
-        return images.detach().numpy(), float(misfit().detach())
+        with torch.no_grad():
+            return images.detach().numpy(), float(misfit()), _explained(total(), target)
+
+
+def _explained(total: torch.Tensor, target: torch.Tensor) -> float:
+    """Return which part of a target's squares a sum explains, be it multiplied by whatever."""
+    return float(torch.cosine_similarity(total, target, dim=0).clamp(min=0.0)) ** 2
 
 
 ATTACKS = (

@@ -5,6 +5,9 @@ nothing of the image: what its part is, beside the bias', is judged by the likel
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -18,8 +21,33 @@ from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
 from zerosum.simulations.attacks.rounds import RoundsView
 
 
+@dataclass(frozen=True)
+class Classes:
+    """What images of each class look like.
+
+    Attributes
+    ----------
+    likes : sequence of Images
+    frequencies : sequence of Frequencies
+        Of pixels' levels.
+    """
+
+    likes: Sequence[Images]
+    frequencies: Sequence[Frequencies]
+
+    @classmethod
+    def of(cls, view: RoundsView) -> Self:
+        """Return those of the auxiliary images."""
+        images, labels = auxiliary(view), view.auxiliary_labels
+        if labels is None:
+            raise ValueError("the view holds no auxiliary labels")
+        every = Frequencies.of(images)
+        own = [every.of_class(images[labels == label]) for label in range(view.classes)]
+        return cls(Images.of_classes(images, labels, view.classes), own)
+
+
 def image_in(
-    view: RoundsView, slopes: np.ndarray, noise_std: float, turns: int
+    view: RoundsView, slopes: np.ndarray, noise_std: float, turns: int, classes: Classes
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return an image's likeliest levels, its mean, each (p,), and the noise of a pixel.
 
@@ -31,20 +59,17 @@ def image_in(
     noise_std : float
         Of each entry.
     turns : int
+        In which an image and where its update points are fitted, for each label.
+    classes : Classes
     """
-    images, labels = auxiliary(view), view.auxiliary_labels
-    if labels is None:
-        raise ValueError("the view holds no auxiliary labels")
-    frequencies = Frequencies.of(images)
     evidence, errors, given = [], [], []
-    for label in range(view.classes):
-        like = Images.of_class(images, labels, label)
+    for label, like in enumerate(classes.likes):
         parts = _parts(view, slopes, noise_std, like, label, turns)
         evidence.append(like.evidence(slopes, parts, noise_std))
         power = float(parts @ parts)
         errors.append(noise_std / power**0.5)
         seen = (parts @ slopes)[:-1] / power
-        given.append(frequencies.of_class(images[labels == label]).given(like, seen, errors[-1]))
+        given.append(classes.frequencies[label].given(like, seen, errors[-1]))
     weights = np.exp(np.array(evidence) - max(evidence))
     chances = np.tensordot(weights / weights.sum(), np.array(given), axes=1)
     return chances.argmax(axis=0), VALUES @ chances, errors[int(np.argmax(evidence))]

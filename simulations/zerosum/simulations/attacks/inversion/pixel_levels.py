@@ -8,7 +8,7 @@ import numpy as np
 from zerosum.simulations.attacks.inversion.denoising import Images
 
 LEVELS = 16
-"""Of a pixel of "digits", above zero: whole numbers, so that a pixel is right or wrong."""
+"""Of a pixel, above zero. "digits" has whole numbers of them, so that a pixel is right or wrong."""
 
 VALUES = np.arange(LEVELS + 1) / LEVELS
 """Of the levels, as pixels have them."""

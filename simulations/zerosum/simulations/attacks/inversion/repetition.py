@@ -16,7 +16,7 @@ from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.gradient_cases import CLIP
-from zerosum.simulations.attacks.inversion.label_and_image import image_in
+from zerosum.simulations.attacks.inversion.label_and_image import Classes, image_in
 from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, Frequencies, levels_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
 from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
@@ -87,8 +87,9 @@ class Repetition:
             raise ValueError("the view holds no contributions")
         answers = len(view.contributions)
         noise = view.noise_std / (view.clients * answers) ** 0.5
+        classes = Classes.of(view)
         every = [
-            image_in(view, slopes_of(view, average), noise, self.turns)
+            image_in(view, slopes_of(view, average), noise, self.turns, classes)
             for average in view.contributions.mean(axis=0)
         ]
         levels, images, errors = (np.array(each) for each in zip(*every, strict=True))

@@ -1,0 +1,74 @@
+"""Noise that leaves nothing: no attacker of updates then does worse than who saw nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.inversion import (
+    differencing,
+    first_layer,
+    gradient_matching,
+    imprint,
+    likeliest_image,
+    repetition,
+)
+from zerosum.simulations.attacks.inversion.gradient_cases import distributed, local
+from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
+from zerosum.simulations.attacks.results import rows_of
+from zerosum.simulations.attacks.rounds import RoundsSetting
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SIGMA = 30.0
+
+MARGINS = {
+    "PSNR": 1.0,  # dB
+    "images above 20 dB": 0.1,
+    "pixels recovered": 0.05,
+    "updates recovered": 0.0,
+    "relative error": 0.1,
+}
+"""By how much an attacker may be worse: of a scene with few images."""
+
+ONE = Case(RoundsSetting(clients=4), local(SIGMA))
+SUM = Case(RoundsSetting(clients=4), distributed(SIGMA))
+OF_EIGHT = Case(RoundsSetting(clients=4, records=8), distributed(SIGMA))
+DIFFERENCE = Case(TwoCohorts(clients=3), distributed(SIGMA))
+REPEATED = Case(repetition.asked(3), repetition.noised(SIGMA))
+
+MATCHING = [replace(each, iterations=20, starts=1) for each in gradient_matching.ATTACKS]
+IMPRINTS = [each for each in imprint.ATTACKS if each.name == "imprint"]
+
+CELLS = [
+    *(Cell(attack, case) for attack in MATCHING for case in (ONE, SUM)),
+    *(Cell(attack, case) for attack in first_layer.ATTACKS for case in (ONE, SUM)),
+    *(Cell(attack, ONE) for attack in likeliest_image.ATTACKS),
+    *(Cell(attack, OF_EIGHT) for attack in IMPRINTS),
+    *(Cell(attack, REPEATED) for attack in repetition.ATTACKS),
+    *(Cell(attack, DIFFERENCE) for attack in differencing.ATTACKS),
+]
+
+
+@pytest.mark.parametrize(
+    "cell", CELLS, ids=lambda cell: f"{cell.attack.adaptive}, {cell.case.setting.name}"
+)
+def test_no_attacker_is_worse_than_blind(cell):
+    outcome = play(0, cell, 0)
+    assert outcome.status == "value"
+    for row in rows_of([cell], [outcome]):
+        higher = row.metric != "relative error"
+        worse = row.baseline - row.value if higher else row.value - row.baseline
+        assert worse <= MARGINS[row.metric], row.metric
+
+
+def test_an_attacker_who_takes_noise_for_updates_is_worse_than_blind():
+    credulous = repetition.Repetition()
+    view = REPEATED.setting.play(credulous, REPEATED.protection, 0)
+    certain = replace(view.view, noise_std=view.view.noise_std / 100)
+    found, blind = (
+        credulous.score(guess(certain, None), view.truth)["PSNR"].values.mean()
+        for guess in (credulous.run, credulous.baseline)
+    )
+    assert found < blind - MARGINS["PSNR"]
