@@ -105,9 +105,7 @@ def pooled(cells: list[Cell]) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.slow
-def test_a_backdoor_passes_krum_s_choice_and_not_the_middle_of_coordinates() -> (
-    None
-):
+def test_a_backdoor_passes_krum_s_choice_and_not_the_middle_of_coordinates() -> None:
     names = ("Krum", "multi-Krum", "median", "Bulyan")
     attacks = (BadNets(), TailoredBackdoor())
     found = pooled([Cell(a, Case(EVEN, RULE[name])) for a in attacks for name in names])
@@ -118,9 +116,7 @@ def test_a_backdoor_passes_krum_s_choice_and_not_the_middle_of_coordinates() -> 
 
 
 @pytest.mark.slow
-def test_where_clients_differ_multi_krum_stops_a_sign_flip_and_no_tailored_attack() -> (
-    None
-):
+def test_where_clients_differ_multi_krum_stops_a_sign_flip_and_no_tailored_attack() -> None:
     cells = [Cell(one, Case(UNEVEN, RULE["multi-Krum"])) for one in (SignFlip(), Tailored())]
     found = pooled(cells)
     assert found["sign flip", "multi-Krum"] > found["tailored to the rule", "multi-Krum"] + 0.1
