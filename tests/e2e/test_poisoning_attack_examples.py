@@ -42,3 +42,10 @@ def test_hidden_attacks(capsys):
     found = figures("attack_hidden.py", capsys, "main accuracy")
     assert len(found) == 8
     assert found[6][0] < 0.3 < 0.6 < found[6][1]  # min-max against Krum, and Krum without it
+
+
+@pytest.mark.slow
+def test_a_backdoor_tailored_to_the_rule(capsys):
+    found = figures("attack_tailored.py", capsys, "attack success")
+    assert [value > 0.5 for value, _ in found] == [False] * 3 + [True, True, False]
+    assert all(without < 0.1 for _, without in found)

@@ -9,8 +9,8 @@ from zerosum.server import rules
 from zerosum.server.spec import ServerSpec
 from zerosum.simulations.attacks.interface import Protection
 from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution, rule_of
+from zerosum.simulations.attacks.poisoning.directions import along
 from zerosum.simulations.attacks.poisoning.goals import CLIPPED, PLAIN, RULES
-from zerosum.simulations.attacks.poisoning.hiding import along
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.tailored import KNOWS
 

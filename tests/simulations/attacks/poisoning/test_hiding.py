@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
+from zerosum.simulations.attacks.poisoning.directions import along
 from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN, UNEVEN
 from zerosum.simulations.attacks.poisoning.hiding import (
     LittleIsEnough,
     MinMax,
-    along,
     deviations_of,
     furthest,
 )

@@ -9,15 +9,20 @@ from zerosum.simulations.attacks.harness import Cell, play_all
 from zerosum.simulations.attacks.interface import Case
 from zerosum.simulations.attacks.poisoning.goals import (
     CLIPPED,
+    CLIPS,
     EVEN,
+    LOCAL,
     MASKED,
+    OWN_CODE,
     PLAIN,
     PROTECTIONS,
-    REFUSED,
     RULES,
+    Poisoning,
 )
+from zerosum.simulations.attacks.poisoning.hiding import ATTACKS as HIDING
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.opposing import ATTACKS, InnerProduct, SignFlip
+from zerosum.simulations.attacks.poisoning.replacement import ATTACKS as REPLACING
 from zerosum.simulations.attacks.results import POOLED, rows_of
 
 RNG = np.random.default_rng(0)
@@ -43,11 +48,23 @@ def test_the_order_of_colluders_does_not_change_what_is_sent(attack) -> None:
     assert np.allclose(attack.craft(turned, RNG), attack.craft(VIEW, RNG)[order])
 
 
-def test_an_attack_on_the_mean_is_played_where_there_is_a_mean() -> None:
-    every = {case.protection for case in InnerProduct().cases("quick")}
-    aimed = {case.protection for case in InnerProduct(epsilon=10.0).cases("quick")}
-    assert every == set(PROTECTIONS)
-    assert every - aimed == {*RULES, REFUSED}
+@pytest.mark.parametrize("name", ["sign flip", "inner product", "a little is enough", "min-max"])
+def test_variants_share_the_quick_columns_and_play_each_in_the_full_suite(name: str) -> None:
+    variants = [each for each in (*ATTACKS, *HIDING) if each.name == name and not each.own_code]
+    columns = [case.protection for each in variants for case in each.cases("quick")]
+    assert set(columns) == set(PROTECTIONS)
+    for each in variants:
+        assert {one.name for one in each.protections("quick")} == set(each.only)
+        assert {*PROTECTIONS, LOCAL} == {case.protection for case in each.cases("full")}
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, *HIDING, *REPLACING])
+def test_who_speaks_of_a_clip_says_where_it_is(attack: Poisoning) -> None:
+    """A caption is of all columns, with a clip and without."""
+    if "clip" in attack.adaptive:
+        assert attack.adaptive.startswith(OWN_CODE if attack.own_code else CLIPS)
+    if attack.own_code:
+        assert all(case.protection.clip for case in attack.cases("full"))
 
 
 @pytest.mark.slow

@@ -148,13 +148,19 @@ def test_sums_that_the_server_refuses_are_told() -> None:
     assert "refused 2 of 3 sums" in guess.notes
 
 
-@pytest.mark.parametrize("own_code", [False, True])
-def test_epsilon_is_of_the_noise_that_colluders_neither_know_nor_leave_out(own_code: bool) -> None:
-    """Two of five: three fifths of the noise, by a Gaussian's Renyi divergences in closed form."""
+@pytest.mark.parametrize(
+    ("malicious", "clients", "own_code"), [(2, 5, False), (2, 5, True), (1, 3, False)]
+)
+def test_epsilon_is_of_the_noise_that_colluders_neither_know_nor_leave_out(
+    malicious: int, clients: int, own_code: bool
+) -> None:
+    """(n - k) / n of the noise, by a Gaussian's Renyi divergences in closed form."""
     noised = Protection("noised", clip=1.0, noise="distributed", sigma=2.0, masking="double")
-    found = SMALL.play(Times(own_code=own_code), noised, 0).epsilon
-    assert found == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(3 / 5), SMALL.rounds), rel=0.01)
-    assert found > 1.2 * gaussian_epsilon(2.0, SMALL.rounds)  # what outsiders see
+    setting = replace(SMALL, malicious=malicious, clients=clients)
+    found = setting.play(Times(own_code=own_code), noised, 0).epsilon
+    left = 2.0 * math.sqrt((clients - malicious) / clients)
+    assert found == pytest.approx(gaussian_epsilon(left, setting.rounds), rel=0.01)
+    assert found > 1.15 * gaussian_epsilon(2.0, setting.rounds)  # what outsiders see
 
 
 def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from zerosum.server import rules
+from zerosum.simulations.attacks.poisoning.directions import spread
 from zerosum.simulations.attacks.poisoning.goals import honest_updates
-from zerosum.simulations.attacks.poisoning.hiding import spread
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 
 Rule = Callable[[np.ndarray], np.ndarray]

@@ -18,14 +18,17 @@ from annotated_types import Gt, Le
 
 from zerosum.simulations.attacks.interface import Guess, Metric
 from zerosum.simulations.attacks.poisoning.goals import (
+    EVEN,
     MAIN,
     SUCCESS,
+    UNEVEN,
     Poisoning,
     Share,
     accuracy,
     classes,
 )
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
+from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
 BARS = tuple((row, range(left, left + 3)) for row in (0, 2) for left in (0, 4))
 """The trigger: four white bars in a corner, by row and columns."""
@@ -77,6 +80,7 @@ class BadNets(Backdoor):
 
     name: ClassVar[str] = "backdoor by data"
     adaptive: ClassVar[str] = "no: honest code on poisoned records"
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (EVEN, UNEVEN)
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""

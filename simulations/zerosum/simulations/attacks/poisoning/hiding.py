@@ -12,20 +12,18 @@ not know the rule.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from scipy.spatial.distance import cdist, pdist, squareform
 from scipy.stats import norm
 
-from zerosum.simulations.attacks.poisoning.goals import UNEVEN, Ruin, honest_updates
+from zerosum.simulations.attacks.poisoning.directions import Direction, along, spread
+from zerosum.simulations.attacks.poisoning.goals import MEANS, UNEVEN, Ruin, honest_updates
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
 _HALVINGS = 40
-
-Direction = Literal["deviation", "unit", "sign"]
-"""Which way a hidden attack goes: against what of its own honest updates."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +101,6 @@ class MinMax(Ruin):
         return np.broadcast_to(known.mean(axis=0) + far * way, known.shape)
 
 
-def along(known: np.ndarray, direction: Direction) -> np.ndarray:
-    """Return the unit vector against the mean, its signs or the deviations, shape (d,)."""
-    mean = known.mean(axis=0)
-    ways = {"deviation": spread(known), "unit": mean, "sign": np.sign(mean)}
-    way = ways[direction]
-    found: np.ndarray = -way / (np.linalg.norm(way) or 1.0)
-    return found
-
-
 def furthest(known: np.ndarray, way: np.ndarray) -> float:
     """Return the largest gamma at which mean + gamma way is within the largest distance of all.
 
@@ -142,17 +131,14 @@ def furthest_sum(known: np.ndarray) -> float:
     return math.sqrt(max(0.0, (squared.sum(axis=1).max() - around) / len(known)))
 
 
-def spread(known: np.ndarray) -> np.ndarray:
-    """Return each coordinate's standard deviation, shape (d,); of a single update, none."""
-    return known.std(axis=0, ddof=1) if len(known) > 1 else np.zeros(known.shape[1])
-
-
 ATTACKS = (
-    LittleIsEnough(),
-    *(LittleIsEnough(deviations=z) for z in (0.5, 1.0, 1.5)),
-    MinMax(),
-    MinMax(direction="deviation"),
-    MinMax(direction="sign"),
-    MinMax(summed=True),
+    LittleIsEnough(only=("geometric median", "FLTrust", "masked + median")),
+    LittleIsEnough(deviations=0.5, only=("Bulyan",)),
+    LittleIsEnough(deviations=1.0, only=("Krum", "multi-Krum")),
+    LittleIsEnough(deviations=1.5, only=(*MEANS, "median", "trimmed mean")),
+    MinMax(only=(*MEANS, "median", "trimmed mean", "multi-Krum", "geometric median", "FLTrust")),
+    MinMax(summed=True, only=("Krum", "Bulyan", "masked + median")),
+    MinMax(direction="deviation", only=("FLTrust",)),
+    MinMax(direction="sign", only=("FLTrust",)),
 )
 """As the table has them; those of one name are variants of one attack."""

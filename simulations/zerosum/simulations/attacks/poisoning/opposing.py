@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Protection
 from zerosum.simulations.attacks.poisoning.goals import (
     CLIPS,
+    MEANS,
     OWN_CODE,
     UNEVEN,
     Ruin,
@@ -23,6 +23,9 @@ from zerosum.simulations.attacks.poisoning.goals import (
 )
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
+
+NEAR = ("Krum", "multi-Krum", "FLTrust", "masked + median")
+"""Columns of rules that leave out what is far; the last one is refused to all alike."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,10 @@ class InnerProduct(Ruin):
     name: ClassVar[str] = "inner product"
     quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
 
-    def protections(self, suite: str) -> tuple[Protection, ...]:
-        """Return the columns; for one that is aimed at the mean, those that have one."""
-        found = super().protections(suite)
-        return found if self.epsilon <= 1 else tuple(one for one in found if one.rule == "mean")
-
     @property
     def adaptive(self) -> str:
         """What it is aimed at."""
-        aim = "the mean" if self.epsilon > 1 else "rules that select what is near"
+        aim = "what counts the far" if self.epsilon > 1 else "rules that select what is near"
         return f"against {aim}: epsilon = {self.epsilon:g}"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
@@ -84,10 +82,10 @@ class InnerProduct(Ruin):
 
 
 ATTACKS = (
-    SignFlip(),
+    SignFlip(only=(*MEANS, *NEAR, "median", "trimmed mean")),
     SignFlip(own_code=True),
-    SignFlip(scale=1.0),
-    InnerProduct(),
-    InnerProduct(epsilon=10.0),
+    SignFlip(scale=1.0, only=("Bulyan", "geometric median")),
+    InnerProduct(only=(*NEAR, "Bulyan")),
+    InnerProduct(epsilon=10.0, only=(*MEANS, "median", "trimmed mean", "geometric median")),
 )
 """As the table has them; those of one name are variants of one attack."""

@@ -178,11 +178,16 @@ class _Run:
         secagg = secagg_of(protection)
         if protection.noise != "distributed":
             return privacy, secagg
-        honest = (setting.clients - setting.malicious) / setting.clients
+        colluding = (
+            math.ceil(setting.malicious / setting.clients * 1e9) / 1e9
+        )  # as decimals are read
+        honest = round(1 - colluding, 9)
         noise = (privacy.noise_multiplier or 0.0) * math.sqrt(honest)
         update = {"honest_fraction": honest, "noise_multiplier": noise}
-        colluders = {"corruption": setting.malicious / setting.clients}
-        return privacy.model_copy(update=update), secagg.model_copy(update=colluders)
+        return (
+            privacy.model_copy(update=update),
+            secagg.model_copy(update={"corruption": colluding}),
+        )
 
     def _rule(self) -> dict[str, Any]:
         """Return what a rule is told: how many are malicious, which is more than servers know."""

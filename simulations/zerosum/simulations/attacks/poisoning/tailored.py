@@ -17,8 +17,16 @@ import numpy as np
 from zerosum.simulations.attacks.interface import ThreatModel
 from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution
 from zerosum.simulations.attacks.poisoning.backdoors import Backdoor
-from zerosum.simulations.attacks.poisoning.goals import UNEVEN, Poisoning, Ruin, honest_updates
-from zerosum.simulations.attacks.poisoning.hiding import Direction, along
+from zerosum.simulations.attacks.poisoning.directions import Direction, along
+from zerosum.simulations.attacks.poisoning.goals import (
+    CLIPPED,
+    EVEN,
+    RULES,
+    UNEVEN,
+    Poisoning,
+    Ruin,
+    honest_updates,
+)
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
@@ -61,6 +69,7 @@ class TailoredBackdoor(Backdoor):
     name: ClassVar[str] = "tailored backdoor"
     adaptive: ClassVar[str] = "tries the server's rule on imagined peers, towards a backdoor"
     threat: ClassVar[ThreatModel] = KNOWS
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (EVEN, UNEVEN)
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""
@@ -86,5 +95,10 @@ def sent_along(view: PoisonView, way: np.ndarray, rng: np.random.Generator) -> n
     return np.tile(known.mean(axis=0) + scale * way, (len(known), 1))
 
 
-ATTACKS = (Tailored(), TailoredBackdoor())
+RULE_COLUMNS = tuple(rule.name for rule in RULES)
+
+ATTACKS = (
+    Tailored(only=RULE_COLUMNS),
+    TailoredBackdoor(only=(CLIPPED.name, *RULE_COLUMNS)),
+)
 """As the table has them."""
