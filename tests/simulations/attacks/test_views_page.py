@@ -64,7 +64,7 @@ class Curious:
 
 class Malicious:
     name = "still"
-    threat = ThreatModel("malicious client")
+    threat = ThreatModel("malicious client", knows=frozenset({"rule"}))
 
     def craft(self, view, rng):
         check(view, "PoisonView", {"final"})
