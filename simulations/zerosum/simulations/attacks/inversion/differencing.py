@@ -14,7 +14,7 @@ import numpy as np
 from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import images_in
-from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed
+from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed, local
 from zerosum.simulations.attacks.inversion.reconstruction import (
     Observed,
     auxiliary,
@@ -59,14 +59,14 @@ class Differencing:
         for count in (10, 50) if full else (10,):
             setting = TwoCohorts(clients=count)
             noised = [distributed(s) for s in ((1e-3, 1e-2, 1e-1, 1.0) if full else (1e-3, 1e-1))]
-            for protection in (PLAIN, MASKED, *noised):
+            for protection in (PLAIN, MASKED, *noised, local(1e-3, masking="double")):
                 yield Case(setting, protection, {"cohort": count, "sigma": protection.sigma})
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Guess an equal share of the sum, and the mean image."""
+        """Guess an equal share of the sum, or nothing where that is noise, and the mean image."""
         share = np.zeros(view.vectors.shape[1])
         if view.totals is not None:
-            share = view.totals[0] / view.clients
+            share = _shrunk(view.totals[0], view.noise_std) / view.clients
         return _guess(view, share, typical(view, 1, rng))
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:

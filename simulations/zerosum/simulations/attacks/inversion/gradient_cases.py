@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.interface import Case, Masking, Protection
 from zerosum.simulations.attacks.rounds import RoundsSetting
 
 CLIP = 0.1
@@ -14,9 +14,10 @@ CLIPPED = Protection("clip", clip=CLIP)
 MASKED = Protection("masked", masking="double")
 
 
-def local(sigma: float) -> Protection:
-    """Return noise of each client's own, of so many clips."""
-    return Protection(f"local noise {sigma:g} C", clip=CLIP, noise="local", sigma=sigma)
+def local(sigma: float, masking: Masking = "none") -> Protection:
+    """Return noise of each client's own, of so many clips; perhaps under masks."""
+    name = f"{'' if masking == 'none' else 'masked + '}local noise {sigma:g} C"
+    return Protection(name, masking=masking, clip=CLIP, noise="local", sigma=sigma)
 
 
 def distributed(sigma: float) -> Protection:
@@ -37,6 +38,9 @@ def cases_of(suite: str) -> Iterable[Case]:
             if full or count == 10:
                 yield Case(setting, distributed(sigma), {"cohort": count, "sigma": sigma})
     if full:
+        for sigma in (1e-4, 1e-3):
+            ten, both = RoundsSetting(clients=10), local(sigma, masking="double")
+            yield Case(ten, both, {"cohort": 10, "sigma": sigma})
         for count, protection in ((1, PLAIN), (1, local(1e-3)), (10, MASKED)):
             digits = RoundsSetting(clients=max(2, count), task="digits")
             yield Case(digits, protection, {"cohort": count, "sigma": protection.sigma})

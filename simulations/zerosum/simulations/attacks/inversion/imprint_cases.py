@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from zerosum.simulations.attacks.interface import Case, Protection
-from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed
+from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed, local
 from zerosum.simulations.attacks.rounds import RoundsSetting
 
 UNBOUND = Protection("masked, no request hash", masking="double", request_hash=False)
@@ -27,7 +27,7 @@ def cases_of(suite: str, targeted: bool, bins: int) -> Iterable[Case]:
         for protection in (PLAIN, MASKED) if count > 1 else (PLAIN,):
             yield Case(setting, protection, _at(setting, protection, bins))
     sigmas = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1) if full else (1e-3, 3e-3, 1e-2, 3e-2)
-    for protection in (CLIPPED, *map(distributed, sigmas)):
+    for protection in (CLIPPED, *map(distributed, sigmas), local(1e-3, masking="double")):
         yield Case(ten, protection, _at(ten, protection, bins))
 
 
