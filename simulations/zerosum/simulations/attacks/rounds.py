@@ -9,27 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from zerosum.client.entropy import SeededEntropy
-from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
-from zerosum.client.task import ClientInfo
+from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.vectors import parameters_to_vector
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.aggregate import Aggregate
 from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.spec import SamplingSpec
-from zerosum.simulations import datasets
 from zerosum.simulations.attacks.asking import Asked, PrivateSums
 from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel
 from zerosum.simulations.attacks.learning import LearningView
+from zerosum.simulations.attacks.records import RecordsTask
 from zerosum.simulations.attacks.sealing import sealed
 from zerosum.simulations.attacks.sections import DELTA, SUMS, check_played, secagg_of
 from zerosum.simulations.attacks.tampering import Clients, TargetingGrid
-from zerosum.simulations.datasets import Collection
 from zerosum.simulations.grid import InProcessGrid
-from zerosum.simulations.models import make_model
 
 
 @dataclass(frozen=True)
@@ -135,14 +130,19 @@ class RoundsSetting:
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the rounds; see :class:`Setting`."""
         check_played(protection, (*SUMS, "budget", "request_hash"))
-        task = RecordsTask.drawn(self, seed)
+        task = self.drawn(seed)
         sent = self._sent(attack, task, protection, seed)
         played = _Rounds(self, task, sent, protection, seed)
         view = played.view(attack.threat)
         truth = {"inputs": task.inputs, "labels": task.labels}
         return Scene(view, truth, played.epsilon(), DELTA)
 
-    def _sent(self, attack: Any, task: "RecordsTask", protection: Protection, seed: int) -> Crafted:
+    def drawn(self, seed: int) -> RecordsTask:
+        """Return the clients' records and the model, as the seed draws them."""
+        shape = (self.clients, self.records)
+        return RecordsTask.drawn(self.task, self.model, shape, self.auxiliary, seed)
+
+    def _sent(self, attack: Any, task: RecordsTask, protection: Protection, seed: int) -> Crafted:
         first = parameters_to_vector(task.model())
         craft = getattr(attack, "craft", None)
         if craft is None:
@@ -150,67 +150,6 @@ class RoundsSetting:
         view = _offer(self, task, Crafted(self.model, first), protection, attack.threat)
         crafted: Crafted = craft(sealed(view), numpy_generator(seed, "craft"))
         return crafted
-
-
-@dataclass(frozen=True)
-class RecordsTask:
-    """Records drawn by a seed, so many for each client."""
-
-    spec: ModelSpec
-    inputs: np.ndarray  # float32, (n, records, ...)
-    labels: np.ndarray  # int64, (n, records)
-    spare: datasets.Records
-    classes: int
-    seed: int
-
-    @classmethod
-    def drawn(cls, setting: RoundsSetting, seed: int) -> "RecordsTask":
-        """Draw the clients' records, and others that no client holds."""
-        collection = collection_of(setting.task)
-        order = numpy_generator(seed, "attacked records").permutation(len(collection.train))
-        held = setting.clients * setting.records
-        if held > len(order):
-            raise ValueError(f"{held} records of {setting.task}: there are {len(order)}")
-        chosen = collection.train.take(order[:held])
-        spare = collection.test.take(np.arange(min(setting.auxiliary, len(collection.test))))
-        shape = (setting.clients, setting.records)
-        return cls(
-            setting.model,
-            chosen.inputs.reshape(*shape, *chosen.inputs.shape[1:]),
-            chosen.targets.reshape(shape),
-            spare,
-            collection.classes or 1,
-            seed,
-        )
-
-    def model(self) -> nn.Module:
-        """Return the model, its weights drawn by the seed."""
-        return make_model(self.spec, self.inputs.shape[2:], self.classes, self.seed)
-
-    def data(self, client: ClientInfo) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a client's records."""
-        return torch.tensor(self.inputs[client.index]), torch.tensor(self.labels[client.index])
-
-    def test_data(self) -> None:
-        """Return nothing: no model is tested here."""
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy of each record, shape (n,)."""
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def collection_of(task: str) -> Collection:
-    """Return the records of a data set that ships with a library.
-
-    Raises
-    ------
-    ValueError
-        For any other.
-    """
-    known = {"mnist5k": datasets.mnist5k, "digits": datasets.digits}
-    if task not in known:
-        raise ValueError(f"task = {task!r}: attacks are played on {', '.join(known)}")
-    return known[task](DataSpec())
 
 
 class _Rounds:

@@ -20,8 +20,8 @@ from zerosum.simulations.attacks.inference.property_inference import (
 )
 from zerosum.simulations.attacks.interface import Case, Protection, ThreatModel
 from zerosum.simulations.attacks.measures import area
+from zerosum.simulations.attacks.records import collection_of
 from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.rounds import collection_of
 from zerosum.simulations.attacks.sealing import parts, sealed
 
 pytestmark = pytest.mark.usefixtures("one_thread")

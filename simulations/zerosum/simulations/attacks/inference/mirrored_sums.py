@@ -20,7 +20,7 @@ from zerosum.server.spec import SamplingSpec
 from zerosum.simulations.attacks.asking import Asked, PrivateSums
 from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel
 from zerosum.simulations.attacks.learning import LearningView
-from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
+from zerosum.simulations.attacks.records import RecordsTask, collection_of
 from zerosum.simulations.attacks.sections import DELTA, check_played, secagg_of
 from zerosum.simulations.attacks.tampering import Clients
 from zerosum.simulations.datasets import Records

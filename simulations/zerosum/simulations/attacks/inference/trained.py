@@ -32,7 +32,7 @@ from zerosum.simulations.attacks.inference.references import (
 )
 from zerosum.simulations.attacks.interface import Protection, Scene
 from zerosum.simulations.attacks.learning import LearningView
-from zerosum.simulations.attacks.rounds import RecordsTask, collection_of
+from zerosum.simulations.attacks.records import RecordsTask, collection_of
 from zerosum.simulations.attacks.sections import (
     DELTA,
     check_played,

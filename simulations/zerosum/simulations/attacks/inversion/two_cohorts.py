@@ -10,7 +10,8 @@ from zerosum.client.task import ClientInfo
 from zerosum.client.training import LocalTrainer
 from zerosum.client.vectors import parameters_to_vector
 from zerosum.simulations.attacks.interface import Protection, Scene
-from zerosum.simulations.attacks.rounds import RecordsTask, RoundsSetting, training_of
+from zerosum.simulations.attacks.records import RecordsTask
+from zerosum.simulations.attacks.rounds import RoundsSetting, training_of
 
 LEFT_OUT = 0
 """The client that the second cohort lacks."""
@@ -38,7 +39,7 @@ class TwoCohorts(RoundsSetting):
     def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
         """Play the rounds; see :class:`~.interface.Setting`."""
         scene = super().play(attack, protection, seed)
-        update = self._update(RecordsTask.drawn(self, seed), protection.clip)
+        update = self._update(self.drawn(seed), protection.clip)
         truth = {name: array[[LEFT_OUT]] for name, array in scene.truth.items()}
         return Scene(scene.view, truth | {"update": update}, scene.epsilon, scene.delta)
 

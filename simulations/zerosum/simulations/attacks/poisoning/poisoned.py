@@ -28,7 +28,7 @@ from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining
 from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene
 from zerosum.simulations.attacks.poisoning.malicious import MaliciousClients, PoisonView
-from zerosum.simulations.attacks.rounds import collection_of
+from zerosum.simulations.attacks.records import collection_of
 from zerosum.simulations.attacks.sections import (
     DELTA,
     SUMS,
