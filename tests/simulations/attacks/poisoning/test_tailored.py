@@ -105,14 +105,15 @@ def pooled(cells: list[Cell]) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.slow
-def test_a_backdoor_passes_krum_s_choice_and_not_the_middle_of_coordinates() -> None:
-    names = ("Krum", "multi-Krum", "median", "Bulyan")
+def test_a_backdoor_passes_krum_and_fltrust_and_not_the_middle_of_coordinates() -> None:
+    names = ("Krum", "FLTrust", "median", "Bulyan")
     attacks = (BadNets(), TailoredBackdoor())
     found = pooled([Cell(a, Case(EVEN, RULE[name])) for a in attacks for name in names])
     for name in names:
-        assert found["backdoor by data", name] < 0.1
+        assert found["backdoor by data", name] < 0.25
     for name, passes in zip(names, (True, True, False, False), strict=True):
-        assert (found["tailored backdoor", name] > 0.5) is passes, name
+        assert (found["tailored backdoor", name] > 0.4) is passes, name
+        assert passes or found["tailored backdoor", name] < 0.1
 
 
 @pytest.mark.slow
