@@ -6,8 +6,8 @@ colluders' own.
 
 Sources: Baruch, Baruch, Goldberg, "A little is enough: circumventing defenses for distributed
 learning" (2019), algorithm 3; Shejwalkar, Houmansadr, "Manipulating the Byzantine: optimizing model
-poisoning attacks and defenses for federated learning" (2021), "Min-Max", of the attacks that do
-not know the rule.
+poisoning attacks and defenses for federated learning" (2021), "Min-Max" and "Min-Sum", of the
+attacks that do not know the rule.
 """
 
 import math

@@ -72,8 +72,8 @@ class InnerProduct(Ruin):
     @property
     def adaptive(self) -> str:
         """What it is aimed at."""
-        aim = "what counts the far" if self.epsilon > 1 else "rules that select what is near"
-        return f"against {aim}: epsilon = {self.epsilon:g}"
+        aim = "count what is far" if self.epsilon > 1 else "select what is near"
+        return f"against rules that {aim}: epsilon = {self.epsilon:g}"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""
