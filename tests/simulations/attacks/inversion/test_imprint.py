@@ -75,9 +75,10 @@ def test_images_that_share_every_bin_are_not_told_apart():
 
 def test_images_beyond_the_number_of_guesses_count_as_not_recovered():
     images = np.random.default_rng(0).random((3, 1, 1, 4, 4))
-    hits = Imprint().score(Guess({"images": images[:2].reshape(2, 16)}), {"inputs": images})
-    assert hits["images above 20 dB"].hits.sum() == 2
-    assert len(hits["images above 20 dB"].hits) == 3
+    for kept in ([0, 1], [2, 1], [2, 0]):
+        guess = Guess({"images": images[kept].reshape(2, 16)})
+        hits = Imprint().score(guess, {"inputs": images})["images above 20 dB"].hits
+        assert hits.tolist() == [place in kept for place in range(3)]  # units are the truth's
 
 
 def test_each_image_is_matched_to_a_guess_of_its_own():

@@ -112,9 +112,8 @@ class Lira(LossThreshold):
         if view.references is None or view.reference_holds is None:
             raise ValueError("the view holds no reference models")
         found = confidences(view.loaded(), inputs, labels)
-        seen = np.stack(
-            [confidences(view.loaded(each), inputs, labels) for each in view.references]
-        )
+        models = map(view.loaded, view.references)
+        seen = np.stack([confidences(each, inputs, labels) for each in models])
         mean_out, std_out = _gaussians(seen, ~view.reference_holds)
         scores = (found - mean_out) / std_out
         if self.online:

@@ -1,6 +1,6 @@
 """Model inversion: what a class looks like, from the released model.
 
-Fredrikson et al. 2015, section 4 (Algorithm 1): gradient descent on the input until the model is
+Fredrikson et al. 2015, section 5.2 (Algorithm 1): gradient descent on the input until the model is
 sure of the class. It shows what a class has in common, which is no secret of any one record; and
 of that only what tells it from other classes. What all digits have in common is no secret of the
 model at all: alone it correlates 0.81 with the mean of a class on MNIST. So the first figure is of

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from zerosum.simulations.attacks.interface import Guess, Metric
-from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED, paired
+from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED, matching, paired
 from zerosum.simulations.attacks.measures import Proportion, Units
 
 FAINT = 1e-4
@@ -24,11 +24,11 @@ class Imprinted:
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Return whose images were recovered: each matched to a guess of its own."""
         true = self._attacked(truth)
-        pairs = paired(guess["images"], true)
-        errors = np.mean((pairs[0] - pairs[1]) ** 2, axis=1)
+        guesses, images = matching(guess["images"], true)
+        errors = np.mean((guess["images"][guesses] - true[images]) ** 2, axis=1)
         # Of fewer guesses than images some images have none.
         hits = np.zeros(len(true), dtype=bool)
-        hits[: len(errors)] = errors < 10 ** (-RECOGNISED / 10)
+        hits[images] = errors < 10 ** (-RECOGNISED / 10)
         return {"images above 20 dB": Proportion(hits)}
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

@@ -101,7 +101,13 @@ def matched(guess: Guess, truth: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
 
 
 def paired(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return guesses and true images, one pair a true image, so that errors are least.
+    """Return guesses and true images, one pair a true image, as :func:`matching` has them."""
+    guesses, places = matching(images, true)
+    return images[guesses], true[places]
+
+
+def matching(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which guess is which true image's, int64, shape (min(m, n),): errors are least.
 
     Of errors the logarithm is added up: a few images that are found weigh more than many that are
     not quite.
@@ -109,11 +115,16 @@ def paired(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray
     Parameters
     ----------
     images, true : ndarray of float64
-        Shapes (m, pixels) and (n, pixels), m at least n.
+        Shapes (m, pixels) and (n, pixels).
+
+    Returns
+    -------
+    tuple of ndarray
+        Places of guesses, and of true images, ascending: of fewer guesses not all are there.
     """
     errors = ((true**2).sum(1)[:, None] - 2 * true @ images.T) + (images**2).sum(1)[None]
     rows, columns = linear_sum_assignment(np.log(np.maximum(errors, 1e-12)))
-    return images[columns], true[rows]
+    return columns, rows
 
 
 @dataclass(frozen=True)
