@@ -68,6 +68,7 @@ ENDS = {
     "raise": lambda: _raise("broken on purpose"),
     "escape": lambda: _raise(SAID),
     "sleep": lambda: time.sleep(600),
+    "deaf": lambda: (signal.signal(signal.SIGTERM, signal.SIG_IGN), time.sleep(60)),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda: os._exit(3),
 }

@@ -12,7 +12,7 @@ def log_to(name: str, path: Path) -> logging.Handler:
     Lines of several processes are appended whole.
     """
     logger = logging.getLogger(name)
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     logger.propagate = False

@@ -114,12 +114,13 @@ COMMAND = [
 
 
 @pytest.fixture
-def attacked(tmp_path):
+def attacked(request, tmp_path):
     """Yield a command two of whose nine cells are played, and whose workers sleep."""
     said = tmp_path / "stderr"
+    settings = ["--set", f"odd.what={getattr(request, 'param', 'sleep')}"]
     with said.open("w") as stderr:
         process = subprocess.Popen(
-            [*COMMAND, "--out", str(tmp_path / "out")],
+            [*COMMAND, *settings, "--out", str(tmp_path / "out")],
             cwd=COMMON,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
@@ -162,6 +163,7 @@ def test_an_interrupted_command_ends_its_workers_and_leaves_what_is_finished(
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks in /proc for processes")
+@pytest.mark.parametrize("attacked", ["sleep", "deaf"], indirect=True)
 def test_workers_do_not_outlive_a_command_that_is_killed(attacked):
     before = children(attacked.pid)
     attacked.kill()

@@ -4,12 +4,12 @@ import dataclasses
 import difflib
 import importlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from zerosum.client.task import current_directory_importable
 from zerosum.server.config import ConfigError
-from zerosum.simulations.attacks.interface import Attack, parameters_of
+from zerosum.simulations.attacks.interface import Attack, Metric, ThreatModel, parameters_of
 from zerosum.simulations.attacks.parameters import value_of
 
 BUILT_IN = (
@@ -105,7 +105,30 @@ def _made(path: str) -> Attack:
     if missing or not dataclasses.is_dataclass(made):
         wanting = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
         raise ConfigError(f"{path!r} is no attack: {wanting}; docs/attacks.md says what one is")
+    wrong = [part for part, fits in _KINDS.items() if not fits(getattr(made, part))]
+    if wrong:
+        raise ConfigError(f"{path!r} is no attack: its {wrong[0]} is no {_WORDS[wrong[0]]}")
     return cast(Attack, made)
+
+
+def _are(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(v, kind) for v in value)
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str),
+    "adaptive": lambda value: isinstance(value, str),
+    "threat": lambda value: isinstance(value, ThreatModel),
+    "requires": _are(str),  # a text alone would be taken for fields of one letter each
+    "metrics": _are(Metric),
+}
+_WORDS = {
+    "name": "text",
+    "adaptive": "text",
+    "threat": "ThreatModel",
+    "requires": "tuple of fields' names",
+    "metrics": "tuple of Metric",
+}
 
 
 _PARTS = ("name", "adaptive", "threat", "requires", "metrics", "cases", "baseline", "run", "score")

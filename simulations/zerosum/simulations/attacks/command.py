@@ -44,6 +44,9 @@ SUITES = ("quick", "full")
 LEAST_SEEDS = 3
 """Below it a figure has no interval worth its name."""
 
+MOST_SEEDS = 100_000
+"""All plays are listed before the first of them."""
+
 
 def attack(
     names: Annotated[
@@ -53,7 +56,9 @@ def attack(
     suite: Annotated[
         str, typer.Option(help="quick (five minutes on two cores) or full (hours).")
     ] = "quick",
-    seeds: Annotated[int, typer.Option(help="Seeds of each figure: three or more.", min=1)] = 3,
+    seeds: Annotated[
+        int, typer.Option(help="Seeds of each figure: three or more.", min=1, max=MOST_SEEDS)
+    ] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder of the results: new or empty.")] = None,
     overrides: Annotated[
         list[str] | None,

@@ -5,6 +5,7 @@ the :class:`View`, what a role really receives, and the truth, which the harness
 :class:`Attack` turns the one into a :class:`Guess`; the harness scores it against the other.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
@@ -146,6 +147,10 @@ class Guess:
     values: Mapping[str, np.ndarray]
     notes: str = ""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.notes, str):
+            raise TypeError(f"notes = {self.notes!r}: a guess's notes are text")
+
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one guessed array."""
         return self.values[name]
@@ -187,6 +192,10 @@ class Scene:
     truth: Mapping[str, np.ndarray]
     epsilon: float | None
     delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None and not self.epsilon >= 0:
+            raise ValueError(f"epsilon = {self.epsilon}: it is at least 0, or None")
 
 
 class NotApplicable(Exception):
@@ -230,11 +239,26 @@ class Case:
     protection : Protection
     at : mapping of str to float
         Where the cell lies on the axes of pictures: {"cohort": 10, "sigma": 0.001}.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a row could not be written of the cell: before it is played.
     """
 
     setting: Setting
     protection: Protection
     at: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(getattr(self.setting, "name", None), str):
+            raise TypeError(f"setting = {self.setting!r}: a setting's name is text")
+        if not isinstance(getattr(self.protection, "name", None), str):
+            raise TypeError(f"protection = {self.protection!r}: a protection's name is text")
+        at = {str(name): float(value) for name, value in self.at.items()}
+        if not all(map(math.isfinite, at.values())):
+            raise ValueError(f"at = {self.at}: a place on an axis is a finite number")
+        object.__setattr__(self, "at", at)  # numpy's numbers are none that JSON has
 
 
 class Attack(Protocol):

@@ -79,8 +79,10 @@ class Mean:
     values: np.ndarray
 
     def __post_init__(self) -> None:
-        if self.values.ndim != 1 or not len(self.values) or not np.isfinite(self.values).all():
+        if self.values.ndim != 1 or not len(self.values) or not _are_finite(self.values):
             raise ValueError(f"values are one finite number a unit, not {_shaped(self.values)}")
+        # Differences of small integers wrap around, and sums of short floats overflow.
+        object.__setattr__(self, "values", self.values.astype(np.float64))
 
     def figure(self, rng: np.random.Generator) -> Figure:
         """Return the mean with Student's interval; of a single unit it has no bounds."""
@@ -118,12 +120,14 @@ class Ranking:
     at: float | None = None
 
     def __post_init__(self) -> None:
-        if self.scores.ndim != 1 or not np.isfinite(self.scores).all():
+        if self.scores.ndim != 1 or not _are_finite(self.scores):
             raise ValueError(f"scores are one finite number a unit, not {_shaped(self.scores)}")
         if self.labels.shape != self.scores.shape or self.labels.dtype != np.bool_:
             raise ValueError(f"labels are one truth value a unit, not {_shaped(self.labels)}")
         if self.labels.all() or not self.labels.any():
             raise ValueError("of members and others there has to be one each, at least")
+        if self.at is not None and not 0 <= self.at <= 1:
+            raise ValueError(f"at = {self.at}: a false-positive rate is between 0 and 1")
 
     def figure(self, rng: np.random.Generator) -> Figure:
         """Return the figure with :func:`area_within` or :func:`rate_within`."""
@@ -141,6 +145,10 @@ class Ranking:
             np.concatenate([one.labels for one in every]),
             self.at,
         )
+
+
+def _are_finite(values: np.ndarray) -> bool:
+    return values.dtype.kind in "buif" and bool(np.isfinite(values).all())
 
 
 def _shaped(array: np.ndarray) -> str:

@@ -84,9 +84,18 @@ def play(number: int, cell: Cell, seed: int) -> Outcome:
         return _attacked(number, cell, seed, scene)
     except NotApplicable as reason:
         return Outcome(number, seed, "not applicable", str(reason))
-    except (Exception, SystemExit) as error:  # an exit here would end all attacks in silence
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exit here would end all attacks in silence
         log.exception("%s, seed %d", cell.label, seed)
-        return Outcome(number, seed, "failed", f"{type(error).__name__}: {error}")
+        return Outcome(number, seed, "failed", _words(error))
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # an error of an attack's own may have no words
+        return type(error).__name__
 
 
 def _attacked(number: int, cell: Cell, seed: int, scene: Scene) -> Outcome:
@@ -131,4 +140,9 @@ def _scored(attack: Attack, guess: Guess, scene: Scene) -> Mapping[str, Units]:
 
 def _pictures(attack: Attack, guess: Guess, scene: Scene) -> Mapping[str, np.ndarray]:
     drawn = getattr(attack, "pictures", None)
-    return {} if drawn is None else drawn(guess, frozen(scene.truth))
+    pictures = {} if drawn is None else drawn(guess, frozen(scene.truth))
+    for name, pairs in pictures.items():
+        images = np.asarray(pairs)
+        if images.ndim != 4 or images.shape[1] != 2 or images.dtype.kind not in "buif":
+            raise ValueError(f"{attack.name} drew {name}: pictures are pairs of shape (k, 2, h, w)")
+    return pictures

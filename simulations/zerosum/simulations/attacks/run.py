@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from zerosum.client.store import replace_file
 from zerosum.client.task import error_line
@@ -46,6 +47,8 @@ class AttackFolder:
         check_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=path):  # hours later is too late to find that nothing can be
+                pass
         except OSError as error:
             raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
         return cls(path)

@@ -275,6 +275,8 @@ def _follow_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)  # a cell may be deaf to signals: nobody else is there to end it
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _told_unless_ended(unraisable: "sys.UnraisableHookArgs") -> None:
