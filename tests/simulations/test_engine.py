@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from processes import alive, children, wait_for
 from torch import nn
 
 from zerosum.client.entropy import SeededEntropy
@@ -270,24 +269,6 @@ def test_a_command_that_is_interrupted_or_killed_leaves_no_worker(tmp_path):
         finally:
             process.kill()
             process.wait()
-
-
-def wait_for(holds, seconds=90):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to be in time"
-        time.sleep(0.1)
-
-
-def children(pid):
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_cores_decide_unless_workers_are_asked_for(monkeypatch):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from odd_attacks import Bits, Odd
+from processes import alive, children, wait_for
 
 from zerosum.simulations.attacks import workers
 from zerosum.simulations.attacks.harness import Cell, jobs_of, play_all
@@ -169,21 +170,3 @@ def test_workers_do_not_outlive_a_command_that_is_killed(attacked):
     attacked.kill()
     attacked.wait()
     wait_for(lambda: not any(alive(pid) for pid in before), 20)
-
-
-def wait_for(holds, seconds=120):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to be in time"
-        time.sleep(0.1)
-
-
-def children(pid):
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

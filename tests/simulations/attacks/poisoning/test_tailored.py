@@ -79,7 +79,7 @@ def test_the_backdoor_lies_from_honest_updates_towards_poisoned_ones() -> None:
     assert away @ towards > 0.9 * np.linalg.norm(away) * np.linalg.norm(towards)
 
 
-def test_who_does_not_know_the_rule_is_not_told_it() -> None:
+def test_who_does_not_know_the_rule_is_not_told_how_it_is_set() -> None:
     seen = []
 
     class Ignorant(SignFlip):
