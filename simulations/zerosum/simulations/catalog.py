@@ -7,6 +7,7 @@ from typing import get_args
 from zerosum.client.spec import ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import BUILTIN_TASKS
 from zerosum.server.spec import SamplingSpec, ServerSpec
+from zerosum.simulations.attacks.catalog import all_attacks, slug
 from zerosum.simulations.config import experiment_names, experiment_text
 
 Rows = list[tuple[str, str]]
@@ -27,7 +28,16 @@ def catalog() -> dict[str, Rows]:
         "Secure aggregation": _choices(SecAggSpec, "protocol"),
         "Sampling": _choices(SamplingSpec, "kind"),
         "Server rules": _choices(ServerSpec, "rule"),
+        "Attacks": _attacks(),
     }
+
+
+def _attacks() -> Rows:
+    """Return attacks by the names that ``zerosum attack`` takes, each with its first variant's."""
+    found: dict[str, str] = {}
+    for attack in all_attacks():
+        found.setdefault(slug(attack), (type(attack).__doc__ or "").strip().splitlines()[0])
+    return [*found.items(), ("module:Class", "an Attack of your own")]
 
 
 def _first_comment(text: str) -> str:

@@ -54,13 +54,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     apart = ", without workers" if workers > 1 else ""
     table.add_row(f"peak memory{apart}", f"{summary['peak_memory_mb']:.0f} MB")
     if summary["noise_from_seed"]:
-        drawn = "noise and cohorts come" if _noised(summary) else "cohorts and masks come"
-        table.add_row("note", f"{drawn} from the seed: a simulation protects nobody")
+        table.add_row("note", "what is drawn comes from the seed: a simulation protects nobody")
     return table
-
-
-def _noised(summary: Mapping[str, Any]) -> bool:
-    return any(figure["value"] is not None for figure in summary["epsilon"].values())
 
 
 def _epsilon(figure: Mapping[str, Any]) -> str:

@@ -225,7 +225,7 @@ def test_what_an_attack_says_steers_no_terminal_and_breaks_no_table(in_odd, tmp_
     assert len(lines) == 1 + 3  # below the table, and the cells that failed
     assert all(re.search(r"red \\\| \\# \\<b>", line) for line in lines)
     cells = [line for line in lines if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in cells} == {8}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in cells} == {9}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<b>" not in page
     with (tmp_path / "out" / "results.csv").open(newline="") as file:

@@ -51,10 +51,13 @@ MOST_SEEDS = 100_000
 def attack(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Attacks, or module:Class of yours; else all."),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Of zerosum list, or module:Class; else all.",
+        ),
     ] = None,
     suite: Annotated[
-        str, typer.Option(help="quick (five minutes on two cores) or full (hours).")
+        str, typer.Option(help="quick (about eight minutes on two cores) or full (hours).")
     ] = "quick",
     seeds: Annotated[
         int, typer.Option(help="Seeds of each figure: three or more.", min=1, max=MOST_SEEDS)
@@ -79,7 +82,9 @@ def attack(
         folder = AttackFolder.create(out if out is not None else _new_folder(suite))
         run = AttackRun(cells, range(seeds), folder)
         if seeds < LEAST_SEEDS:
-            _say(f"{seeds} seeds: intervals of fewer than {LEAST_SEEDS} say little")
+            _say(
+                f"{seeds} seed{'s' * (seeds > 1)}: intervals of fewer than {LEAST_SEEDS} say little"
+            )
         started = time.monotonic()
         with interruptible(lambda: _left(run)), _progress(run.asked) as tell:
             run.play(workers or _cores(), tell)
@@ -129,7 +134,8 @@ def _left(run: "AttackRun") -> str:
 
 def _files(run: "AttackRun") -> list[str]:
     """Name the files that there are, a line each."""
-    files = (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html"))
+    files = (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html"),
+             ("Log", "attacks.log"))  # fmt: skip
     paths = [(what, run.folder.path / name) for what, name in files]
     return [f"{what:7} {path}" for what, path in paths if path.exists()]
 
@@ -185,13 +191,14 @@ def _table_of(rows: "Sequence[Row]") -> "Table":
 
     from zerosum.simulations.attacks.table import (
         baseline_text,
+        count_text,
         epsilon_text,
         figure_text,
         threats_text,
     )
 
     table = Table(
-        *("setting", "protection", "metric", "figure [95 %]", "baseline", "epsilon"),
+        *("setting", "protection", "metric", "figure [95 %]", "units", "baseline", "epsilon"),
         title=_plain(f"{rows[0].attack} ({threats_text(rows)})"),
         title_justify="left",
         box=None,
@@ -201,7 +208,8 @@ def _table_of(rows: "Sequence[Row]") -> "Table":
     for row in rows:
         setting, before = "" if row.setting == before else row.setting, row.setting
         cells = (setting, row.protection, row.metric, shortened(printable(figure_text(row))))
-        table.add_row(*map(_plain, (*cells, baseline_text(row), epsilon_text(row))))
+        others = (count_text(row), baseline_text(row), epsilon_text(row))
+        table.add_row(*map(_plain, (*cells, *others)))
     return table
 
 

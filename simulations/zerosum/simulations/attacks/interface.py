@@ -8,7 +8,7 @@ the :class:`View`, what a role really receives, and the truth, which the harness
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -22,6 +22,8 @@ Role = Literal[
     "outsider",
     "analyst",
 ]
+
+Noise = Literal["none", "local", "distributed", "central"]
 
 Masking = Literal["none", "single", "double"]
 """No masks; pairwise masks alone, which no client of this library sends; those and self-masks."""
@@ -94,12 +96,20 @@ class Protection:
     bits: int = 24
     seed_bits: int = 256
     clip: float | None = None
-    noise: Literal["none", "local", "distributed", "central"] = "none"
+    noise: Noise = "none"
     sigma: float = 0.0
     budget: int | None = None
     request_hash: bool = True
     confirm: bool = True
     rule: str = "mean"
+
+    def __post_init__(self) -> None:
+        for name, words in (("masking", get_args(Masking)), ("noise", get_args(Noise))):
+            if getattr(self, name) not in words:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r} of protection {self.name!r}: write one of "
+                    + ", ".join(f'"{word}"' for word in words)
+                )
 
     @property
     def masked(self) -> bool:

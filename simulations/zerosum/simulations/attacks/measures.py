@@ -30,6 +30,11 @@ class Figure:
 class Units(Protocol):
     """What a figure is computed of."""
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        ...
+
     def figure(self, rng: np.random.Generator) -> Figure:
         """Return the figure of these units."""
         ...
@@ -60,6 +65,11 @@ class Proportion:
         n, k = len(self.hits), int(np.count_nonzero(self.hits))
         tail = (1 - CONFIDENCE) / 2
         return Figure(k / n, least(k, n, tail), most(k, n, tail))
+
+    @property
+    def count(self) -> int:
+        """Units."""
+        return len(self.hits)
 
     def pooled(self, others: Sequence[Self]) -> Self:
         """Return all units."""
@@ -92,6 +102,11 @@ class Mean:
         error = float(stats.sem(self.values))
         half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(self.values) - 1))
         return Figure(mean, mean - half, mean + half)
+
+    @property
+    def count(self) -> int:
+        """Units."""
+        return len(self.values)
 
     def pooled(self, others: Sequence[Self]) -> Self:
         """Return all units."""
@@ -128,6 +143,11 @@ class Ranking:
             raise ValueError("of members and others there has to be one each, at least")
         if self.at is not None and not 0 <= self.at <= 1:
             raise ValueError(f"at = {self.at}: a false-positive rate is between 0 and 1")
+
+    @property
+    def count(self) -> int:
+        """Units, members and others."""
+        return len(self.scores)
 
     def figure(self, rng: np.random.Generator) -> Figure:
         """Return the figure with :func:`area_within` or :func:`rate_within`."""

@@ -17,6 +17,9 @@ from zerosum.simulations.attacks.playing import Cell, Outcome
 
 log = logging.getLogger("zerosum.simulations")
 
+ENOUGH = 3
+"""Units below which nothing is significant, whatever came of them."""
+
 PARTLY = "partly "
 """Before the status of a cell whose seeds ended in different ways."""
 
@@ -37,6 +40,8 @@ class Row:
     metric, unit : str
     value, low, high : float or None
         With the interval that holds it with 95 %; None where there is no value.
+    count : int
+        Units that it is of.
     baseline : float or None
         The same figure of a guess without what is attacked.
     at_baseline : bool
@@ -62,6 +67,7 @@ class Row:
     value: float | None
     low: float | None
     high: float | None
+    count: int
     baseline: float | None
     at_baseline: bool
     epsilon: float | None
@@ -72,6 +78,11 @@ class Row:
     status: str
     note: str
     at: str
+
+    @property
+    def too_few(self) -> bool:
+        """Whether it is at baseline because so few units can show nothing else."""
+        return self.at_baseline and self.count < ENOUGH
 
 
 def rows_of(cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> list[Row]:
@@ -113,6 +124,7 @@ def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row
         value=figures.value,
         low=figures.low,
         high=figures.high,
+        count=figures.count,
         baseline=figures.baseline,
         at_baseline=figures.at_baseline,
         epsilon=max(epsilons) if epsilons else None,
@@ -133,6 +145,7 @@ class _Figures:
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    count: int = 0
     baseline: float | None = None
     at_baseline: bool = False
 
@@ -145,10 +158,11 @@ class _Figures:
         rng = numpy_generator(0, f"interval {cell.label} {metric.name} {seed}")
         guesses = [each.units[metric.name] for each in scored]
         blind = [each.baseline[metric.name] for each in scored]
-        figure = guesses[0].pooled(guesses[1:]).figure(rng)
+        units = guesses[0].pooled(guesses[1:])
+        figure = units.figure(rng)
         base = value_of(blind[0].pooled(blind[1:]), rng)
         above = is_above(guesses, blind, metric.higher, rng)
-        return cls(figure.value, figure.low, figure.high, base, not above)
+        return cls(figure.value, figure.low, figure.high, units.count, base, not above)
 
 
 def _note(found: Sequence[Outcome]) -> str:

@@ -7,6 +7,11 @@ from zerosum.simulations.attacks.results import PARTLY, Row
 from zerosum.simulations.printable import printable
 from zerosum.simulations.rounding import rounded_up
 
+COLUMNS = (
+    *("setting", "protection", "metric", "figure [95 %]"),
+    *("units", "baseline", "epsilon", "attacker"),
+)
+
 
 def figure_text(row: Row) -> str:
     """Return a cell in words: value, interval, baseline, or why there is none."""
@@ -17,7 +22,14 @@ def figure_text(row: Row) -> str:
         return f"{value} ({row.status}: {row.note})"
     if row.status == "stopped":
         return f"at baseline: {row.note}"
+    if row.too_few:
+        return f"too few units ({value})"
     return f"at baseline ({value})" if row.at_baseline else value
+
+
+def count_text(row: Row) -> str:
+    """Return of how many units a figure is."""
+    return f"{row.count:,}" if row.count else "–"
 
 
 def epsilon_text(row: Row) -> str:
@@ -61,14 +73,14 @@ def to_markdown(rows: Sequence[Row], title: str, notes: str) -> str:
 
 def _attack_table(rows: Sequence[Row]) -> str:
     lines = [f"## {_escaped(rows[0].attack)}", "", f"Threat: {_escaped(threats_text(rows))}.", ""]
-    lines += ["| setting | protection | metric | figure [95 %] | baseline | epsilon | attacker |"]
-    lines += ["|---|---|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for row in rows:
         cells = (
             row.setting,
             row.protection,
             row.metric,
             figure_text(row),
+            count_text(row),
             baseline_text(row),
             epsilon_text(row),
             attacker_text(row, rows),

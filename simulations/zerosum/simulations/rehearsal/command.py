@@ -5,6 +5,7 @@ import shlex
 import shutil
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -65,9 +66,13 @@ def rehearse(
                 raise DeploymentError(_nothing_completed(found, built))
         console.print(
             f"{nodes} nodes, a {server} server: {rounds} rounds, {lost} abandoned, "
-            f"{summary['seconds'] / rounds:.1f} s a round; {summary['metrics']}",
+            f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary['metrics'])}",
             highlight=False,
         )
+
+
+def _metrics(found: Mapping[str, float]) -> str:
+    return "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in found.items())
 
 
 def run_app(built: Federation, app: Path, server: str, settings: list[str], seconds: float) -> Path:

@@ -19,6 +19,7 @@ from zerosum.simulations.attacks.results import (
 from zerosum.simulations.attacks.table import (
     attacker_text,
     baseline_text,
+    count_text,
     epsilon_text,
     figure_text,
     threats_text,
@@ -121,7 +122,7 @@ def _opening(
 
 
 def _held(row: Row) -> bool:
-    return row.at_baseline or row.status == "stopped"
+    return (row.at_baseline and not row.too_few) or row.status == "stopped"
 
 
 def _reconstructions(
@@ -181,11 +182,11 @@ def _tables(best: Sequence[Row]) -> Html:
 
 
 def _table(rows: Sequence[Row]) -> Html:
-    headers = ("Setting", "Protection", "Metric", "Figure [95 %]", "Baseline", "Epsilon",
-               "Attacker")  # fmt: skip
+    headers = ("Setting", "Protection", "Metric", "Figure [95 %]", "Units", "Baseline",
+               "Epsilon", "Attacker")  # fmt: skip
     lines = [
-        (row.setting, row.protection, row.metric, figure_text(row), baseline_text(row),
-         epsilon_text(row), attacker_text(row, rows))
+        (row.setting, row.protection, row.metric, figure_text(row), count_text(row),
+         baseline_text(row), epsilon_text(row), attacker_text(row, rows))
         for row in rows
     ]  # fmt: skip
     deltas = sorted({row.delta for row in rows if row.epsilon is not None})
