@@ -134,3 +134,9 @@ def test_bits_fall_with_noise_as_they_should():
         noised = setting.noised("distributed", level)
         found = np.mean([right(WithPrior(), setting, noised, seed)[0] for seed in range(3)])
         assert low <= found <= high, level
+
+
+@pytest.mark.parametrize("wanted", [0, 570])
+def test_more_people_than_there_are_is_a_mistake_and_not_a_cell_that_does_not_apply(wanted):
+    with pytest.raises(ValueError, match=f"{wanted} of 569 people; choose 1 to 569"):
+        dealt("people of subset sums", 569, wanted, 0)

@@ -69,9 +69,13 @@ def dealt(purpose: str, among: int, wanted: int, seed: int) -> np.ndarray:
 
     Raises
     ------
+    ValueError
+        If there are not so many.
     NotApplicable
         If earlier seeds took all that are left.
     """
+    if not 1 <= wanted <= among:
+        raise ValueError(f"{purpose}: {wanted} of {among} people; choose 1 to {among}")
     if (seed + 1) * wanted > among:
         raise NotApplicable(
             f"{purpose}: seeds from 0 to {among // wanted - 1} take {wanted} people each, of "
