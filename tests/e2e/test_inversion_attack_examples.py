@@ -51,4 +51,4 @@ def test_a_budget_ends_exactness_and_noise_ends_recognition(said):
 @pytest.mark.slow
 def test_a_difference_of_sums_is_an_update(said):
     lines = [line for line in said("attack_differencing.py").splitlines() if "updates" in line]
-    assert ["updates recovered: 1 " in line for line in lines] == [True, True, False, False]
+    assert ["updates recovered: 1 " in line for line in lines] == [True] * 2 + [False] * 3
