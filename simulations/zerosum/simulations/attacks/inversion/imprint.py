@@ -15,6 +15,7 @@ from annotated_types import Ge
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.interface import Case, Guess, ThreatModel
+from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.imprint_cases import cases_of
 from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, vector_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
@@ -94,15 +95,13 @@ class Imprint(Imprinted):
         """Return what fell into each bin, shape (bins, pixels)."""
         if view.totals is None:
             raise ValueError("the view holds no totals")
-        pixels, width = int(np.prod(view.input_shape)), view.model.hidden[0]
-        weights = view.totals[0][: width * pixels].reshape(self.measurements, -1, pixels)
-        biases = view.totals[0][width * pixels : width * pixels + width]
-        biases = biases.reshape(self.measurements, -1)
-        inside = weights - np.pad(weights, ((0, 0), (0, 1), (0, 0)))[:, 1:]
-        count = biases - np.pad(biases, ((0, 0), (0, 1)))[:, 1:]
-        count = np.where(np.abs(count) < 1e-12, np.inf, count)
-        images = np.clip(inside / count[..., None], 0.0, 1.0)
-        return Guess({"images": images.reshape(-1, pixels)})
+        slopes = slopes_of(view, view.totals[0])
+        measured = slopes.reshape(self.measurements, -1, slopes.shape[1])
+        inside = (measured - np.pad(measured, ((0, 0), (0, 1), (0, 0)))[:, 1:]).reshape(
+            slopes.shape
+        )
+        count = np.where(np.abs(inside[:, -1:]) < 1e-12, np.inf, inside[:, -1:])
+        return Guess({"images": np.clip(inside[:, :-1] / count, 0.0, 1.0)})
 
     def _attacked(self, truth: Mapping[str, np.ndarray]) -> np.ndarray:
         if self.target is None:

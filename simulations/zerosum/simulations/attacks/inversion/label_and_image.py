@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 
 from zerosum.simulations.attacks.inversion.denoising import Images, parts_of
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
-from zerosum.simulations.attacks.inversion.local_updates import updates_of
+from zerosum.simulations.attacks.inversion.local_updates import Updates, updates_of
 from zerosum.simulations.attacks.inversion.pixel_levels import VALUES, Frequencies
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
 from zerosum.simulations.attacks.rounds import RoundsView
@@ -62,9 +62,10 @@ def image_in(
         In which an image and where its update points are fitted, for each label.
     classes : Classes
     """
+    updates = updates_of(view, view.training.steps or 1, view.protection.clip)
     evidence, errors, given = [], [], []
     for label, like in enumerate(classes.likes):
-        parts = _parts(view, slopes, noise_std, like, label, turns)
+        parts = _parts(view, updates, slopes, noise_std, like, label, turns)
         evidence.append(like.evidence(slopes, parts, noise_std))
         power = float(parts @ parts)
         errors.append(noise_std / power**0.5)
@@ -76,10 +77,15 @@ def image_in(
 
 
 def _parts(
-    view: RoundsView, slopes: np.ndarray, noise_std: float, like: Images, label: int, turns: int
+    view: RoundsView,
+    updates: Updates,
+    slopes: np.ndarray,
+    noise_std: float,
+    like: Images,
+    label: int,
+    turns: int,
 ) -> np.ndarray:
     """Return the parts that the image of a label has in slopes, shape (width,)."""
-    updates = updates_of(view, view.training.steps or 1, view.protection.clip)
     chosen = torch.zeros((1, view.classes), dtype=torch.float64)
     chosen[0, label] = 1.0
     parts, image = np.zeros(len(slopes)), like.mean[None]
