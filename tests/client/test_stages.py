@@ -239,13 +239,13 @@ def test_noise_inside_training_is_judged_by_what_all_steps_cost():
 COHORT = 60
 
 
-def price(store, request, **policy):
+def price(store, request, colluders=0, **policy):
     session_seed = bytes(32)
     protection = Protection.build(
         request.question.privacy, request.question.encoding, cohort=COHORT, dimension=5,
         rotation_seed=session_seed,
     )  # fmt: skip
-    return stages._price(store, ClientPolicy(**policy), request, protection)
+    return stages._price(store, ClientPolicy(**policy), request, protection, colluders)
 
 
 def contributed(folder, request, **policy):
@@ -323,3 +323,10 @@ def test_contributions_end_by_default():
         store.count_contribution()
     with pytest.raises(Declined, match="max_contributions = 1000"):
         stages._check_budget(store, ClientPolicy())
+
+
+@pytest.mark.parametrize(("corruption", "colluders"), [(0.0, 0), (0.0001, 0), (0.02, 12)])
+def test_the_price_knows_whether_a_fellow_client_colludes(corruption, colluders):
+    policy, proposed = ClientPolicy(corruption=corruption), session(min_survivors=N)
+    request = asked(N, noise_multiplier=2.0)
+    assert stages._check_guarantee(request, proposed, policy, ROSTER) == colluders

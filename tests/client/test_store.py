@@ -78,7 +78,8 @@ def test_the_roster_never_goes_back(reopen):
         '{"roster": [1, 2]}',
         '{"sessions": {"x": [[1, "../../etc"]]}}',
         '{"sessions": {"x": 1}}',
-        '{"spent": ["1"]}',
+        '{"spending": []}',
+        '{"contributions": 1, "spending": {"order": 22}}',
         "\udcff",
     ],
 )

@@ -2,8 +2,9 @@
 
 A cost is a row of Renyi divergences at the orders of :mod:`zerosum.client.events`, so that costs
 add up in the durable record, run after run. The figure is what a run reports as epsilon_sum: what a
-server that sees masked sums learns of this client, at the noise that the session *guarantees* (V,
-from the honest fraction, whoever drops out), unamplified by the choice of cohorts. Under the local
+server that sees masked sums, or a fellow client, learns of this client, at the noise that the
+session *guarantees* (V, from the honest fraction, whoever drops out), unamplified by the choice of
+cohorts. Under the local
 model it is epsilon_local, under replacement; under the distributed one the client's vector is
 compared with zero plus its share. Where examples are the unit, the figure is for one of them, and
 the client's own drawing of examples amplifies it. A vector that says nothing of single examples,
@@ -15,6 +16,7 @@ distributions: the client's figure is never below what is true.
 
 import logging
 import math
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -42,7 +44,7 @@ _FLOAT_SLACK: Final = 1 - 2.0**-48
 """What float rounding of a share and of its number can take."""
 
 
-def cost(request: Request, protection: Protection, cohort: int) -> Row | None:
+def cost(request: Request, protection: Protection, colluders: int) -> Row | None:
     """Return the Renyi divergences of one contribution; None where nothing bounds them.
 
     Parameters
@@ -51,8 +53,8 @@ def cost(request: Request, protection: Protection, cohort: int) -> Row | None:
         What is asked.
     protection : Protection
         How the answer is protected.
-    cohort : int
-        Clients in the session.
+    colluders : int
+        How many of the session's clients are assumed to work with the server.
 
     Returns
     -------
@@ -66,7 +68,7 @@ def cost(request: Request, protection: Protection, cohort: int) -> Row | None:
         return _with_sampler(local_training(z, question.privacy.example_rate, steps), drawn)
     if protection.mechanism is None:
         return None
-    shares = float(guaranteed_shares(protection.honest_fraction, cohort)) * _FLOAT_SLACK
+    shares = float(unknown_shares(protection, colluders)) * _FLOAT_SLACK
     try:
         row = _of_mechanism(protection.mechanism, shares, doubled=question.kind == "evaluate")
     except ValueError as error:  # of an event that no bound is known for
@@ -77,7 +79,25 @@ def cost(request: Request, protection: Protection, cohort: int) -> Row | None:
         from zerosum.client.events import poisson_amplified
 
         row = poisson_amplified(question.privacy.example_rate, row)
-    return None if row is None else _with_sampler(row, protection.length * cohort)
+    return None if row is None else _with_sampler(row, protection.length * protection.cohort)
+
+
+def unknown_shares(protection: Protection, colluders: int) -> Fraction:
+    """Return the shares of noise in an opened sum that no observer of it drew itself.
+
+    The server faces f n shares, and colluders omit theirs beside those. Where none is assumed, a
+    fellow client is an observer too, and knows its own share: of the constant total of n shares it
+    faces n - 1, and without top-up one less than there are survivors: at least ceil(f n), and two
+    where this client and its fellow are both in the sum.
+    """
+    promised, n = (
+        guaranteed_shares(protection.honest_fraction, protection.cohort),
+        protection.cohort,
+    )
+    if colluders or n == 1:
+        return promised
+    present = n if protection.topped_up else max(2, math.ceil(promised))
+    return min(promised, Fraction(present - 1))
 
 
 def local_training(z: float, q: float, steps: int) -> Row:
@@ -95,7 +115,11 @@ def gaussian(z: float) -> Row:
 
 
 def epsilon(spent: Row, delta: float) -> float:
-    """Return the epsilon of a sum of costs at ``delta``; inf where they bound nothing."""
+    """Return the least epsilon of costs that were fixed beforehand, at ``delta``.
+
+    Not for a budget that is spent request by request: see :mod:`zerosum.client.renyi_filter`. It is
+    inf where the costs bound nothing.
+    """
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
     if not np.isfinite(spent).any():

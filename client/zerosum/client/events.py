@@ -18,7 +18,9 @@ from dp_accounting import (
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-ORDERS: tuple[int, ...] = tuple(range(2, 513))
+from zerosum.client import renyi_filter
+
+ORDERS: tuple[int, ...] = renyi_filter.ORDERS
 """Integer orders at which everything of ours is accounted."""
 
 

@@ -121,7 +121,12 @@ class ContextStore:
         """Nothing that is known: a simulated client has no budget."""
         return None if self.contributions else ()
 
-    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
+        """Fix the order, unless one is fixed."""
+        self._kept["order"] = int(self._kept.get("order", order))
+        return int(self._kept["order"])
+
+    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
         """Count one more vector."""
         self._kept["contributions"] = self.contributions + 1
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from zerosum.client.renyi_filter import fixed_order
 from zerosum.secagg import Policy, ServerMode
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -456,9 +457,10 @@ zerosum."""
 request."""
     max_epsilon: PositiveFloat | None = None
     """Largest epsilon that this client spends, of all runs together: its own epsilon_sum, what a \
-server that sees masked sums learns of it at the guaranteed noise, at `budget_delta`. Declined is \
-a request that would exceed it, and any whose cost has no bound: without noise, or with noise of a \
-trusted server. Absent: only counted, so that it can be set later."""
+server that sees masked sums, or a fellow client, learns of it at the guaranteed noise, at \
+`budget_delta`. Declined is a request that would exceed it, and any whose cost has no bound: \
+without noise, or with noise of a trusted server. The first value fixes the Renyi order at which \
+costs add up; later ones move the limit at that order. Absent: only counted."""
     budget_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """Delta of `max_epsilon`, whatever delta a request names."""
     session_timeout: PositiveFloat = 86_400.0
@@ -467,6 +469,12 @@ trusted server. Absent: only counted, so that it can be set later."""
     longest_wait: PositiveFloat = 3600.0
     """Seconds for which a message waits while the answer to another is computed; then it is \
 declined."""
+
+    @model_validator(mode="after")
+    def _budget_admits_something(self) -> Self:
+        if self.max_epsilon is not None:
+            fixed_order(self.max_epsilon, self.budget_delta)
+        return self
 
     def for_sessions(self) -> Policy:
         """Return the part that is judged by a session alone, before anything is asked."""

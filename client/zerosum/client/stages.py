@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import Context, RecordDict
 
-from zerosum.client import wire
+from zerosum.client import renyi_filter, wire
 from zerosum.client.contribution import Protection, guarantee_holds
 from zerosum.client.entropy import Entropy
 from zerosum.client.failures import FAILURES
@@ -124,8 +124,8 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     if party.admit(message) != request.digest:
         raise Declined("the request is not the one that the session's masks are bound to")
     try:
-        protection = _agreed(environment, request, party.session, context)
-        price = _price(store, environment.policy, request, protection)
+        protection, colluders = _agreed(environment, request, party.session, context)
+        price = _price(store, environment.policy, request, protection, colluders)
     except (Declined, RemoteProtocolError):
         environment.forget(context, party)
         raise
@@ -133,19 +133,21 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     if vector is None:
         vector = _protected(environment, request, protection, party.session, context)
     step = party.contribute(message, vector)
-    store.count_contribution(price)
+    store.count_contribution(price, party.session.run_id)
     return _sent(environment, context, party, step)
 
 
 def _agreed(
     environment: Environment, request: Request, session: Session, context: Context
-) -> Protection:
-    """Return the protection of a request that the policy takes part in; no other ends well."""
+) -> tuple[Protection, int]:
+    """Return the protection of a request that the policy takes part in, and how many collude.
+
+    No other request ends well.
+    """
     _check_request(request, environment.policy)
     protection = protection_for(request, session)
     roster = roster_for(session, environment.credentials(context))
-    _check_guarantee(request, session, environment.policy, roster)
-    return protection
+    return protection, _check_guarantee(request, session, environment.policy, roster)
 
 
 def confirm(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
@@ -228,7 +230,11 @@ def _check_budget(store: DecisionStore, policy: ClientPolicy) -> None:
 
 
 def _price(
-    store: DecisionStore, policy: ClientPolicy, request: Request, protection: Protection
+    store: DecisionStore,
+    policy: ClientPolicy,
+    request: Request,
+    protection: Protection,
+    colluders: int,
 ) -> Sequence[float] | None:
     """Return what this contribution is going to cost; decline it where the budget ends before."""
     bounded = policy.max_epsilon is not None
@@ -236,22 +242,44 @@ def _price(
         return None
     from zerosum.client import budget
 
-    price = budget.cost(request, protection, protection.cohort)
+    price = budget.cost(request, protection, colluders)
     told = None if price is None else list(map(float, price))
-    if policy.max_epsilon is None:
-        return told
-    spent = store.spent
+    if policy.max_epsilon is not None:
+        _check_epsilon(store, policy.max_epsilon, policy.budget_delta, told)
+    return told
+
+
+def _check_epsilon(
+    store: DecisionStore, most: float, delta: float, price: Sequence[float] | None
+) -> None:
+    """Decline a contribution with which the sum at the budget's one order passes its limit.
+
+    The order is fixed with the first policy that has a max_epsilon, and never again: a sum at
+    another order would be chosen after the fact. A later policy moves the limit at that order.
+    """
+    order = store.open_budget(renyi_filter.fixed_order(most, delta), most, delta)
+    limit, spent = renyi_filter.divergence_limit(most, delta, order), store.spent
     if price is None or spent is None:
         whose = "this contribution" if price is None else "what this node sent before"
-        raise Declined(f"nothing bounds the epsilon of {whose}, and the policy has a max_epsilon")
-    total = price + np.array(spent) if spent else price
-    epsilon = budget.epsilon(total, policy.budget_delta)
-    if not epsilon <= policy.max_epsilon:
+        cure = "" if price is None else f"; {UNBOUNDED_BEFORE}"
         raise Declined(
-            f"with this contribution epsilon would be {epsilon:.4g} at budget_delta = "
-            f"{policy.budget_delta:g}, above the policy's max_epsilon = {policy.max_epsilon:g}"
+            f"nothing bounds the epsilon of {whose}, and the policy has a max_epsilon{cure}"
         )
-    return told
+    at = renyi_filter.ORDERS.index(order)
+    total = price[at] + (spent[at] if spent else 0.0)
+    if not total <= limit:
+        found = total + renyi_filter.conversion(delta, order)
+        raise Declined(
+            f"with this contribution epsilon would be {found:.4g} at budget_delta = {delta:g} and "
+            f"the budget's order {order}, above the policy's max_epsilon = {most:g}"
+        )
+
+
+UNBOUNDED_BEFORE = (
+    "it was without noise, or an earlier version counted it against the server alone: leave "
+    "max_epsilon out, or let this node come back with an index, an identity and a state-dir that "
+    "are new"
+)
 
 
 def _check_request(request: Request, policy: ClientPolicy) -> None:
@@ -301,8 +329,8 @@ def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
 
 def _check_guarantee(
     request: Request, session: Session, policy: ClientPolicy, roster: Roster | None
-) -> None:
-    """Decline a session that could open with less noise than it claims."""
+) -> int:
+    """Decline a session that could open with less noise than it claims; return its colluders."""
     privacy, n = request.question.privacy, len(session.cohort)
     population = max(n, request.question.population if roster is None else len(roster))
     if roster is None:
@@ -310,12 +338,13 @@ def _check_guarantee(
         policy.for_sessions().admit(session, population=population)
     colluders = colluders_in(n, population, policy.corruption, session.mode)
     if not privacy.private:
-        return
+        return colluders
     if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):
         raise Declined(
             f"the session opens with {session.min_survivors} of {n} survivors, {colluders} of them "
             f"colluders: fewer than honest_fraction = {privacy.honest_fraction} promises"
         )
+    return colluders
 
 
 def _protected(

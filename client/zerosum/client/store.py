@@ -11,11 +11,12 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar, Final, Protocol
 
+from zerosum.client.spending import Spending
 from zerosum.secagg import OldRoster, StaleSession
 
 log = logging.getLogger("zerosum.client")
@@ -101,9 +102,29 @@ class DecisionStore(Protocol):
         """The sum of the costs of all vectors sent, empty for none; None if one had no bound."""
         ...
 
-    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
+        """Fix the order at which a budget is kept, unless one is fixed; durable when this returns.
+
+        Parameters
+        ----------
+        order : int
+            What the policy's budget asks for.
+        max_epsilon, delta : float
+            The policy's limits now.
+
+        Returns
+        -------
+        int
+            The order that was fixed first.
+        """
+        ...
+
+    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
         """Count one more vector, and what it cost if that is bounded; durable when this returns."""
         ...
+
+
+_NOTHING: Final = Spending()
 
 
 class MemoryStore:
@@ -112,15 +133,14 @@ class MemoryStore:
     There may be one for each of very many clients.
     """
 
-    __slots__ = ("_contributions", "_high_water", "_lines", "_roster", "_spent")
+    __slots__ = ("_high_water", "_lines", "_roster", "_spending")
     accounts: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._lines: tuple[bytes, tuple[bytes, ...]] | None = None
         self._high_water: dict[bytes, tuple[int, int]] = {}
         self._roster: tuple[int, str] | None = None
-        self._contributions = 0
-        self._spent: tuple[float, ...] | None = ()
+        self._spending = _NOTHING
 
     def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
         """Do nothing: one process, one message at a time."""
@@ -155,17 +175,21 @@ class MemoryStore:
     @property
     def contributions(self) -> int:
         """Vectors sent."""
-        return self._contributions
+        return self._spending.contributions
 
     @property
     def spent(self) -> tuple[float, ...] | None:
         """The sum of all costs."""
-        return self._spent
+        return self._spending.divergences if self._spending.bounded else None
 
-    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
+        """Fix the order, unless one is fixed."""
+        self._spending = self._spending.with_budget(order, max_epsilon, delta)
+        return self._spending.order or order
+
+    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
         """Count one more vector, and its cost."""
-        self._contributions += 1
-        self._spent = _added(self._spent, cost)
+        self._spending = self._spending.with_contribution(cost, run_id)
 
 
 class FileStore:
@@ -266,25 +290,32 @@ class FileStore:
     @property
     def contributions(self) -> int:
         """Vectors sent, across runs."""
-        return int(self._read()["contributions"])
+        return self._spending().contributions
 
     @property
     def spent(self) -> tuple[float, ...] | None:
         """The sum of all costs, across runs; None too for vectors that an older version sent."""
-        counters = self._read()
-        if counters["accounted"] != counters["contributions"]:
-            return None
-        return tuple(counters["spent"])
+        spending = self._spending()
+        return spending.divergences if spending.bounded else None
 
-    def count_contribution(self, cost: Sequence[float] | None = None) -> None:
+    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
+        """Fix the order, unless one is fixed, and note the policy's limits; durably."""
+        counters = self._read()
+        before = spending_of(counters)
+        spending = before.with_budget(order, max_epsilon, delta)
+        if spending != before:
+            self._write(counters | {"spending": spending.to_json()})
+        return spending.order or order
+
+    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
         """Count one more vector, and its cost, durably."""
         counters = self._read()
-        counters["contributions"] += 1
-        total = _added(tuple(counters["spent"]), cost)
-        if total is not None:
-            counters["accounted"] += 1
-            counters["spent"] = list(total)
+        spending = spending_of(counters).with_contribution(cost, run_id)
+        counters |= {"contributions": spending.contributions, "spending": spending.to_json()}
         self._write(counters)
+
+    def _spending(self) -> Spending:
+        return spending_of(self._read())
 
     def _path(self, session: bytes) -> Path:
         return self._sessions / f"{session.hex()}.log"
@@ -305,13 +336,23 @@ class FileStore:
             "sessions": {},
             "roster": None,
             "contributions": 0,
-            "accounted": 0,
-            "spent": [],
+            "spending": {},
         }
         return empty | read
 
     def _write(self, counters: dict[str, Any]) -> None:
         replace_file(self._counters, json.dumps(counters).encode())
+
+
+def spending_of(counters: Mapping[str, Any]) -> Spending:
+    """Read what was spent from a record's counters.
+
+    Raises
+    ------
+    ValueError
+        If that is not what this version writes, nor a record from before it did.
+    """
+    return Spending.from_json(counters.get("contributions", 0), counters.get("spending", {}))
 
 
 def _locked(lock: BinaryIO) -> bool:
@@ -330,11 +371,12 @@ def _are_counters(found: object) -> bool:
     sessions = found.get("sessions", {})
     pairs = marks.values() if isinstance(marks, dict) else [None]
     opened = sessions.values() if isinstance(sessions, dict) else [None]
+    try:
+        spending_of(found)
+    except ValueError:
+        return False
     return (
-        type(found.get("contributions", 0)) is int
-        and type(found.get("accounted", 0)) is int
-        and _are_costs(found.get("spent", []))
-        and all(_is_pair(pair, int) for pair in pairs)
+        all(_is_pair(pair, int) for pair in pairs)
         and all(isinstance(each, list) and all(map(_is_session, each)) for each in opened)
         and (roster is None or _is_pair(roster, str))
     )
@@ -346,19 +388,6 @@ def _is_session(value: object) -> bool:
         return False
     digest: str = value[1]  # type: ignore[index]
     return set(digest) <= set("0123456789abcdef") and len(digest) % 2 == 0
-
-
-def _are_costs(value: object) -> bool:
-    return isinstance(value, list) and all(type(one) is float and one >= 0 for one in value)
-
-
-def _added(
-    spent: tuple[float, ...] | None, cost: Sequence[float] | None
-) -> tuple[float, ...] | None:
-    """Return a sum of costs with one more; None where it has no bound, or the orders differ."""
-    if spent is None or cost is None or (spent and len(spent) != len(cost)):
-        return None
-    return tuple(float(a + b) for a, b in zip(spent or (0.0,) * len(cost), cost, strict=True))
 
 
 def _is_pair(value: object, second: type) -> bool:
