@@ -220,7 +220,7 @@ def test_a_record_of_an_earlier_version_is_no_ground_for_a_budget(tmp_path):
     old = {"contributions": 2, "accounted": 2, "spent": gaussian(8.0)}
     (tmp_path / "counters.json").write_text(json.dumps(old))
     assert FileStore(tmp_path).contributions == 2
-    with pytest.raises(Declined, match="earlier version.*leave max_epsilon out, or let this node"):
+    with pytest.raises(Declined, match=r"earlier version.*leave max_epsilon out, or let this node"):
         check(tmp_path)
 
 

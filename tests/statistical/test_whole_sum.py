@@ -91,6 +91,17 @@ def test_the_noise_of_a_release_is_within_two_percent_of_the_claim(name, dropped
     assert aggregate.noise_std == pytest.approx(z * 0.5 / math.sqrt(share), rel=0.01)
 
 
+@pytest.mark.parametrize("privacy", [{"model": "local"}, {"top_up": False}])
+@pytest.mark.parametrize("dropped", [0, 6])
+def test_where_nothing_is_topped_up_the_claim_is_the_survivors_own_noise(privacy, dropped) -> None:
+    """Six of twenty gone, the claim for a full cohort would be 20 % too much."""
+    aggregate = released(dropped, **privacy)
+    assert aggregate.total.std() == pytest.approx(aggregate.noise_std, rel=0.02)
+    full = 1.5 * 0.5 * (math.sqrt(COHORT) if "model" in privacy else 1 / math.sqrt(0.6))
+    left = math.sqrt((COHORT - dropped) / COHORT)
+    assert aggregate.noise_std == pytest.approx(full * left, rel=0.01)
+
+
 def test_the_bit_s_noise_is_as_claimed_and_its_own() -> None:
     spec = PrivacySpec(clipping="adaptive", noise_multiplier=1.0, honest_fraction=0.6)
     protection = Protection.build(

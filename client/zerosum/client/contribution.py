@@ -249,6 +249,34 @@ class Protection:
         shares = self.cohort
         return 0.0 if self.mechanism is None else self.mechanism.std(shares) * self.encoding.step
 
+    def std_of(self, survivors: float) -> float:
+        """Return the deviation of the noise in an opened sum of so many, real units a coordinate.
+
+        A top-up brings every sum to ``std_sum``, and a trusted server's noise is one. Otherwise a
+        sum has the noise of those who are in it, and no more.
+        """
+        if self.mechanism is None or not (survivors or self._constant):
+            return 0.0
+        return self.mechanism.std(self._shares(survivors)) * self.encoding.step
+
+    def bit_std_of(self, survivors: float) -> float | None:
+        """Return the deviation of the noise in :meth:`decode_bit`, in clients; None as there."""
+        mechanism = self.mechanism
+        if not self.adaptive:
+            return None
+        if not isinstance(mechanism, SkellamWithBit) or not (survivors or self._constant):
+            return 0.0
+        return mechanism.bit.std(self._shares(survivors)) / (2 * BIT_UNITS)
+
+    def _shares(self, survivors: float) -> float:
+        return self.cohort if self._constant else survivors
+
+    @property
+    def _constant(self) -> bool:
+        """Whether the noise of an opened sum is the same however many are in it."""
+        shared = isinstance(self.mechanism, _SHARED) and self.topped_up
+        return shared or isinstance(self.mechanism, CentralGaussian)
+
     @property
     def log2_wrap_probability(self) -> float:
         """Binary logarithm of a bound on the probability that this session's sum wraps."""

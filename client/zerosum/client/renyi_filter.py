@@ -44,8 +44,8 @@ def fixed_order(epsilon: float, delta: float) -> int:
     best = max(ORDERS, key=lambda order: divergence_limit(epsilon, delta, order) / order)
     if divergence_limit(epsilon, delta, best) <= 0:
         raise ValueError(
-            f"max_epsilon = {epsilon:g} at budget_delta = {delta:g} admits no contribution, however "
-            f"noisy: at this delta it must be above {least_epsilon(delta):.2g}; raise max_epsilon, "
+            f"max_epsilon = {epsilon:g} at budget_delta = {delta:g} admits no contribution, "
+            f"however noisy: at this delta it must be above {least_epsilon(delta):.2g}; raise max_epsilon, "
             "or budget_delta"
         )
     return best

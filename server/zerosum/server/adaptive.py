@@ -42,7 +42,7 @@ class Clip:
         return self._privacy.model_copy(update={"clip": self.value})
 
     def follow(self, bit: float | None, clients: float) -> float | None:
-        """Move the clip and return the fraction that was small; None where nothing adapts.
+        """Move the clip and return the fraction that was small, noised; None where nothing adapts.
 
         Parameters
         ----------
@@ -60,4 +60,4 @@ class Clip:
             -self._privacy.clip_rate * (inside - self._privacy.clip_quantile)
         )
         self.value = min(LARGEST, max(SMALLEST, moved))
-        return fraction
+        return inside

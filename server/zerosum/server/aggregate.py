@@ -1,6 +1,7 @@
 """From the sessions of a private sum to what was asked for: one noised real vector."""
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ import numpy as np
 
 from zerosum.client.contribution import Protection
 from zerosum.client.entropy import Entropy
+from zerosum.client.mechanisms import CentralGaussian
 from zerosum.client.request import Request
 from zerosum.secagg import IdealServerParty, Ring, Session
 from zerosum.secagg.messages import Contribution, decode
@@ -37,8 +39,8 @@ class Aggregate:
     survivors : tuple of int
         Roster indices of the clients in the sum, ascending.
     noise_std : float
-        Standard deviation of the noise in each coordinate of ``total``: exact where the server
-        tops up; otherwise that of a sum in which nobody is missing.
+        Standard deviation of the noise in each coordinate of ``total``: that of the constant total
+        where the server tops up, or adds it; otherwise of the survivors' own.
     traffic : Traffic
         What the sum cost.
     sample : Sample, optional
@@ -50,6 +52,8 @@ class Aggregate:
         Why groups failed, if some did; each cost its members.
     bit : float, optional
         Under adaptive clipping: the noised sum of 1[norm <= clip] - quantile over the survivors.
+    bit_std : float, optional
+        Standard deviation of the noise in ``bit``.
     """
 
     total: np.ndarray
@@ -60,6 +64,7 @@ class Aggregate:
     contributions: Mapping[int, np.ndarray] | None = None
     failures: tuple[str, ...] = ()
     bit: float | None = None
+    bit_std: float | None = None
 
 
 @dataclass
@@ -120,25 +125,39 @@ def aggregate(
     by_number = {group.number: group for group in opened}
     whole, session = opened[0].protection, opened[0].session
     total = np.zeros(whole.length, dtype=np.int64)
-    variance = 0.0
     for number in range(len(opened) + len(failures)):
-        group = by_number.get(number)
-        protection = opened[0].protection if group is None else group.protection
-        total += _topped_up(number, group, opened[0], request, entropy)
-        variance += protection.std_sum**2
+        total += _topped_up(number, by_number.get(number), opened[0], request, entropy)
     once = whole.server_noise(entropy.keystream("top-up", session.round, session.attempt, 0))
     if once is not None:
-        total, variance = total + once, whole.std_sum**2
+        total = total + once
+    noise_std, bit_std = _noise_of(opened, len(failures))
     return Aggregate(
         total=whole.decode(total),
         survivors=tuple(sorted(i for group in opened for i in group.party.result.survivors)),
-        noise_std=variance**0.5,
+        noise_std=noise_std,
         traffic=traffic,
         sample=_sample(by_number, traffic),
         contributions=_contributions(opened),
         failures=tuple(failures),
         bit=whole.decode_bit(total),
+        bit_std=bit_std,
     )
+
+
+def _noise_of(opened: Sequence[Group], failed: int) -> tuple[float, float | None]:
+    """Return the deviations of the noise in the sum of all groups, and in its bit.
+
+    A group that failed counts with all of its noise where the server tops up, and none elsewhere. A
+    trusted server's noise is added once.
+    """
+    whole = opened[0].protection
+    if isinstance(whole.mechanism, CentralGaussian):
+        return whole.std_sum, whole.bit_std_of(0)
+    present = [(g.protection, len(g.party.result.survivors)) for g in opened]
+    present += [(whole, 0)] * failed
+    stds = [protection.std_of(survivors) for protection, survivors in present]
+    bits = [protection.bit_std_of(survivors) or 0.0 for protection, survivors in present]
+    return math.hypot(*stds), math.hypot(*bits) if whole.adaptive else None
 
 
 def _topped_up(

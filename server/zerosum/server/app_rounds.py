@@ -27,6 +27,7 @@ from zerosum.server.app_grid import AppGrid
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
 from zerosum.server.exchange import Traffic
+from zerosum.server.noised_ratios import NoisedRatio, noised_ratio
 from zerosum.server.planning import evaluation_protection, question_of
 from zerosum.server.runs import METRICS, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
@@ -192,14 +193,17 @@ class AppRounds:
         if aggregate is None:
             return []
         *sums, count = aggregate.total.tolist()
-        if count <= 0:
-            log.warning("the evaluation of round %d drowned in noise", self._round)
-            return []
-        scales = request.question.metrics
-        found = {
-            name: value / count * (scales[name] if private else 1.0)
-            for name, value in zip(scales, sums, strict=True)
-        }
+        std = aggregate.noise_std if private else 0.0
+        found: dict[str, float] = {}
+        for (name, scale), total in zip(request.question.metrics.items(), sums, strict=True):
+            if private:
+                ratio = noised_ratio(total, count, std, scale=scale, least=-1.0)
+            else:
+                ratio = NoisedRatio(total / count, 0.0) if count > 0 else None
+            if ratio is None:
+                log.warning("the evaluation of round %d drowned in noise: no metric", self._round)
+                return []
+            found |= ratio.record(name)
         self._record |= {f"federated_{name}": value for name, value in found.items()}
         content = RecordDict({"metrics": MetricRecord({**found, self._run.weight_key: count})})
         return [Message(content, reply_to=messages[0])]

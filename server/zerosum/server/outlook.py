@@ -196,7 +196,9 @@ def _noise(
     if clip is None:
         raise ConfigError("privacy.clip = none: without a norm there is no noise to plan")
     groups = 1 if experiment.privacy.model == "central" else experiment.secagg.groups
-    whole = protection.std_sum * math.sqrt(groups)
+    # Where nothing is topped up, the noise of those who are expected to be left.
+    left = protection.cohort * (1 - experiment.secagg.dropout)
+    whole = protection.std_of(left) * math.sqrt(groups)
     parts = experiment.privacy.lot if experiment.privacy.sums_gradients else None
     average = whole / (parts or expected)
     norm = average * math.sqrt(dimension)

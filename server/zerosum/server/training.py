@@ -24,6 +24,7 @@ from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoi
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.exchange import Traffic
+from zerosum.server.noised_ratios import NOISE_STD, noised_ratio
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
     ACCEPTED_WRAP,
@@ -276,7 +277,12 @@ class FederatedTraining:
         before, private = self._clip.value, self._experiment.privacy.private
         clients = self._sampler.expected_cohort if private else len(aggregate.survivors)
         fraction = self._clip.follow(aggregate.bit, clients)
-        return {} if fraction is None else {"clip": before, "fraction_within_clip": fraction}
+        if fraction is None:
+            return {}
+        record = {"clip": before, "fraction_within_clip": fraction}
+        if aggregate.bit_std:
+            record["fraction_within_clip" + NOISE_STD] = aggregate.bit_std / clients
+        return record
 
     def _test(self, number: int) -> Record:
         evaluation = self._experiment.evaluation
@@ -298,12 +304,18 @@ class FederatedTraining:
         return self._read_metrics(aggregate)
 
     def _read_metrics(self, aggregate: Aggregate) -> Record:
+        """Divide by the number of those who answered, noised as well: of two released figures."""
         loss, correct, count = aggregate.total.tolist()
         if self._experiment.privacy.private:
-            # Divided by the noised number of those who answered: a ratio of two released figures.
-            loss *= self._experiment.evaluation.federated_max_loss
+            std, most = aggregate.noise_std, self._experiment.evaluation.federated_max_loss
+            mean_loss = noised_ratio(loss, count, std, scale=most)
+            accuracy = noised_ratio(correct, count, std)
+            if mean_loss is None or accuracy is None:
+                return {"federated_status": "drowned in noise"}
+            read = mean_loss.record("federated_loss") | accuracy.record("federated_accuracy")
+            return {"federated_status": "completed"} | read
         if count <= 0:
-            return {"federated_status": "drowned in noise"}
+            return {"federated_status": "no examples"}
         return {
             "federated_status": "completed",
             "federated_loss": loss / count,

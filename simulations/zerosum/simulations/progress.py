@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.simulations.rounding import rounded_up
 
 LINES = 10
@@ -43,7 +44,9 @@ def describe(record: dict[str, Any], rounds: int) -> str:
     parts = [f"round {record['round']}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy"):
         if key in record:
-            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {record[key]:.3f}")
+            noise = record.get(key + NOISE_STD)
+            shown = f"{record[key]:.3f}" + ("" if noise is None else f" ± {noise:.3f}")
+            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}")
             break
     release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
     if release is not None or total is not None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
+from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.simulations.rounding import rounded_up
 
 OBSERVERS = {
@@ -26,8 +27,12 @@ _UNMASKED = {
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Return a run's summary as a table of two columns."""
     table = Table(title=summary["name"], title_justify="left", show_header=False)
-    for name, value in summary["metrics"].items():
-        table.add_row(name.replace("_", " "), f"{value:.4f}")
+    metrics = summary["metrics"]
+    for name, value in metrics.items():
+        noise = metrics.get(name + NOISE_STD)
+        if not name.endswith(NOISE_STD):
+            shown = f"{value:.4f}" + ("" if noise is None else f" ± {noise:.4f} (noise)")
+            table.add_row(name.replace("_", " "), shown)
     for observer, who in OBSERVERS.items():
         if observer in _UNMASKED.get(summary["protocol"], {}):
             who = _UNMASKED[summary["protocol"]][observer]

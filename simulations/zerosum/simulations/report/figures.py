@@ -7,6 +7,7 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.simulations.report import words
 from zerosum.simulations.report.drawing import (
     Picture,
@@ -88,7 +89,7 @@ def _metric(
         line(axes, at, finite, "part1" if federated else "accent", label, dashed=federated)
         described.append(
             f"{label}: {words.metric(what, values[0])} in round {at[0]}, "
-            f"{words.metric(what, values[-1])} in round {at[-1]}"
+            f"{words.metric(what, values[-1], run.noise_of(f'{where}_{what}'))} in round {at[-1]}"
         )
     shade(axes, _numbers(run), _abandoned(run), "abandoned round")
     round_axis(axes, _numbers(run))
@@ -252,10 +253,17 @@ def _fractions(run: RunRecord) -> Picture | None:
     legend(axes)
     said = (
         f"Of the updates, {words.percent(float(np.mean(fraction)))} were within the clip on "
-        f"average, where {words.percent(quantile)} are wanted. Noise may take a round's count "
-        "below none or above all."
+        f"average, where {words.percent(quantile)} are wanted.{_noise_of_fractions(run)}"
     )
     return Picture("Updates within the clip", to_svg(axes, "fraction", said), said)
+
+
+def _noise_of_fractions(run: RunRecord) -> str:
+    noise = run.series("fraction_within_clip" + NOISE_STD)
+    if not np.isfinite(noise).any():
+        return ""
+    share = words.percent(float(np.nanmean(noise)))
+    return f" Noise moves a round's share by {share} (standard deviation), within 0 and 100 %."
 
 
 def _traffic(run: RunRecord) -> Picture | None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
@@ -61,7 +62,9 @@ def _opening(run: RunRecord) -> Html:
 def _tiles(run: RunRecord) -> Iterator[Html]:
     accuracy_first = sorted(run.metrics.items(), key=lambda item: "accuracy" not in item[0])
     for name, value in accuracy_first[:3]:
-        yield _tile(words.title(name), words.metric(name, value))
+        noise = run.noise_of(name)
+        said = "" if noise is None else "with the standard deviation of its noise"
+        yield _tile(words.title(name), words.metric(name, value, noise), said)
     abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
     yield _tile("Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned)
     for name in ("release", "sum", "local"):
@@ -207,10 +210,11 @@ def _round_row(record: Mapping[str, Any], names: list[str]) -> list[str]:
         str(record.get("status", "")),
         words.number(record.get("cohort")),
         words.number(record.get("survivors")),
-        *(words.metric(n, record[n]) if n in record else "–" for n in names),
+        *(words.metric(n, record[n], record.get(n + NOISE_STD)) if n in record else "–"
+          for n in names),
         *(words.epsilon(spent[o]) if o in spent else "–" for o in OBSERVERS),
         words.number(record.get("seconds")),
-    ]
+    ]  # fmt: skip
 
 
 def _configuration(run: RunRecord) -> Html:

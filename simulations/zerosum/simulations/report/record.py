@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.runs import CONFIG, METRICS, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.audited import Audited, read_audit
@@ -123,6 +124,12 @@ class RunRecord:
         """The last value of every metric."""
         return {name: values[-1][1] for name, values in self.metric_series().items()}
 
+    def noise_of(self, metric: str) -> float | None:
+        """Return the deviation of the noise in the last value of a metric; None without any."""
+        last: dict[str, Any] = next((r for r in reversed(self.rounds) if metric in r), {})
+        found = last.get(metric + NOISE_STD)
+        return None if found is None else float(found)
+
     @property
     def population(self) -> int | None:
         """Number of clients, where recorded."""
@@ -150,7 +157,10 @@ class RunRecord:
         found: dict[str, list[tuple[int, float]]] = {}
         for record in self.rounds:
             for name, value in record.items():
-                if name.startswith(("test_", "federated_")) and isinstance(value, (int, float)):
+                measured = name.startswith(("test_", "federated_"))
+                if name.endswith(NOISE_STD) or not measured:
+                    continue
+                if isinstance(value, (int, float)):
                     found.setdefault(name, []).append((record["round"], float(value)))
         return found
 

@@ -61,9 +61,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def metric(name: str, value: float) -> str:
-    """Write a metric: accuracies as a share, the rest as numbers."""
-    return percent(value) if name.endswith("accuracy") and 0 <= value <= 1 else number(value)
+def metric(name: str, value: float, noise: float | None = None) -> str:
+    """Write a metric, with the deviation of its noise: accuracies as a share, others as numbers."""
+    if not (name.endswith("accuracy") and 0 <= value <= 1):
+        return number(value) if noise is None else f"{number(value)} ± {number(noise)}"
+    return percent(value) if noise is None else f"{100 * value:.1f} ± {100 * noise:.1f} %"
 
 
 def title(name: str) -> str:
@@ -99,8 +101,10 @@ def _learnt(run: RunRecord) -> str:
     if "test_accuracy" in metrics:
         return f"The model is right on {percent(metrics['test_accuracy'])} of the test examples."
     if "federated_accuracy" in metrics:
-        accuracy = percent(min(max(metrics["federated_accuracy"], 0.0), 1.0))
-        return f"The model is right on {accuracy} of the clients' own examples, as they report."
+        name = "federated_accuracy"
+        accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
+        said = "" if noise is None else ", give or take the standard deviation of the noise"
+        return f"The model is right on {accuracy} of the clients' own examples, as they report{said}."
     if metrics:
         shown = (f"{title(name).lower()} {number(value)}" for name, value in metrics.items())
         return f"The model ends at {', '.join(shown)}."

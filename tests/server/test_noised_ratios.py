@@ -1,0 +1,48 @@
+"""A mean of two noised sums lies in its range, and its noise is what repetition shows."""
+
+import math
+
+import numpy as np
+import pytest
+
+from zerosum.server.noised_ratios import noised_ratio
+
+
+def repeated(mean, count, std, **options):
+    """Read the same mean of so many clients under fresh noise, many times."""
+    rng = np.random.default_rng(5)
+    sums = np.array([mean * count, count]) + std * rng.standard_normal((20_000, 2))
+    return [noised_ratio(total, n, std, **options) for total, n in sums.tolist()]
+
+
+@pytest.mark.parametrize("mean", [0.2, 0.5, 0.8])
+def test_the_stated_noise_is_the_spread_of_repetitions(mean):
+    found = repeated(mean, 100.0, 5.0)
+    values = np.array([ratio.value for ratio in found])
+    assert np.mean([ratio.noise_std for ratio in found]) == pytest.approx(values.std(), rel=0.03)
+    naive = 5.0 / 100.0  # the control: noise of the numerator alone
+    assert (abs(values.std() / naive - 1) < 0.03) == (mean == 0.2)
+
+
+@pytest.mark.parametrize(("scale", "least"), [(1.0, 0.0), (10.0, 0.0), (3.0, -1.0)])
+def test_a_mean_never_leaves_its_range_nor_has_more_noise_than_that(scale, least):
+    found = [r for std in (0.1, 3.0, 40.0) for r in repeated(0.97, 20.0, std, scale=scale,
+                                                             least=least)]  # fmt: skip
+    read = [ratio for ratio in found if ratio is not None]
+    assert len(read) < len(found)
+    assert all(scale * least <= ratio.value <= scale for ratio in read)
+    assert all(0 < ratio.noise_std < scale for ratio in read)
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "std"),
+    [(1.0, 0.0, 1.0), (1.0, -3.0, 1.0), (5.0, 0.9, 1.0), (1.3, 1.3, 1.0), (math.nan, math.nan, 1)],
+)
+def test_what_noise_drowned_is_not_read(total, count, std):
+    assert noised_ratio(total, count, std) is None
+
+
+def test_a_record_names_no_noise_where_there_is_none():
+    assert noised_ratio(3.0, 4.0, 0.0).record("accuracy") == {"accuracy": 0.75}
+    record = noised_ratio(3.0, 4.0, 0.4, scale=2.0).record("loss")
+    assert record == {"loss": 1.5, "loss_noise_std": pytest.approx(0.25)}
