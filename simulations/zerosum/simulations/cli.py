@@ -183,11 +183,23 @@ def audit(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
+    public: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT",
+            help="Write what outsiders may read into this new folder: no counts of clients, no "
+            "ledger, no seed.",
+        ),
+    ] = None,
 ) -> None:
     """Draw a run's report anew from the files in its folder."""
-    from zerosum.simulations.report import write_report
+    from zerosum.simulations.report import write_public_report, write_report
 
     with user_errors(ConfigError, TaskError):
+        if public is not None:
+            made = write_public_report(folder, public)
+            Console().print(f"Public report  {made}", soft_wrap=True)
+            return
         Console().print(f"Report  {write_report(folder)}", soft_wrap=True)
 
 

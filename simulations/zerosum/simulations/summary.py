@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from zerosum.server.noised_ratios import NOISE_STD
+from zerosum.simulations.report.words import COUNTS
 from zerosum.simulations.rounding import rounded_up
 
 OBSERVERS = {
@@ -36,7 +37,10 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     for observer, who in OBSERVERS.items():
         if observer in _UNMASKED.get(summary["protocol"], {}):
             who = _UNMASKED[summary["protocol"]][observer]
-        table.add_row(f"epsilon_{observer} ({who})", _epsilon(summary["epsilon"][observer]))
+        figure = summary["epsilon"][observer]
+        table.add_row(f"epsilon_{observer} ({who})", _epsilon(figure))
+        if observer == "release" and figure["value"] is not None:
+            table.add_row("", COUNTS)
     abandoned = summary["rounds_abandoned"]
     table.add_row("rounds", f"{summary['rounds']} ({abandoned} abandoned)")
     if summary["rule"] != "mean":

@@ -4,9 +4,10 @@ from pathlib import Path
 
 from zerosum.server.runs import REPORT, RunFolder
 from zerosum.simulations.report.page import render
+from zerosum.simulations.report.public import write_public_report
 from zerosum.simulations.report.record import read_run
 
-__all__ = ["write_report"]
+__all__ = ["write_public_report", "write_report"]
 
 
 def write_report(folder: RunFolder | Path) -> Path:

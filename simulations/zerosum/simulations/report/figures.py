@@ -57,6 +57,11 @@ def rounds(run: RunRecord) -> list[Picture]:
     return _present(run, _cohorts, _noise, _clips, _fractions, _traffic, _seconds)
 
 
+def released(run: RunRecord) -> list[Picture]:
+    """Return the clip where it moves: what rounds released beside the model."""
+    return _present(run, _clips, _fractions)
+
+
 def sight(run: RunRecord) -> list[Picture]:
     """Return one contribution as it arrived, beside the sum that was opened."""
     return [picture for picture in (_masked(run), _opened(run.sight)) if picture is not None]

@@ -1,7 +1,7 @@
 """The page: the outcome first, then whom it protects, then the pictures, then the details."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,24 @@ def render(run: RunRecord) -> Html:
     )
 
 
+def render_public(run: RunRecord) -> Html:
+    """Return the page for outsiders, of a record that holds what is public and nothing else."""
+    rows = [[key, _value(now)] for key, now in _flat(run.summary["settings"])]
+    return framed(
+        run.experiment.name,
+        tag(
+            "header",
+            tag("p", f"task {run.experiment.task} · public report", class_="muted"),
+            tag("h1", run.experiment.name),
+            *(tag("p", sentence, class_="lead") for sentence in words.outcome(run)),
+        ),
+        _observers(run, ("release",), words.PUBLIC),
+        plots("What was learnt", figures.learning(run)),
+        plots("Round by round", figures.released(run)),
+        details("Settings", table(("Key", "This run"), rows, class_="keys stacked")),
+    )
+
+
 def _opening(run: RunRecord) -> Html:
     experiment, protocol = run.experiment, run.experiment.secagg.protocol
     kind = f"task {experiment.task} · protocol {protocol} · privacy {experiment.privacy.model}"
@@ -71,6 +89,8 @@ def _tiles(run: RunRecord) -> Iterator[Html]:
         bound = run.bounds.get(name)
         if bound is not None:
             at = "no bound" if bound.value is None else f"at delta {words.delta(bound.delta)}"
+            if name == "release" and bound.value is not None:
+                at += "; " + words.COUNTS
             yield _tile(f"Epsilon, {name}", words.epsilon(bound.value), at)
     lost = sum(run.dropouts.values())
     yield _tile("Dropouts", f"{lost:,}", "clients that left a round")
@@ -83,8 +103,19 @@ def _tile(name: str, value: str, note: str = "") -> Html:
     return tag("div", tag("dt", name), tag("dd", value, tag("small", note) if note else ""))
 
 
-def _observers(run: RunRecord) -> Html:
-    rows = [_observer_row(run, name, run.bounds.get(name, Bound())) for name in OBSERVERS]
+def _observers(
+    run: RunRecord, names: Sequence[str] = OBSERVERS, readers: str = words.COUNTS
+) -> Html:
+    """Return the table of observers.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Which of them.
+    readers : str
+        What epsilon_release means to readers of this page.
+    """
+    rows = [_observer_row(run, name, run.bounds.get(name, Bound()), readers) for name in names]
     headers = ("Observer", "Epsilon", "Delta", "Adjacency, unit", "Participations", "Accountant",
                "Holds if")  # fmt: skip
     cautions = words.cautions(run)
@@ -103,11 +134,13 @@ def _observers(run: RunRecord) -> Html:
     )
 
 
-def _observer_row(run: RunRecord, name: str, bound: Bound) -> list[Html]:
+def _observer_row(run: RunRecord, name: str, bound: Bound, readers: str) -> list[Html]:
     who, sees = words.observer(run, name)
     known = bound.value is not None
     means = words.meaning(bound.value) if known else bound.reason or "not recorded"
     holds = [tag("li", text) for text in bound.assumptions]
+    if name == "release" and known:
+        holds.insert(0, tag("li", tag("strong", readers)))
     if known and bound.reason:
         holds.append(tag("li", bound.reason))
     unit = ", ".join(part for part in (bound.adjacency, bound.unit) if part)

@@ -6,6 +6,12 @@ from decimal import ROUND_CEILING, Decimal
 from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord
 
+COUNTS = "holds for readers of the public report; this one shows counts"
+"""What stands beside epsilon_release wherever cohort sizes, survivors or participations do."""
+
+PUBLIC = "holds for readers of this report, which has no cohort sizes, survivors or participations"
+"""What stands beside it in a public report."""
+
 
 def number(value: float | None) -> str:
     """Write a number in about four digits."""
@@ -104,7 +110,9 @@ def _learnt(run: RunRecord) -> str:
         name = "federated_accuracy"
         accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
         said = "" if noise is None else ", give or take the standard deviation of the noise"
-        return f"The model is right on {accuracy} of the clients' own examples, as they report{said}."
+        return (
+            f"The model is right on {accuracy} of the clients' own examples, as they report{said}."
+        )
     if metrics:
         shown = (f"{title(name).lower()} {number(value)}" for name, value in metrics.items())
         return f"The model ends at {', '.join(shown)}."
