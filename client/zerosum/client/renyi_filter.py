@@ -45,8 +45,8 @@ def fixed_order(epsilon: float, delta: float) -> int:
     if divergence_limit(epsilon, delta, best) <= 0:
         raise ValueError(
             f"max_epsilon = {epsilon:g} at budget_delta = {delta:g} admits no contribution, "
-            f"however noisy: at this delta it must be above {least_epsilon(delta):.2g}; raise max_epsilon, "
-            "or budget_delta"
+            f"however noisy: at this delta it must be above {least_epsilon(delta):.2g}; raise "
+            "max_epsilon, or budget_delta"
         )
     return best
 

@@ -30,6 +30,9 @@ _SAID_EVERY = 60.0
 """Seconds between two lines about a record that another process holds."""
 
 
+COUNTERS, SESSIONS = "counters.json", "sessions"
+"""What a state directory holds."""
+
 NO_WAY_BACK = (
     "what this node did is not known any more. A copy would forget what came after it, so that the "
     "same is done twice: have this node's index and identity taken out of the roster, and let it "
@@ -207,9 +210,9 @@ class FileStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sessions = folder / "sessions"
+        self._sessions = folder / SESSIONS
         self._sessions.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._counters = folder / "counters.json"
+        self._counters = folder / COUNTERS
 
     @contextmanager
     def exclusive(self, longest: float = math.inf) -> Iterator[None]:
@@ -321,27 +324,49 @@ class FileStore:
         return self._sessions / f"{session.hex()}.log"
 
     def _read(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self._counters.read_bytes())
-        except FileNotFoundError:
-            # They are written before the first session is: beside one they have been lost.
-            found = None if any(self._sessions.iterdir()) else {}
-        except ValueError:
-            found = None
-        if not _are_counters(found):
-            raise DamagedStoreError(f"{self._counters} is damaged or lost: {NO_WAY_BACK}")
-        read: dict[str, Any] = found
-        empty: dict[str, Any] = {
-            "high_water": {},
-            "sessions": {},
-            "roster": None,
-            "contributions": 0,
-            "spending": {},
-        }
-        return empty | read
+        return _read_counters(self._counters, self._sessions)
 
     def _write(self, counters: dict[str, Any]) -> None:
         replace_file(self._counters, json.dumps(counters).encode())
+
+
+def read_spending(folder: Path) -> Spending:
+    """Read what a node has spent, and write nothing: not a lock, and no folder.
+
+    Counters are replaced whole, so that they can be read while the node answers.
+
+    Parameters
+    ----------
+    folder : Path
+        The node's state directory.
+
+    Raises
+    ------
+    DamagedStoreError
+        If the record cannot be read.
+    """
+    return spending_of(_read_counters(folder / COUNTERS, folder / SESSIONS))
+
+
+def _read_counters(path: Path, sessions: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        # They are written before the first session is: beside one they have been lost.
+        found = None if sessions.is_dir() and any(sessions.iterdir()) else {}
+    except ValueError:
+        found = None
+    if not _are_counters(found):
+        raise DamagedStoreError(f"{path} is damaged or lost: {NO_WAY_BACK}")
+    read: dict[str, Any] = found
+    empty: dict[str, Any] = {
+        "high_water": {},
+        "sessions": {},
+        "roster": None,
+        "contributions": 0,
+        "spending": {},
+    }
+    return empty | read
 
 
 def spending_of(counters: Mapping[str, Any]) -> Spending:

@@ -77,6 +77,9 @@ class RunLedger:
         that is not named is charged as if one example decided its client's whole vector.
     records : int, optional
         Under ``privacy.unit = "example"``: examples of all clients, against which delta is held.
+    read_only : bool
+        Whether the file is read and nothing written, not even what a crash left of its last line
+        cut off: in a run that goes on, that line is being written.
 
     Raises
     ------
@@ -100,9 +103,11 @@ class RunLedger:
         seeded: bool = True,
         examples: Mapping[str, ExampleUnit] | None = None,
         records: int | None = None,
+        read_only: bool = False,
     ) -> None:
         check_delta(privacy, population if records is None else records)
         self._path = path
+        self._read_only = read_only
         self._privacy, self._secagg, self._seeded = privacy, secagg, seeded
         self._population = population
         self.kinds = tuple(protections)
@@ -223,6 +228,32 @@ class RunLedger:
         tally = replace(self.tally(), worst=(tuple(own),))
         return all_figures(self.terms, tally, self.sampling, delta, masked=True)["local"]
 
+    def kind_figures(self, kind: str, delta: float | None = None) -> dict[str, Any]:
+        """Return every observer's epsilon of one kind of private sum, were there no other.
+
+        Parameters
+        ----------
+        kind : str
+            One of ``kinds``.
+        delta : float, optional
+            Default: the experiment's.
+        """
+        delta = self._privacy.delta if delta is None else delta
+        if not self._privacy.private:
+            return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
+        whole, at = self.tally(), self.kinds.index(kind)
+
+        def alone(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(value if i == at else 0 for i, value in enumerate(values))
+
+        worst = tuple(
+            tuple(pair if i == at else (0, 0) for i, pair in enumerate(client))
+            for client in whole.worst
+        )
+        tally = replace(whole, worst=worst, opened=alone(whole.opened), draws=alone(whole.draws))
+        masked = self._secagg.protocol != "none"
+        return all_figures(self.terms, tally, self.sampling, delta, masked=masked)
+
     def tally(self) -> Tally:
         """Return what was asked for and opened so far."""
         by_kind = {kind: [k for k in self._contributions if k[2] == kind] for kind in self.kinds}
@@ -311,7 +342,9 @@ class RunLedger:
         header = self._header(sampling)
         if self._path is None:
             return
-        lines = _complete_lines(self._path) if self._path.exists() else []
+        lines = []
+        if self._path.exists():
+            lines = _complete_lines(self._path, cut=not self._read_only)
         if not lines:
             self._append(header)
             return
@@ -344,7 +377,7 @@ class RunLedger:
         self._count_contributions(key, int(record["cohort"]), clients)
 
     def _append(self, record: dict[str, Any]) -> None:
-        if self._path is None:
+        if self._path is None or self._read_only:
             return
         created = not self._path.exists()
         with self._path.open("ab") as file:
@@ -387,11 +420,11 @@ def sampling_terms(
     return Sampling("poisson", q, min(1.0, groups * opened_only_because_of_one(rule)))
 
 
-def _complete_lines(path: Path) -> list[bytes]:
-    """Return the whole lines; cut off a torn last one, whose release never happened."""
+def _complete_lines(path: Path, *, cut: bool) -> list[bytes]:
+    """Return the whole lines; cut off, or leave out, a torn last one: it was never released."""
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
-    if whole < len(content):
+    if cut and whole < len(content):
         with path.open("r+b") as file:
             file.truncate(whole)
             os.fsync(file.fileno())

@@ -14,6 +14,7 @@ from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.command import attack
 from zerosum.simulations.bench.commands import bench_app
+from zerosum.simulations.budget_command import budget
 from zerosum.simulations.ending import interruptible
 from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
@@ -45,6 +46,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.command()(rehearse)
 app.command()(attack)
+app.command()(budget)
 
 
 @app.callback()
