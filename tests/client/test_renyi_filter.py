@@ -2,6 +2,9 @@
 
 import json
 import math
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -170,19 +173,30 @@ def test_a_lowered_policy_admits_nothing_that_passes_it(tmp_path):
         check(fresh, epsilon=0.5, delta=1e-5, z=1e6)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from zerosum.client.store import FileStore
+
+folder, *row = sys.argv[1:]
+FileStore(Path(folder)).count_contribution(list(map(float, row)))
+os.kill(os.getpid(), signal.SIGKILL)  # its answer never leaves
+"""
+
+
 def test_a_node_killed_between_its_record_and_its_answer_has_spent_it(tmp_path):
     """Whatever a restart loses was counted before; a replay is one more contribution."""
-    count = 0
-    while True:
-        try:
-            check(tmp_path)
-        except Declined:
-            break
-        store = FileStore(tmp_path)
-        store.count_contribution(gaussian(8.0))  # killed here: nothing was sent
-        count += 1
+    for number in range(3):
+        check(tmp_path)
+        if number == 1:
+            told = [sys.executable, "-c", KILLED, str(tmp_path), *map(repr, gaussian(8.0))]
+            assert subprocess.run(told, timeout=60).returncode == -signal.SIGKILL
+        else:
+            FileStore(tmp_path).count_contribution(gaussian(8.0))
+        assert FileStore(tmp_path).contributions == number + 1
         assert spent_at(tmp_path, 22) <= divergence_limit(EPSILON, DELTA, 22)
-    assert (count, FileStore(tmp_path).contributions) == (3, 3)
+    with pytest.raises(Declined, match="above the policy's max_epsilon = 1"):
+        check(tmp_path)
 
 
 @pytest.mark.parametrize(

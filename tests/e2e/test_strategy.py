@@ -32,8 +32,9 @@ from zerosum.server.figures import refused
 from zerosum.server.resuming import held
 from zerosum.server.runs import RunFolder
 from zerosum.server.strategy import PrivateStrategy
+from zerosum.simulations.budget_command import spending_in
 from zerosum.simulations.grid import FIRST_NODE, InProcessGrid
-from zerosum.simulations.report import write_report
+from zerosum.simulations.report import write_public_report, write_report
 
 CLIENTS = 6
 POLICY = 'models = ["none", "distributed", "local", "central"]\nservers = ["semi-honest"]\n'
@@ -549,13 +550,29 @@ def test_named_metrics_are_those_of_a_plain_evaluation(grid_of, tmp_path):
     assert not any(says(content, b"eval_loss") for content in seen.replies)
 
 
-def test_a_noised_evaluation_is_charged(grid_of, tmp_path):
+def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "flwr")
     settings = NOISY | {"evaluation_noise": 0.5, "metrics": {"eval_loss": 10.0, "eval_acc": 1.0}}
     strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **settings)
     result = strategy.start(grid_of(client_app([private_mod])), model(), 2)
     assert strategy.epsilon["sum"]["participations"] == 4
     for metrics in result.evaluate_metrics_clientapp.values():
-        assert set(metrics) == {"eval_loss", "eval_acc"}
+        names = {"eval_loss": 10.0, "eval_acc": 1.0}
+        assert set(metrics) == {*names, *(f"{name}_noise_std" for name in names)}
+        for name, largest in names.items():
+            assert -largest <= metrics[name] <= largest
+            assert 0 < metrics[f"{name}_noise_std"] < largest
+    spent = spending_in(tmp_path / "run")
+    assert {n: f["value"] for n, f in spent["observers"].items()} == {
+        n: f["value"] for n, f in strategy.epsilon.items()
+    }
+    node = spending_in(tmp_path / "state" / "0")
+    assert (node["contributions"], list(node["by_run"].values())) == (4, [4])
+    write_public_report(tmp_path / "run", tmp_path / "public")
+    assert "publish what zerosum report RUN --public OUT writes" in caplog.text
+    public = (tmp_path / "public" / "metrics.jsonl").read_text()
+    assert "federated_eval_acc_noise_std" in public
+    assert "survivors" not in public
 
 
 WEIGHTED = OPEN | {"weighting": "examples", "max_examples": 40}

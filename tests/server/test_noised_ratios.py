@@ -1,11 +1,15 @@
 """A mean of two noised sums lies in its range, and its noise is what repetition shows."""
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from zerosum.server.noised_ratios import noised_ratio
+from zerosum.server.spec import Experiment
+from zerosum.server.training import FederatedTraining
 
 
 def repeated(mean, count, std, **options):
@@ -46,3 +50,37 @@ def test_a_record_names_no_noise_where_there_is_none():
     assert noised_ratio(3.0, 4.0, 0.0).record("accuracy") == {"accuracy": 0.75}
     record = noised_ratio(3.0, 4.0, 0.4, scale=2.0).record("loss")
     assert record == {"loss": 1.5, "loss_noise_std": pytest.approx(0.25)}
+
+
+def evaluated(total, noise_std=1.0, model="distributed"):
+    experiment = Experiment()
+    privacy = experiment.privacy.model_copy(update={"model": model})
+    run: Any = SimpleNamespace(_experiment=experiment.model_copy(update={"privacy": privacy}))
+    aggregate: Any = SimpleNamespace(total=np.array(total), noise_std=noise_std)
+    return FederatedTraining._read_metrics(run, aggregate)
+
+
+def test_a_federated_accuracy_lies_between_none_and_all_and_shows_its_noise():
+    """The ratio alone was 1.3, and -0.2, of the clients' examples."""
+    above, below = evaluated([2.0, 13.0, 10.0]), evaluated([-1.0, -2.0, 10.0])
+    assert (above["federated_accuracy"], below["federated_accuracy"]) == (1.0, 0.0)
+    assert below["federated_loss"] == 0.0
+    assert above["federated_accuracy_noise_std"] == pytest.approx(math.sqrt(2) / 10)
+    assert below["federated_accuracy_noise_std"] == pytest.approx(1 / 10)
+    most = Experiment().evaluation.federated_max_loss
+    assert above["federated_loss"] == pytest.approx(0.2 * most)
+    assert above["federated_loss_noise_std"] == pytest.approx(most * math.hypot(1, 0.2) / 10)
+
+
+@pytest.mark.parametrize("total", [[0.1, 0.1, -3.0], [0.1, 0.2, 0.9], [0.1, 1.2, 1.3]])
+def test_an_evaluation_that_noise_drowned_has_no_metrics(total):
+    assert evaluated(total) == {"federated_status": "drowned in noise"}
+
+
+def test_without_noise_a_federated_metric_is_as_it_was_summed():
+    read = evaluated([30.0, 7.0, 10.0], 0.0, "none")
+    assert read == {
+        "federated_status": "completed",
+        "federated_loss": 3.0,
+        "federated_accuracy": 0.7,
+    }

@@ -13,6 +13,7 @@ import pytest
 
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.runs import METRICS, REPORT, SUMMARY, RunFolder
+from zerosum.simulations.progress import describe
 from zerosum.simulations.report import words, write_report
 
 VOID = {"meta", "img"}
@@ -325,6 +326,24 @@ def test_no_test_data_and_a_federated_evaluation(tmp_path: Path) -> None:
     assert "right on 71.0 % of the clients' own examples" in page.text
     assert "1 drowned in noise, 1 completed" in page.text
     assert "Accuracy" in page.headings()
+
+
+def test_a_noised_metric_is_shown_with_its_noise(tmp_path: Path) -> None:
+    """Its noise is no metric of its own: no tile, no picture, no column."""
+    told = {
+        "federated_accuracy": 0.71,
+        "federated_accuracy_noise_std": 0.0312,
+        "federated_status": "completed",
+    }
+    records = [record(n) for n in range(1, 4)]
+    for r in records:
+        del r["test_accuracy"], r["test_loss"]
+    records[2] |= told
+    page = read(make_run(tmp_path / "run", records, summarize(records, metrics=told)))
+    assert "right on 71.0 ± 3.1 % of the clients' own examples" in page.text
+    assert "give or take the standard deviation of the noise" in page.text
+    assert "noise std" not in page.text.lower()
+    assert "federated accuracy 0.710 ± 0.031" in describe(records[2], 3)
 
 
 def test_no_metric_at_all_is_said(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from zerosum.client.renyi_filter import ORDERS
 
@@ -132,7 +132,7 @@ def run_name(run_id: bytes) -> str:
     return hashlib.sha256(run_id).hexdigest()
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and value >= 0
 
 

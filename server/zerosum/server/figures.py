@@ -142,7 +142,8 @@ def _sampled_release(
         for event in events
     ]
     notes += (
-        f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know",
+        f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know, "
+        "nor their sizes, survivors and dropouts, nor how often a client took part",
         f"a round is opened only because of one client with probability {sampling.p:.3g}",
     )
     charges = [list(zip(sampled, map(float, tally.opened), strict=True))]

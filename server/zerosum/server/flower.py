@@ -30,7 +30,7 @@ from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
 from zerosum.server.results import DEPLOYED, Record, Result
 from zerosum.server.resuming import check_same, continued, has_checkpoint, held
-from zerosum.server.runs import RunFolder
+from zerosum.server.runs import PUBLISH, RunFolder
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training import FederatedTraining
 
@@ -101,6 +101,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
             log.info("going on with %s", path)
         result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+    if experiment.privacy.private:
+        log.info(PUBLISH)
     return result
 
 

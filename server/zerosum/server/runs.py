@@ -18,6 +18,11 @@ SUMMARY = "summary.json"
 MODEL = "model.safetensors"
 REPORT = "report.html"
 CHECKPOINT = "checkpoint"
+PUBLISH = (
+    "epsilon_release is for outsiders who see no counts of clients: publish what zerosum report "
+    "RUN --public OUT writes, not the run folder or this log"
+)
+"""What a server's log says beside that figure and how many took part."""
 DATA = f"{CHECKPOINT}/data.sha256"
 CLIENT_LOG = "clients.log"
 SERVER_LOG = "server.log"

@@ -47,7 +47,7 @@ from zerosum.server.flower import read_keys
 from zerosum.server.greeting import meet
 from zerosum.server.planning import evaluation_protection, planned_protections
 from zerosum.server.resuming import check_same, claimed, held, rounds_before
-from zerosum.server.runs import CONFIG, LEDGER, RunFolder
+from zerosum.server.runs import CONFIG, LEDGER, PUBLISH, RunFolder
 from zerosum.server.spec import Experiment
 
 log = logging.getLogger("flwr")
@@ -216,6 +216,8 @@ class PrivateStrategy(Strategy):
                 self._figures = rounds.finish()
                 log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
                 log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
+                if run.experiment.privacy.private:
+                    log.info("PrivateStrategy: %s", PUBLISH)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
