@@ -28,15 +28,26 @@ SETTINGS = {
                 "privacy.noise_multiplier=2.0", "encoding.rotate=false",
                 "evaluation.federated_every=2",
                 "evaluation.federated_noise_multiplier=1.0"],
+    "example": ["privacy.unit=example", "privacy.examples=1438", "privacy.delta=1e-4",
+                "privacy.lot=200", "encoding.range=4.0", "sampling.kind=everyone"],
     "none": ["privacy.model=none", "evaluation.federated_every=2"],
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
-def folder(request, tmp_path_factory) -> Path:
-    found = tmp_path_factory.mktemp(request.param) / "run"
-    api.run("digits", overrides=["rounds=3", "workers=1", *SETTINGS[request.param]], out=found)
+def ran(name: str, tmp_path_factory) -> Path:
+    found = tmp_path_factory.mktemp(name) / "run"
+    api.run("digits", overrides=["rounds=3", "workers=1", *SETTINGS[name]], out=found)
     return found
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def any_folder(request, tmp_path_factory) -> Path:
+    return ran(request.param, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return ran("distributed", tmp_path_factory)
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -47,7 +58,8 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def test_a_run_has_spent_what_its_summary_says(folder):
+def test_a_run_has_spent_what_its_summary_says(any_folder):
+    folder = any_folder
     before = contents(folder)
     spent = spending_in(folder)
     assert contents(folder) == before

@@ -220,3 +220,44 @@ def test_the_command_writes_it_or_says_in_one_line_why_not(runs, tmp_path):
     assert (tmp_path / "out" / "report.html").is_file()
     again = CliRunner().invoke(app, ["report", str(runs[0]), "--public", str(tmp_path / "out")])
     assert again.exit_code == 2
+
+
+def test_a_run_without_noise_and_one_that_goes_on_have_a_public_report(runs, tmp_path):
+    api.run("digits", overrides=["rounds=1", "privacy.model=none", "workers=1"],
+            out=tmp_path / "plain")  # fmt: skip
+    write_public_report(tmp_path / "plain", tmp_path / "out")
+    figure = json.loads((tmp_path / "out" / SUMMARY).read_text())["epsilon"]["release"]
+    assert (figure["value"], figure["reason"][:22]) == (None, 'privacy.model = "none"')
+    going = tmp_path / "going"
+    going.mkdir()
+    for name in ("config.toml", "ledger.jsonl", METRICS, MODEL):
+        (going / name).write_bytes((runs[0] / name).read_bytes())
+    lines = (going / METRICS).read_text().splitlines(keepends=True)
+    (going / METRICS).write_text("".join(lines[:2]))
+    page = write_public_report(going, tmp_path / "so-far").read_text()
+    assert "This run has not finished: 2 of 4 rounds" in page
+    assert not (tmp_path / "so-far" / MODEL).exists()
+    public = json.loads((tmp_path / "so-far" / SUMMARY).read_text())
+    charged = RunFolder(going).read_lines(METRICS)[-1]["epsilon"]["release"]
+    assert public["epsilon"]["release"]["value"] >= charged
+    assert public["population"] == 100
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["sampling.kind=fixed"],
+        ["privacy.top_up=false"],
+        ["privacy.unit=example", "privacy.examples=1438", "privacy.delta=1e-4", "privacy.lot=200",
+         "encoding.range=4.0", "sampling.kind=everyone"],
+    ],
+)  # fmt: skip
+def test_other_settings_have_one_too(settings, tmp_path):
+    api.run("digits", overrides=["rounds=1", "workers=1", *settings], out=tmp_path / "run")
+    write_public_report(tmp_path / "run", tmp_path / "out")
+    figure = json.loads((tmp_path / "out" / SUMMARY).read_text())["epsilon"]["release"]
+    charged = json.loads((tmp_path / "run" / SUMMARY).read_text())["epsilon"]["release"]
+    assert (figure["value"] is None) == (charged["value"] is None)
+    if charged["value"] is not None:
+        assert charged["value"] <= figure["value"]
+    assert figure["reason"] is None or figure["value"] is None

@@ -45,7 +45,7 @@ def run_spending(folder: RunFolder) -> dict[str, Any]:
         If the folder holds no ledger, or one that is damaged or of other settings.
     """
     experiment = folder.experiment
-    header = _header(folder)
+    header = ledger_header(folder)
     ledger = _ledger(folder, experiment, header)
     tally, figures = ledger.tally(), ledger.figures()
     planned = _planned(experiment, header)
@@ -80,7 +80,14 @@ def _left(spent: float | None, planned: float | None) -> float | None:
     return None if spent is None or planned is None else max(0.0, planned - spent)
 
 
-def _header(folder: RunFolder) -> Mapping[str, Any]:
+def ledger_header(folder: RunFolder) -> Mapping[str, Any]:
+    """Return the first line of a run's ledger: what it says of the settings.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or it is damaged.
+    """
     path = folder.path / LEDGER
     try:
         with path.open(encoding="utf-8") as file:
@@ -89,16 +96,25 @@ def _header(folder: RunFolder) -> Mapping[str, Any]:
         raise ConfigError(f"{folder.path} holds no {LEDGER}: this run has not begun") from None
     except ValueError as error:
         raise ConfigError(f"{path} is damaged ({error})") from None
-    if not isinstance(header, dict) or not isinstance(header.get("population"), int):
+    if not isinstance(header, dict) or not _is_header(header):
         raise ConfigError(f"{path} is damaged: its first line says nothing of the run")
     return header
+
+
+def _is_header(header: Mapping[str, Any]) -> bool:
+    kinds = header.get("kinds")
+    terms = kinds.values() if isinstance(kinds, dict) else ()
+    described = isinstance(kinds, dict | list) and all(
+        isinstance(each, dict) and type(each.get("length")) is int for each in terms
+    )
+    return described and type(header.get("population")) is int
 
 
 def _planned(experiment: Experiment, header: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what all planned rounds were planned to cost, by observer."""
     if not experiment.privacy.private:
         return {}
-    dimension = _dimension(experiment, "train", header)
+    dimension = dimension_of(experiment, "train", header)
     planned = outlook(experiment, population=header["population"], dimension=dimension)
     return {name: figure["value"] for name, figure in planned.values["epsilon"].items()}
 
@@ -126,7 +142,7 @@ def _ledger(folder: RunFolder, experiment: Experiment, header: Mapping[str, Any]
     )
 
 
-def _dimension(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -> int:
+def dimension_of(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -> int:
     """Return a dimension that has the kind's length; 1 without noise, where only counts matter."""
     if not experiment.privacy.private:
         return 1
@@ -135,7 +151,7 @@ def _dimension(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) ->
 
 
 def _protection(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -> Protection:
-    dimension = _dimension(experiment, kind, header)
+    dimension = dimension_of(experiment, kind, header)
     privacy, encoding = experiment.privacy, experiment.encoding
     if kind == "components":
         privacy, encoding = components_protection(experiment)

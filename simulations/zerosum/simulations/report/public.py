@@ -12,7 +12,6 @@ The model is itself the last release, so it is copied. The seed is none of these
 cohorts and noise follow from it.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.outlook import outlook
 from zerosum.server.runs import LEDGER, METRICS, MODEL, REPORT, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
+from zerosum.server.spent import dimension_of, ledger_header
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import Bound, RunRecord, read_run
 from zerosum.simulations.rounding import rounded_up
@@ -127,8 +127,8 @@ def public_record(folder: RunFolder) -> RunRecord:
         The run, finished or not.
     """
     run = read_run(folder)
-    header = _ledger_header(folder)
-    population = run.population or header.get("population")
+    header = ledger_header(folder) if (folder.path / LEDGER).is_file() else {}
+    population = header.get("population") or run.population
     experiment = Experiment().model_copy(
         update={name: getattr(run.experiment, name) for name in SETTINGS}
     )
@@ -193,8 +193,8 @@ def _release_figure(run: RunRecord, population: int | None, header: Mapping[str,
             reason = "no figure is recorded that holds for outsiders"
         bound = Bound(delta=charged.delta, reason=reason)
         return _Figure(bound, _written(bound))
-    length = run.summary.get("dimension") or header["kinds"]["train"]["length"]
-    planned = outlook(run.experiment, population=int(population or 0), dimension=int(length))
+    dimension = dimension_of(run.experiment, "train", header)
+    planned = outlook(run.experiment, population=int(population or 0), dimension=dimension)
     told = planned.values["epsilon"]["release"]
     dropout = f"dropout at most {run.experiment.secagg.dropout:g} a client, independent of data"
     assumptions = (*told["assumptions"], dropout, "counted as if every planned round was opened")
@@ -215,18 +215,6 @@ def _release_figure(run: RunRecord, population: int | None, header: Mapping[str,
 def _written(bound: Bound) -> dict[str, Any]:
     names = ("value", "delta", "adjacency", "unit", "accountant", "reason")
     return {name: getattr(bound, name) for name in names} | {"assumptions": [*bound.assumptions]}
-
-
-def _ledger_header(folder: RunFolder) -> Mapping[str, Any]:
-    """Return what a ledger says of the settings: its first line."""
-    try:
-        with (folder.path / LEDGER).open(encoding="utf-8") as file:
-            header: Mapping[str, Any] = json.loads(file.readline())
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise ConfigError(f"{folder.path / LEDGER} is damaged ({error})") from None
-    return header
 
 
 def _check_out(run: Path, out: Path) -> None:
