@@ -98,7 +98,9 @@ def test_no_number_that_depends_on_cohorts_is_in_a_public_report(runs, tmp_path)
     unlike = differing(runs)
     assert len(unlike) > 100
     said = b"".join(text for name, text in here.items() if name != MODEL).decode()
-    long = [repr(number) for number in unlike if len(repr(number)) > 5]
+    # Shorter ones (a count, a time to four decimals) occur by chance, as "12" does in a picture.
+    long = [repr(number) for number in unlike if len(repr(number)) > 9]
+    assert len(long) > 20
     assert not [number for number in long if number in said]
     for folder in runs:  # the control: full reports differ, and show counts
         write_report(folder)
