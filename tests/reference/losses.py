@@ -114,7 +114,7 @@ def composed(parts: list[tuple[Losses, int]], step: float) -> Losses:
             total += count * (top + math.log(float(np.sum(part.pmf * np.exp(exponent - top)))))
         return total
 
-    slopes = np.geomspace(0.05, 400, 60)
+    slopes = np.geomspace(0.05, 400, 20)
     # Chernoff: P(S >= top) <= E[e^(slope S)] e^(-slope top).
     high = min((log_moment(s) - math.log(CUT)) / s for s in slopes)
     low = max((math.log(CUT) - log_moment(-s)) / s for s in slopes)

@@ -75,10 +75,10 @@ class Setting:
     printed: dict[str, Any]
 
 
-def read(path: Path, config: Path | None = None) -> Setting:
-    """Read a run's folder, or a plan's JSON beside the resolved configuration."""
+def read(path: Path, config: Path | None = None, rounds: int | None = None) -> Setting:
+    """Read a run's folder, up to a round or whole, or a plan's JSON beside its configuration."""
     if path.is_dir():
-        return _of_run(path, tomllib.loads((path / "config.toml").read_text()))
+        return _of_run(path, tomllib.loads((path / "config.toml").read_text()), rounds)
     if config is None:
         raise NotCoveredError(f"{path} is a plan: give its configuration, --config FILE")
     return _of_plan(json.loads(path.read_text()), tomllib.loads(config.read_text()))
@@ -148,10 +148,19 @@ def training_mechanism(config: dict[str, Any], z: float, length: int) -> Mechani
 # Runs.
 
 
-def _of_run(folder: Path, config: dict[str, Any]) -> Setting:
-    lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def _of_run(folder: Path, config: dict[str, Any], rounds: int | None) -> Setting:
+    lines, metrics = lines_of(folder / "ledger.jsonl"), lines_of(folder / "metrics.jsonl")
     summary = json.loads((folder / "summary.json").read_text())
     header = next(line for line in lines if line["type"] == "run")
+    printed = summary["epsilon"]
+    if rounds is not None:
+        lines = [line for line in lines if "key" not in line or line["key"][0] <= rounds]
+        metrics = [line for line in metrics if line["round"] <= rounds]
+        printed = {name: {"value": value} for name, value in metrics[-1]["epsilon"].items()}
     rotate = config["encoding"]["rotate"]
     mechanisms = {}
     for kind, line in header.get("kinds", {}).items():
@@ -160,9 +169,8 @@ def _of_run(folder: Path, config: dict[str, Any]) -> Setting:
             mechanisms[kind] = training_mechanism(config, z, _padded(dimension, rotate))
         elif line["event"] is not None:
             mechanisms[kind] = _of_header(line)
-    metrics = (folder / "metrics.jsonl").read_text().splitlines()
-    tally = tally_of(lines, [json.loads(line) for line in metrics])
-    return _setting(config, header["population"], mechanisms, tally, summary["epsilon"])
+    tally = tally_of(lines, metrics)
+    return _setting(config, header["population"], mechanisms, tally, printed)
 
 
 def _of_header(line: dict[str, Any]) -> Mechanism:
@@ -185,8 +193,7 @@ def _of_header(line: dict[str, Any]) -> Mechanism:
 
 def header_disagrees(folder: Path, setting: Setting) -> str | None:
     """Compare what the ledger was opened with and what the configuration says."""
-    lines = (folder / "ledger.jsonl").read_text().splitlines()
-    header = next(line for line in map(json.loads, lines) if line["type"] == "run")
+    header = next(line for line in lines_of(folder / "ledger.jsonl") if line["type"] == "run")
     written = header["kinds"].get("train")
     if written is None or written["event"] is None:
         return None

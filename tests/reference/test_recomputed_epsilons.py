@@ -346,13 +346,29 @@ def test_a_run_prints_what_is_true(name: str, request: pytest.FixtureRequest) ->
 @pytest.mark.parametrize("name", ["hospitals", "digits"])
 @pytest.mark.parametrize("by", [0.95, 1.05])
 def test_another_noise_than_was_accounted_is_found(name, by, tmp_path, request, capsys) -> None:
-    folder = changed(request.getfixturevalue(name), tmp_path / "run", z=by)
+    run = request.getfixturevalue(name)
+    true = {row.observer: row.found.expected for row in recompute_epsilons.rows(read(run), Rules())}
+    folder = changed(run, tmp_path / "run", epsilon=true, z=by)
     assert recompute_epsilons.main([str(folder)]) == 1
     assert "opened with something else" in capsys.readouterr().out
     # The figure itself gives less noise away, whatever the ledger's first line says.
     found = recompute_epsilons.rows(read(folder), Rules())
     strong = [row for row in found if row.verdict.startswith("TOO STRONG")]
     assert bool(strong) == (by < 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("delta", 1e-4), ("adjacency", "replace"), ("unit", "example")]
+)
+def test_a_figure_that_is_labelled_as_another_is_found(
+    key, value, digits, tmp_path, capsys
+) -> None:
+    folder = changed(digits, tmp_path / "run", epsilon={"release": 99.0})
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["epsilon"]["release"][key] = value
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert recompute_epsilons.main([str(folder)]) == 1
+    assert f"{key} of epsilon_release" in capsys.readouterr().out
 
 
 def test_a_figure_that_forgets_the_fellow_clients_is_found(hospitals: Path, tmp_path: Path) -> None:
@@ -404,6 +420,6 @@ def test_a_whole_run_prints_what_is_true(name: str, tmp_path: Path) -> None:
             pytest.skip("needs ../shared/data/heart_*.csv")
         overrides = [f"data.path={DATA}"]
     api.run(name, overrides=overrides, out=tmp_path / "run", report=False)
-    assert recompute_epsilons.main([str(tmp_path / "run")]) == 0
+    assert recompute_epsilons.main([str(tmp_path / "run"), "--every-round"]) == 0
     for row in recompute_epsilons.rows(read(tmp_path / "run"), Rules()):
         assert row.ratio < 1.01, row.text()
