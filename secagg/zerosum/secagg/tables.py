@@ -95,11 +95,11 @@ class DenseShares(ShareTable):
         bad = (~usable & ~own).sum(axis=1)
         base = np.sort(np.argsort(bad, kind="stable")[: threshold + 1])
         whole = (usable | own)[base].all(axis=0) & (len(base) > threshold)
-        group = [dealer for dealer, together in zip(dealers, whole.tolist(), strict=True) if together]
+        group = [dealers[place] for place in np.flatnonzero(whole).tolist()]
         if group:
             points = (self._live[base] + 1).tolist()
             rows = leave_one_out_rows(points, [dealer + 1 for dealer in group])
-            limbs = weigh(rows, self._shares[np.ix_(base, group)])
+            limbs = weigh(rows, self._shares[np.ix_(base, np.array(group))])
             yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
         for place in np.flatnonzero(~whole).tolist():
             yield self._combine_alone(dealers[place], usable[:, place], threshold)

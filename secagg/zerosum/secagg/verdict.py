@@ -59,9 +59,7 @@ def judge(
     colluders : int or None
         The most that are assumed to lie together; None names nobody.
     """
-    wrong = tuple(
-        (dealer, holder) for dealer, holders in sorted(recovered.wrong.items()) for holder in holders
-    )
+    wrong = tuple((v, h) for v, holders in sorted(recovered.wrong.items()) for h in holders)
     liars: set[int] = set()
     if colluders is not None:
         c = max(FEWEST, colluders)

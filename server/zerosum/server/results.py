@@ -96,6 +96,8 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "server": experiment.secagg.server,
         "rule": experiment.server.rule,
         "groups": experiment.secagg.groups,
+        "left_out": facts["left_out"],
+        "wrong_shares": sum(len(r.get("wrong_shares", ())) for r in records),
         "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
         "engine": facts["engine"],
         "shared_cache": facts["shared_cache"],
@@ -154,7 +156,30 @@ def traffic_record(traffic: Traffic) -> Record:
         "bytes_down_per_client": mean(traffic.down.values()),
         "exchanges": traffic.exchanges,
         "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+        **lies_record(traffic),
     }
+
+
+def lies_record(traffic: Traffic) -> Record:
+    """Return what a line of metrics says of wrong shares; nothing where none were found."""
+    found: Record = {}
+    if traffic.wrong_shares:
+        found["wrong_shares"] = [list(pair) for pair in traffic.wrong_shares]
+    if traffic.liars:
+        found["liars"] = list(traffic.liars)
+    return found
+
+
+def lies_in_words(record: Record) -> str:
+    """Return what a round's line says of liars, after a comma; nothing where there are none."""
+    parts = []
+    if liars := record.get("liars"):
+        parts.append(f"proved to lie: {', '.join(map(str, liars))}")
+    elif pairs := record.get("wrong_shares"):
+        parts.append(f"wrong shares: {len(pairs)}")
+    if out := record.get("left_out"):
+        parts.append(f"left out: {out}")
+    return "".join(f", {part}" for part in parts)
 
 
 def mean(values: Iterable[float]) -> float:

@@ -180,6 +180,7 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
+    found += _lies(run)
     slots = sum(r.get("cohort", 0) for r in run.rounds)
     lost = sum(run.dropouts.values())
     assumed = run.experiment.secagg.dropout
@@ -188,6 +189,25 @@ def _run_cautions(run: RunRecord) -> list[str]:
             f"{percent(lost / slots)} of the clients asked dropped out, more than the "
             f"{percent(assumed)} that secagg.dropout assumes: rounds are abandoned more often than "
             "planned."
+        )
+    return found
+
+
+def _lies(run: RunRecord) -> list[str]:
+    """Return what the rounds found of wrong shares."""
+    found = []
+    named = [(index, r["round"]) for r in run.rounds for index in r.get("liars", ())]
+    if named:
+        said = ", ".join(f"client {index} (round {number})" for index, number in named)
+        found.append(
+            f"Proved to have given or dealt wrong shares, and left out of later cohorts: {said}. "
+            "The sums are right all the same. left-out.jsonl says how long, and readmits."
+        )
+    pairs = sum(len(r.get("wrong_shares", ())) for r in run.rounds)
+    if pairs and not named:
+        found.append(
+            f"{pairs:,} wrong shares were found and decoded around. Whether their dealers or their "
+            "holders are at fault cannot be told: metrics.jsonl has the pairs."
         )
     return found
 
