@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from zerosum.secagg import Message, SecAggError, ServerParty, Session
+from zerosum.secagg import SecAggError, ServerParty, Session
 from zerosum.secagg.messages import UnmaskShares, decode
-from zerosum.secagg.parameters import colluders_of
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.secagg.shamir import LIMB_BITS, LIMBS
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.session import Play
-from zerosum.simulations.bench.setting import REQUEST, Setting
+from zerosum.simulations.bench.setting import Setting
 
 Answers = Mapping[int, bytes]
 
@@ -56,8 +55,7 @@ def run(*, liars: int, repeats: int, **settings: Any) -> Values:
         party = ServerParty(session, roster=roster, threads=setting.threads, colluders=colluders)
         # What clients compute is not measured here: they share it.
         play = Play(session, setting.bits, setting.seed, True, setting.threads, gone)
-        requests = play.run_to_unmask(identities, roster, party)
-        answers = {i: play.client_answer("unmask", i, m.to_bytes())() for i, m in requests.items()}
+        answers = play.until_unmask(party, identities, roster)
     except SecAggError as error:
         raise BenchError(f"{type(error).__name__}: {error}") from error
     rng = numpy_generator(setting.seed, "bench liars")
