@@ -58,8 +58,8 @@ def test_a_liar_is_named_in_its_round_and_left_out_of_those_after(tmp_path, a_li
     first, *later = lines_of(result.folder)
     assert first["status"] == "completed"
     assert (first["cohort"], first["survivors"], first["liars"]) == (CLIENTS, CLIENTS, [LIAR])
-    assert {holder for _, holder in first["wrong_shares"]} == {LIAR}
-    assert len(first["wrong_shares"]) == 6
+    assert first["wrong_shares"] == 6
+    assert "wrong_pairs" not in first
     for line in later:
         assert (line["cohort"], line["left_out"], line["survivors"]) == (CLIENTS - 1, 1, 11)
         assert "liars" not in line
@@ -121,3 +121,18 @@ def test_the_round_line_the_summary_and_the_report_name_the_liar(tmp_path, a_lia
     assert "wrong shares, and left out of later cohorts: client 3 (round 1)" in page
     cells = [str(cell) for column in summary_table(result.summary).columns for cell in column.cells]
     assert "left out, proved to lie" in cells
+
+
+def test_a_dealer_who_commits_to_another_secret_costs_one_round(tmp_path, monkeypatch):
+    honest = ClientParty._own_advert
+
+    def advert(party):
+        made = honest(party)
+        return replace(made, commitment=bytes(32)) if made.index == LIAR else made
+
+    monkeypatch.setattr(ClientParty, "_own_advert", advert)
+    result = run(tmp_path / "run", "secagg.server=semi-honest", rounds=2)
+    first, second = lines_of(result.folder)
+    assert (first["status"], first["liars"]) == ("abandoned", [LIAR])
+    assert "known to lie: 3" in first["reason"]
+    assert (second["status"], second["cohort"], second["left_out"]) == ("completed", 11, 1)

@@ -7,7 +7,9 @@ import pytest
 from zerosum.client.entropy import SeededEntropy
 from zerosum.secagg import IdentityKey, Roster
 from zerosum.server.config import ConfigError, parse_experiment
+from zerosum.server.exchange import Traffic
 from zerosum.server.left_out import LEFT_OUT, LeftOut
+from zerosum.server.results import MOST_PAIRS, lies_in_words, lies_record
 from zerosum.server.runs import RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.schedule import Schedule
@@ -97,3 +99,14 @@ def test_a_damaged_file_is_refused_with_the_line_that_it_should_have(tmp_path, l
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ConfigError, match=r"line 2: .*delete it to readmit"):
         LeftOut(path, "")
+
+
+def test_a_line_of_metrics_counts_wrong_shares_and_has_the_pairs_that_prove_nothing():
+    named = [(dealer, 7) for dealer in range(200) if dealer != 7]
+    traffic = Traffic(wrong_shares=[*named, (3, 4), (3, 5)], liars=[7])
+    found = lies_record(traffic)
+    assert found == {"wrong_shares": 201, "liars": [7], "wrong_pairs": [[3, 4], [3, 5]]}
+    assert lies_in_words({**found, "left_out": 2}) == ", proved to lie: 7, left out: 2"
+    assert lies_in_words(lies_record(Traffic(wrong_shares=[(3, 4)]))) == ", wrong shares: 1"
+    assert len(lies_record(Traffic(wrong_shares=named))["wrong_pairs"]) == MOST_PAIRS
+    assert lies_record(Traffic()) == {}

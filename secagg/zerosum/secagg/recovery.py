@@ -1,6 +1,6 @@
 """Recovering the secrets of many dealers from the shares that the live clients released."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +12,8 @@ from zerosum.secagg.shamir import combine
 from zerosum.secagg.tables import DenseShares, ShareTable
 
 Check = Callable[[int, bytes], bool]
+
+_MOST_FAILURES = 16
 
 
 @dataclass
@@ -52,9 +54,9 @@ def recover(
 
     On the complete graph wrong shares are located once for all dealers, before any are combined;
     on a sparse graph, where every dealer has its own holders, one dealer after another, and those
-    who are known to have given wrong shares are left out first. A dealer that fails after that
-    ends the search: without its secret there is no sum. So the cost is bounded by one decoding
-    for each dealer, whoever lies.
+    who are known to have given wrong shares are left out first. A dealer that fails is tried again
+    when more liars are known; after a few failures the search ends, since without one secret there
+    is no sum. So the cost is bounded by one decoding for each dealer and these few, whoever lies.
 
     Parameters
     ----------
@@ -78,10 +80,7 @@ def recover(
         doubtful = _recover_together(enough, table, threshold, check, stream, out)
     else:
         doubtful = _combine(enough, table, threshold, check, out)
-    known = Counter(holder for holders in out.wrong.values() for holder in holders)
-    for dealer in doubtful:
-        if not _recover_alone(dealer, table, threshold, check, stream, out, known):
-            break
+    _recover_rest(doubtful, table, threshold, check, stream, out)
     # Without the check that its secret passes, a dealer's polynomial is not beyond doubt.
     out.wrong = {dealer: who for dealer, who in out.wrong.items() if dealer in out.secrets}
     return out
@@ -127,6 +126,27 @@ def _locate(
     for place in np.flatnonzero(found.wrong.any(axis=1)).tolist():
         out.wrong[dealers[place]] = tuple(table.live[found.wrong[place]].tolist())
     out.scattered.update(dealers[place] for place in np.flatnonzero(~found.sound).tolist())
+
+
+def _recover_rest(
+    dealers: Sequence[int],
+    table: ShareTable,
+    threshold: int,
+    check: Check,
+    stream: Keystream,
+    out: Recovered,
+) -> None:
+    """Recover one dealer after another, until none is left or the search is in vain."""
+    known = Counter(holder for holders in out.wrong.values() for holder in holders)
+    waiting, failures, since = deque(dealers), 0, 0
+    while since < len(waiting) and failures < _MOST_FAILURES:
+        dealer = waiting.popleft()
+        if _recover_alone(dealer, table, threshold, check, stream, out, known):
+            since = 0
+            out.failed.pop(dealer, None)
+        else:
+            waiting.append(dealer)
+            since, failures = since + 1, failures + 1
 
 
 def _recover_alone(

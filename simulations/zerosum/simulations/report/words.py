@@ -203,11 +203,12 @@ def _lies(run: RunRecord) -> list[str]:
             f"Proved to have given or dealt wrong shares, and left out of later cohorts: {said}. "
             "The sums are right all the same. left-out.jsonl says how long, and readmits."
         )
-    pairs = sum(len(r.get("wrong_shares", ())) for r in run.rounds)
-    if pairs and not named:
+    rounds = [r["round"] for r in run.rounds if r.get("wrong_pairs")]
+    if rounds:
         found.append(
-            f"{pairs:,} wrong shares were found and decoded around. Whether their dealers or their "
-            "holders are at fault cannot be told: metrics.jsonl has the pairs."
+            f"In {len(rounds):,} rounds wrong shares were found of which nobody can tell whether "
+            "their dealers or their holders are at fault: metrics.jsonl has the pairs "
+            "(wrong_pairs)."
         )
     return found
 
