@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zerosum.secagg.decoding import off_polynomial, recover_around
 from zerosum.secagg.randomness import Keystream
@@ -72,124 +73,111 @@ def recover(
         What is found does not depend on them, but for a chance of 2^-31 for each wrong share,
         which costs one more decoding.
     """
-    out = Recovered()
     counts = table.counts().tolist()
-    out.failed = {dealer: () for dealer in dealers if counts[dealer] < threshold}
+    out = Recovered(failed={dealer: () for dealer in dealers if counts[dealer] < threshold})
     enough = [dealer for dealer in dealers if counts[dealer] >= threshold]
-    if isinstance(table, DenseShares) and enough:
-        doubtful = _recover_together(enough, table, threshold, check, stream, out)
-    else:
-        doubtful = _combine(enough, table, threshold, check, out)
-    _recover_rest(doubtful, table, threshold, check, stream, out)
+    search = _Search(table, threshold, check, stream, out)
+    search.one_by_one(search.together(enough))
     # Without the check that its secret passes, a dealer's polynomial is not beyond doubt.
     out.wrong = {dealer: who for dealer, who in out.wrong.items() if dealer in out.secrets}
     return out
 
 
-def _recover_together(
-    dealers: Sequence[int],
-    table: DenseShares,
-    threshold: int,
-    check: Check,
-    stream: Keystream,
-    out: Recovered,
-) -> list[int]:
-    """Recover all dealers' secrets, locating wrong shares once; return those that fail."""
-    if table.agree(dealers, threshold, stream):
-        failing = _combine(dealers, table, threshold, check, out)
-        if not failing:
+@dataclass
+class _Search:
+    """A recovery under way; ``known`` counts the dealers of whom a holder gave wrong shares."""
+
+    table: ShareTable
+    threshold: int
+    check: Check
+    stream: Keystream
+    out: Recovered
+    known: Counter[int] = field(default_factory=Counter)
+
+    def together(self, dealers: Sequence[int]) -> list[int]:
+        """Recover all dealers' secrets; return those that fail.
+
+        On the complete graph wrong shares are located once, whoever gave them.
+        """
+        table = self.table
+        if not isinstance(table, DenseShares) or not dealers:
+            return self._combine(dealers)
+        if table.agree(dealers, self.threshold, self.stream) and not self._combine(dealers):
             return []
-    _locate(dealers, table, threshold, stream, out)
-    left = [dealer for dealer in dealers if dealer not in out.secrets]
-    return _combine(left, table, threshold, check, out)
+        found = table.locate(dealers, self.threshold, self.stream)
+        self.out.decodings += found.decodings
+        for place in np.flatnonzero(found.wrong.any(axis=1)).tolist():
+            self._note(dealers[place], table.live[found.wrong[place]].tolist())
+        self.out.scattered.update(dealers[i] for i in np.flatnonzero(~found.sound).tolist())
+        return self._combine([dealer for dealer in dealers if dealer not in self.out.secrets])
 
+    def _combine(self, dealers: Sequence[int]) -> list[int]:
+        """Combine shares that are not known to be wrong; return the dealers whose check fails."""
+        failing = []
+        for dealer, secret in self.table.combine(dealers, self.threshold, self.out.wrong):
+            if secret is not None and self.check(dealer, secret):
+                self.out.secrets[dealer] = secret
+            else:
+                failing.append(dealer)
+        return sorted(failing)
 
-def _combine(
-    dealers: Sequence[int], table: ShareTable, threshold: int, check: Check, out: Recovered
-) -> list[int]:
-    """Combine shares that are not known to be wrong; return the dealers whose check fails."""
-    failing = []
-    for dealer, secret in table.combine(dealers, threshold, out.wrong):
-        if secret is not None and check(dealer, secret):
-            out.secrets[dealer] = secret
+    def one_by_one(self, dealers: Sequence[int]) -> None:
+        """Recover one dealer after another, until none is left or the search is in vain."""
+        waiting, failures, since = deque(dealers), 0, 0
+        while since < len(waiting) and failures < _MOST_FAILURES:
+            dealer = waiting.popleft()
+            if self._alone(dealer):
+                since = 0
+                self.out.failed.pop(dealer, None)
+            else:
+                waiting.append(dealer)
+                since, failures = since + 1, failures + 1
+
+    def _alone(self, dealer: int) -> bool:
+        """Recover one secret: without known liars if that is enough, or by decoding."""
+        holders, out = self.table.holders(dealer), self.out
+        points, shares = (holders + 1).tolist(), self.table.shares(dealer, holders)
+
+        def check(secret: bytes) -> bool:
+            return self.check(dealer, secret)
+
+        found = self._without_known(holders.tolist(), points, shares, check)
+        if found is None:
+            out.decodings += 1
+            found = recover_around(points, shares, self.threshold, check, self.stream)
+        if found is None:
+            out.failed[dealer] = tuple(holders.tolist())
+            return False
+        out.secrets[dealer], places = found
+        out.wrong.pop(dealer, None)
+        # Two polynomials with the same value at zero share t - 2 more points at most: up to so
+        # many wrong shares leave no other one with as few.
+        if 2 * len(places) <= len(points) - self.threshold + 1:
+            out.scattered.discard(dealer)
+            self._note(dealer, holders[list(places)].tolist())
         else:
-            failing.append(dealer)
-    return sorted(failing)
+            out.scattered.add(dealer)
+        return True
 
-
-def _locate(
-    dealers: Sequence[int], table: DenseShares, threshold: int, stream: Keystream, out: Recovered
-) -> None:
-    """Locate the wrong shares of all dealers at once."""
-    found = table.locate(dealers, threshold, stream)
-    out.decodings += found.decodings
-    for place in np.flatnonzero(found.wrong.any(axis=1)).tolist():
-        out.wrong[dealers[place]] = tuple(table.live[found.wrong[place]].tolist())
-    out.scattered.update(dealers[place] for place in np.flatnonzero(~found.sound).tolist())
-
-
-def _recover_rest(
-    dealers: Sequence[int],
-    table: ShareTable,
-    threshold: int,
-    check: Check,
-    stream: Keystream,
-    out: Recovered,
-) -> None:
-    """Recover one dealer after another, until none is left or the search is in vain."""
-    known = Counter(holder for holders in out.wrong.values() for holder in holders)
-    waiting, failures, since = deque(dealers), 0, 0
-    while since < len(waiting) and failures < _MOST_FAILURES:
-        dealer = waiting.popleft()
-        if _recover_alone(dealer, table, threshold, check, stream, out, known):
-            since = 0
-            out.failed.pop(dealer, None)
-        else:
-            waiting.append(dealer)
-            since, failures = since + 1, failures + 1
-
-
-def _recover_alone(
-    dealer: int,
-    table: ShareTable,
-    threshold: int,
-    check: Check,
-    stream: Keystream,
-    out: Recovered,
-    known: Counter[int],
-) -> bool:
-    """Recover one secret: without known liars if that is enough, or by decoding.
-
-    ``known`` counts, by holder, the dealers of whom it gave a wrong share.
-    """
-    holders = table.holders(dealer)
-    points, shares = (holders + 1).tolist(), table.shares(dealer, holders)
-
-    def own_check(secret: bytes) -> bool:
-        return check(dealer, secret)
-
-    found = None
-    suspected = [known[holder] for holder in holders.tolist()]
-    if any(suspected):
-        least = sorted(np.argsort(suspected, kind="stable")[:threshold].tolist())
+    def _without_known(
+        self,
+        holders: Sequence[int],
+        points: Sequence[int],
+        shares: NDArray[np.uint32],
+        check: Callable[[bytes], bool],
+    ) -> tuple[bytes, tuple[int, ...]] | None:
+        """Combine the shares of those who are known for the fewest wrong ones."""
+        suspected = [self.known[holder] for holder in holders]
+        if not any(suspected):
+            return None
+        least = sorted(np.argsort(suspected, kind="stable")[: self.threshold].tolist())
         secret = combine([points[i] for i in least], shares[least])
-        if secret is not None and own_check(secret):
-            found = secret, off_polynomial(points, shares, least)
-    if found is None:
-        out.decodings += 1
-        found = recover_around(points, shares, threshold, own_check, stream)
-    if found is None:
-        out.failed[dealer] = tuple(holders.tolist())
-        return False
-    out.secrets[dealer] = found[0]
-    out.wrong.pop(dealer, None)
-    # Two polynomials with the same value at zero share t - 2 more points at most: up to so many
-    # wrong shares leave no other one with as few.
-    if 2 * len(found[1]) <= len(points) - threshold + 1:
-        wrong = tuple(holders[list(found[1])].tolist())
-        out.wrong |= {dealer: wrong} if wrong else {}
-        known.update(wrong)
-        out.scattered.discard(dealer)
-    else:
-        out.scattered.add(dealer)
-    return True
+        if secret is None or not check(secret):
+            return None
+        return secret, off_polynomial(points, shares, least)
+
+    def _note(self, dealer: int, holders: Sequence[int]) -> None:
+        """Note whose shares of a dealer are wrong."""
+        if holders:
+            self.out.wrong[dealer] = tuple(holders)
+            self.known.update(holders)
