@@ -2,12 +2,14 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.secagg import ClientParty
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.runs import LEDGER, METRICS, RunFolder
 from zerosum.server.spec import FaultSpec
@@ -198,3 +200,25 @@ def test_what_was_prepared_and_not_asked_for_costs_nothing(tmp_path, one_thread,
     charged = [line["key"] for line in lines_of(deployment, LEDGER) if line["type"] == "sum"]
     assert [key[0] for key in charged] == [1, 2]
     assert [r["round"] for r in lines_of(deployment, METRICS)] == [1, 2]
+
+
+def test_a_liar_is_left_out_of_the_first_cohort_that_was_not_drawn_yet(
+    tmp_path, make_keys, monkeypatch
+):
+    honest, liar = ClientParty.unmask, 3
+
+    def unmask(party, request):
+        step = honest(party, request)
+        if step.send.index != liar:
+            return step
+        table = np.frombuffer(step.send.shares, "<u4") ^ 1
+        return replace(step, send=replace(step.send, shares=table.tobytes()))
+
+    monkeypatch.setattr(ClientParty, "unmask", unmask)
+    everyone = ["sampling.kind=everyone", "sampling.cohort=none"]
+    deployment = Deployment(tmp_path / "some", make_keys, everyone)
+    lines = deployment.run(pipeline=True).rounds
+    assert [line["cohort"] for line in lines] == [10, 10, 9, 9]
+    assert [line.get("liars") for line in lines] == [[liar], [liar], None, None]
+    assert [line.get("left_out") for line in lines] == [None, None, 1, 1]
+    assert all(line["status"] == "completed" for line in lines)

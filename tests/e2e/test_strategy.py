@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ import zerosum.server.strategy as strategy_module
 from zerosum.client import wire
 from zerosum.client.app_request import AppQuestion, stage_type
 from zerosum.client.mod import PrivateClientApp, private_mod
-from zerosum.secagg import RemoteProtocolError, Session
+from zerosum.secagg import ClientParty, RemoteProtocolError, Session
 from zerosum.secagg.messages import Contribution, decode
 from zerosum.server.app_grid import AppGrid
 from zerosum.server.config import ConfigError
@@ -392,6 +393,57 @@ def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_p
         strategy = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / name, **settings)
         strategy.start(grid_of(lost), model(), 2)
     assert weights == [CLIENTS, CLIENTS, CLIENTS, CLIENTS - 1]
+
+
+def test_a_liar_is_left_out_of_later_rounds_and_counts_in_the_divisor_still(
+    grid_of, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO, "flwr")
+    honest, liar, weights = ClientParty.unmask, 2, []
+
+    def unmask(party, request):
+        step = honest(party, request)
+        if step.send.index != liar:
+            return step
+        table = np.frombuffer(step.send.shares, "<u4") ^ 1
+        return replace(step, send=replace(step.send, shares=table.tobytes()))
+
+    class Watching(FedAvg):
+        def aggregate_train(self, server_round, replies):
+            replies = list(replies)
+            weights.append(replies[0].content["metrics"]["num-examples"])
+            return super().aggregate_train(server_round, replies)
+
+    monkeypatch.setattr(ClientParty, "unmask", unmask)
+    big = ArrayRecord({"layer": Array(np.zeros(400, dtype=np.float32))})
+    settings = NOISY | {"noise_multiplier": 0.01}
+    (tmp_path / "policy.toml").write_text(POLICY + "min_noise_multiplier = 0.01\n")
+    strategy = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    result = strategy.start(grid_of(client_app([private_mod])), big, 2)
+    found = arrays_of(result)["layer"]
+    asked = [range(CLIENTS), [i for i in range(CLIENTS) if i != liar]]
+    updates = [
+        trained(big, i, {"server-round": round})["layer"].numpy()
+        for round, clients in enumerate(asked, 1)
+        for i in clients
+    ]
+    expected = sum(u / max(1.0, np.linalg.norm(u)) for u in updates) / CLIENTS
+    assert found @ expected / (expected @ expected) == pytest.approx(1.0, abs=0.03)
+    assert weights == [CLIENTS, CLIENTS]
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["cohort"], first["liars"]) == (CLIENTS, [liar])
+    assert (second["cohort"], second["left_out"], second["survivors"]) == (CLIENTS - 1, 1, 5)
+    assert "6 of 6 clients are in the sum, proved to lie: 2" in caplog.text
+    assert "5 of 5 clients are in the sum, left out: 1" in caplog.text
+    assert json.loads((tmp_path / "run/summary.json").read_text())["left_out"] == [liar]
+    # Another start in this folder does without it as well, until its line is deleted.
+    again = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    again.start(grid_of(client_app([private_mod])), big, 1)
+    (tmp_path / "run/left-out.jsonl").write_text("")
+    again.start(grid_of(client_app([private_mod])), big, 1)
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["cohort"] for line in lines] == [6, 5, 5, 6]
 
 
 def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):

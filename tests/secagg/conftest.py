@@ -179,6 +179,7 @@ def lab() -> SimpleNamespace:
         Play=Play,
         identity=identity,
         roster=make_roster,
+        roster_of=roster_of,
         credentials=credentials,
         REQUEST=REQUEST,
         STAGES=STAGES,

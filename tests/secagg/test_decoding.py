@@ -10,6 +10,7 @@ from zerosum.secagg.decoding import locate_errors, recover_around
 from zerosum.secagg.randomness import Keystream
 
 SECRET = bytes(range(32))
+COINS = Keystream(b"c" * 32)
 
 
 def shares_of(threshold, count):
@@ -28,20 +29,20 @@ def test_up_to_half_the_spare_shares_may_be_wrong(threshold, spare, data):
             shamir.PRIME
         )
     assert locate_errors(range(1, count + 1), shares[:, 2], threshold) == tuple(sorted(wrong))
-    found = recover_around(range(1, count + 1), shares, threshold, SECRET.__eq__)
+    found = recover_around(range(1, count + 1), shares, threshold, SECRET.__eq__, COINS)
     assert found == (SECRET, tuple(sorted(wrong)))
 
 
 def test_beyond_half_a_check_and_subsets_still_find_the_secret():
     shares = shares_of(3, 8)
     shares[[0, 1, 3, 6]] += 17
-    assert recover_around(range(1, 9), shares, 3, SECRET.__eq__) == (SECRET, (0, 1, 3, 6))
+    assert recover_around(range(1, 9), shares, 3, SECRET.__eq__, COINS) == (SECRET, (0, 1, 3, 6))
 
 
 def test_what_cannot_be_found_is_not_invented():
     shares = shares_of(3, 8)
     shares[:6] = np.random.default_rng(0).integers(0, 1 << 30, (6, 9))
-    assert recover_around(range(1, 9), shares, 3, SECRET.__eq__) is None
+    assert recover_around(range(1, 9), shares, 3, SECRET.__eq__, COINS) is None
 
 
 @pytest.mark.parametrize("count", [20, 60])
@@ -50,4 +51,4 @@ def test_errors_spread_over_limbs_and_holders_are_all_found(count):
     wrong = (0, 4, 9, 13, 19)
     for limb, place in enumerate(wrong):
         shares[place, limb] ^= 1
-    assert recover_around(range(1, count + 1), shares, 10, SECRET.__eq__) == (SECRET, wrong)
+    assert recover_around(range(1, count + 1), shares, 10, SECRET.__eq__, COINS) == (SECRET, wrong)

@@ -116,12 +116,32 @@ def test_inverses_of_many_elements_are_those_of_each(count):
 
 def test_leaving_one_point_out_gives_that_sets_weights():
     points = (1, 2, 5, 9, 14)
-    table = shamir.leave_one_out_weights(points)
+    table = shamir.leave_one_out_rows(points, points)
     for place in range(len(points)):
         rest = points[:place] + points[place + 1 :]
         weights = np.delete(table[place], place)
         np.testing.assert_array_equal(weights, shamir.lagrange_weights(rest))
         assert table[place, place] == 0
+
+
+@given(st.integers(1, 9), st.integers(40, 50))
+def test_leaving_out_a_point_elsewhere_gives_the_value_at_zero_still(threshold, elsewhere):
+    points = range(2, threshold + 3)
+    secret = bytes(range(32))
+    shares = shamir.split([secret], threshold, points, Keystream(b"k" * 32))
+    limbs = shamir.weigh(shamir.leave_one_out_rows(points, [elsewhere]), shares)
+    assert shamir.from_limbs(limbs[0].tolist()) == secret
+
+
+@given(st.integers(1, 9))
+def test_a_polynomials_values_at_more_points_are_those_that_were_dealt(threshold):
+    points = range(1, threshold + 6)
+    shares = shamir.split([bytes(range(32))], threshold, points, Keystream(b"k" * 32))
+    rows = shamir.evaluation_rows(points[3 : 3 + threshold], [1, 2, 3, *points[3 + threshold :]])
+    chosen = np.broadcast_to(shares[3 : 3 + threshold], (threshold, len(rows), 9))
+    np.testing.assert_array_equal(
+        shamir.weigh(rows, chosen), np.delete(shares[:, 0], range(3, 3 + threshold), axis=0)
+    )
 
 
 @pytest.mark.parametrize("limb", [0, 7, 8])

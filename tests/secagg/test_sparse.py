@@ -240,7 +240,7 @@ def test_wrong_shares_are_decoded_around_and_named(lab, mode, liars):
 
     play = lab.Play(session, change=change)
     result = play.finish({session.cohort[9]: "contribute"})
-    assert set(result.faulty) == wrong
+    assert {holder for _, holder in result.wrong_shares} == wrong
     expected = lab.plain_sum(session, play.vectors, result.survivors)
     np.testing.assert_array_equal(result.total, expected)
 

@@ -40,7 +40,7 @@ def outcome(play, gone):
         result = play.finish(gone)
     except TooFewSurvivors as error:
         return ("too few", error.stage, error.survivors, error.needed, error.client)
-    return (result.total.tolist(), result.survivors, result.dropouts, result.faulty)
+    return (result.total.tolist(), result.survivors, result.dropouts, result.wrong_shares)
 
 
 def play_both(lab, schedule):

@@ -37,7 +37,7 @@ def test_shares_of_a_few_liars_are_decoded_around_and_named(lab, liars):
     result = play.finish(gone)
     expected = lab.plain_sum(session, play.vectors, result.survivors)
     np.testing.assert_array_equal(result.total, expected)
-    assert set(result.faulty) == wrong
+    assert {holder for _, holder in result.wrong_shares} == wrong
 
 
 def test_one_wrong_share_beside_the_bare_threshold_is_found_by_trying_subsets(lab):
@@ -46,14 +46,14 @@ def test_one_wrong_share_beside_the_bare_threshold_is_found_by_trying_subsets(la
     result = play.finish()
     expected = lab.plain_sum(session, play.vectors, session.cohort)
     np.testing.assert_array_equal(result.total, expected)
-    assert result.faulty == (session.cohort[0],)
+    assert {holder for _, holder in result.wrong_shares} == {session.cohort[0]}
 
 
 def test_one_wrong_share_of_one_dealer_is_decoded_around(lab):
     session = lab.session(40, threshold=26)
     play, _ = play_with_liars(lab, session, {session.cohort[1]}, dealers={7})
     result = play.finish()
-    assert result.faulty == (session.cohort[1],)
+    assert result.wrong_shares == ((session.cohort[7], session.cohort[1]),)
     expected = lab.plain_sum(session, play.vectors, session.cohort)
     np.testing.assert_array_equal(result.total, expected)
 

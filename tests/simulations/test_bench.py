@@ -58,6 +58,29 @@ def test_the_server_alone_is_measured_apart():
     assert found["server_memory_mb"] >= found["server_memory_before_mb"] > 0
 
 
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_unmasking_with_liars_is_set_beside_an_honest_one(count):
+    found = measure("liars", {"n": 40, "d": 50, "dropout": 0.1, "liars": count, "repeats": 2})
+    assert found["ratio"] == found["liars_unmask_cpu_s"] / found["honest_unmask_cpu_s"] > 0
+    assert (found["decodings"], found["colluders"]) == (int(count > 0), 2)
+    assert (found["liars_named"], found["sum_correct"], found["failure"]) == (True, True, "")
+    assert found["wrong_shares"] == 39 * count
+
+
+def test_more_liars_than_survivors_are_refused():
+    with pytest.raises(BenchError, match="--liars 9: there are 7 survivors"):
+        measure("liars", {"n": 8, "d": 5, "dropout": 0.2, "liars": 9, "repeats": 1})
+
+
+def test_the_command_tells_what_liars_cost(tmp_path):
+    path = tmp_path / "found.json"
+    arguments = ["--n", "30", "--d", "20", "--liars", "1", "--repeats", "1", "--json", str(path)]
+    result = CliRunner().invoke(app, ["bench", "secagg", *arguments])
+    assert result.exit_code == 0
+    assert "named: all liars and nobody else; sum correct" in result.output
+    assert json.loads(path.read_text())["liars"] == 1
+
+
 def test_a_session_is_set_beside_what_its_primitives_take():
     found = session(n=8, d=50, degree="complete", dropout=0.25)
     assert 0 < found["primitives"]["client_cpu_s"] < found["client_cpu_s"]

@@ -198,12 +198,28 @@ class ReconstructionFailed(SecAggError):
     dealer : int
         Roster index of the client whose secret it was.
     candidates : tuple of int
-        Roster indices of those who may be at fault: the dealer, and every holder whose share
-        could not be shown to be right.
+        Roster indices of those who may be at fault: those of ``liars`` first, then the dealer and
+        everybody who holds shares of it, known liars too.
+    liars : tuple of int
+        Roster indices of those proved to have lied, by this secret or by others.
+    wrong_shares : tuple of (int, int)
+        Dealer and holder of each wrong share that was found: the holder gave it, or was dealt it.
     """
 
-    def __init__(self, dealer: int, candidates: Sequence[int], reason: str) -> None:
-        names = ", ".join(map(str, candidates))
-        super().__init__(f"the secret of client {dealer} {reason}; at fault may be: {names}")
+    def __init__(
+        self,
+        dealer: int,
+        candidates: Sequence[int],
+        reason: str,
+        *,
+        liars: Sequence[int] = (),
+        wrong_shares: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        known = f"known to lie: {', '.join(map(str, liars))}; " if liars else ""
+        ordered = [*liars, *(index for index in candidates if index not in liars)]
+        names = ", ".join(map(str, ordered))
+        super().__init__(f"the secret of client {dealer} {reason}; {known}at fault may be: {names}")
         self.dealer = dealer
-        self.candidates = tuple(candidates)
+        self.candidates = tuple(ordered)
+        self.liars = tuple(liars)
+        self.wrong_shares = tuple(wrong_shares)

@@ -30,6 +30,7 @@ from zerosum.secagg.session import DIGEST_BYTES, Session
 from zerosum.secagg.staged_client import SeatedClient
 from zerosum.secagg.stages import StagedServer
 from zerosum.secagg.state import open_state, read_lines, read_place, seal_state
+from zerosum.secagg.verdict import Verdict
 from zerosum.secagg.wire import (
     Reader,
     bitmap_bytes,
@@ -363,6 +364,6 @@ class IdealServerParty(StagedServer):
         survivors, nobody = (to_bitmap(who, self._session.size) for who in (self._live[2], []))
         return self._to_all(live, UnmaskRequest(self._session.digest, survivors, nobody))
 
-    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], set[int]]:
+    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], Verdict]:
         total: NDArray[Any] = np.array(self._session.ring.reduce(self._total))
-        return total, set()
+        return total, Verdict()

@@ -33,14 +33,21 @@ class Result:
     dropouts : dict
         For each stage, the roster indices of those who vanished in it. Those of "unmask" are
         survivors: they contributed, and then did not help to open the sum.
-    faulty : tuple of int
-        Roster indices of holders who gave wrong shares that were decoded around.
+    wrong_shares : tuple of (int, int)
+        Roster indices of the dealer and the holder of each wrong share that was found: the holder
+        gave it, or was dealt it. One that was not in the way may not have been looked for.
+    liars : tuple of int
+        Roster indices of those proved to have lied, if no more lied than the server was told.
+    decodings : int
+        How many words were decoded to locate wrong shares: 0 where nobody lied.
     """
 
     total: NDArray[Any]
     survivors: tuple[int, ...]
     dropouts: dict[str, tuple[int, ...]]
-    faulty: tuple[int, ...] = ()
+    wrong_shares: tuple[tuple[int, int], ...] = ()
+    liars: tuple[int, ...] = ()
+    decodings: int = 0
 
 
 class Outbox(Mapping[int, Message]):

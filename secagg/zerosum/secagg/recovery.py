@@ -1,153 +1,20 @@
 """Recovering the secrets of many dealers from the shares that the live clients released."""
 
-from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.secagg.decoding import recover_around
-from zerosum.secagg.shamir import LIMBS, from_limbs, lagrange_rows, leave_one_out_weights, weigh
+from zerosum.secagg.decoding import off_polynomial, recover_around
+from zerosum.secagg.randomness import Keystream
+from zerosum.secagg.shamir import combine
+from zerosum.secagg.tables import DenseShares, ShareTable
 
 Check = Callable[[int, bytes], bool]
-# What each holder released: the dealers' positions, ascending, and a share of each.
-Released = Mapping[int, tuple[NDArray[np.intp], NDArray[np.uint32]]]
 
-_AT_ONCE = 512
-
-
-class ShareTable(ABC):
-    """Released shares, by dealer."""
-
-    @abstractmethod
-    def counts(self) -> NDArray[np.intp]:
-        """Return, by dealer, how many released a share of its secret."""
-
-    @abstractmethod
-    def holders(self, dealer: int) -> NDArray[np.intp]:
-        """Return who released a share of a dealer's secret, ascending."""
-
-    @abstractmethod
-    def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
-        """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
-
-    @abstractmethod
-    def combine(self, dealers: Sequence[int], threshold: int) -> Iterator[tuple[int, bytes | None]]:
-        """Combine, for dealers with enough holders, the shares of the first ``threshold``."""
-
-
-class DenseShares(ShareTable):
-    """Shares on the complete graph, where nearly everybody holds one of everybody.
-
-    Parameters
-    ----------
-    size : int
-        The cohort's size.
-    released : mapping
-    """
-
-    def __init__(self, size: int, released: Released) -> None:
-        self._shares = np.zeros((size, size, LIMBS), np.uint32)
-        self._given = np.zeros((size, size), bool)
-        self._live = frozenset(released)
-        for holder, (dealers, table) in released.items():
-            self._shares[holder, dealers] = table
-            self._given[holder, dealers] = True
-
-    def counts(self) -> NDArray[np.intp]:
-        """Return, by dealer, how many released a share of its secret."""
-        counts: NDArray[np.intp] = self._given.sum(axis=0)
-        return counts
-
-    def holders(self, dealer: int) -> NDArray[np.intp]:
-        """Return who released a share of a dealer's secret, ascending."""
-        return np.flatnonzero(self._given[:, dealer])
-
-    def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
-        """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
-        found: NDArray[np.uint32] = self._shares[holders, dealer]
-        return found
-
-    def combine(self, dealers: Sequence[int], threshold: int) -> Iterator[tuple[int, bytes | None]]:
-        """Combine the shares of dealers that have the same holders in one product."""
-        for base, group in self._bases(dealers, threshold):
-            weights = leave_one_out_weights(tuple(position + 1 for position in base))
-            places = {position: place for place, position in enumerate(base)}
-            # The row of the dealer leaves it out; any other dealer does without the last holder.
-            rows = weights[[places.get(dealer, threshold) for dealer in group]]
-            limbs = weigh(rows, self._shares[np.ix_(base, group)])
-            yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
-
-    def _bases(
-        self, dealers: Sequence[int], threshold: int
-    ) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-        """Group dealers by t + 1 positions of which all but one hold shares of theirs and are used.
-
-        The one left out is the dealer itself where it is among them: counted among its own
-        holders while it is live, it has the same base as others, and so have those that are gone.
-        """
-        columns = self._given.T.copy()
-        live = list(self._live)
-        columns[live, live] = True
-        groups: dict[bytes, list[int]] = defaultdict(list)
-        for dealer in dealers:
-            groups[columns[dealer].tobytes()].append(dealer)
-        for group in groups.values():
-            holders = np.flatnonzero(columns[group[0]]).tolist()
-            if len(holders) > threshold:
-                yield tuple(holders[: threshold + 1]), group
-                continue
-            for dealer in group:
-                yield tuple(sorted([*holders, dealer])), [dealer]
-
-
-class EdgeShares(ShareTable):
-    """Shares on a sparse graph: one row for each, sorted by dealer and holder.
-
-    Parameters
-    ----------
-    size : int
-        The cohort's size.
-    released : mapping
-    """
-
-    def __init__(self, size: int, released: Released) -> None:
-        ascending = sorted(released)
-        parts = [released[holder] for holder in ascending]
-        dealers = np.concatenate([np.empty(0, np.intp), *(part[0] for part in parts)])
-        order = np.argsort(dealers, kind="stable")
-        counts = [len(part[0]) for part in parts]
-        self._holders = np.repeat(np.array(ascending, np.intp), counts)[order]
-        empty = np.empty((0, LIMBS), np.uint32)
-        self._rows = np.concatenate([empty, *(part[1] for part in parts)])[order]
-        self._starts = np.concatenate([[0], np.cumsum(np.bincount(dealers, minlength=size))])
-
-    def counts(self) -> NDArray[np.intp]:
-        """Return, by dealer, how many released a share of its secret."""
-        return np.diff(self._starts)
-
-    def _span(self, dealer: int) -> slice:
-        return slice(int(self._starts[dealer]), int(self._starts[dealer + 1]))
-
-    def holders(self, dealer: int) -> NDArray[np.intp]:
-        """Return who released a share of a dealer's secret, ascending."""
-        return self._holders[self._span(dealer)]
-
-    def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
-        """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
-        span = self._span(dealer)
-        return self._rows[span][np.searchsorted(self._holders[span], holders)]
-
-    def combine(self, dealers: Sequence[int], threshold: int) -> Iterator[tuple[int, bytes | None]]:
-        """Combine the shares of a few hundred dealers, each with its own holders, at a time."""
-        for start in range(0, len(dealers), _AT_ONCE):
-            group = dealers[start : start + _AT_ONCE]
-            places = self._starts[list(group)][:, None] + np.arange(threshold)
-            weights = lagrange_rows(self._holders[places] + 1)
-            limbs = weigh(weights, self._rows[places].transpose(1, 0, 2))
-            yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
+_MOST_FAILURES = 16
 
 
 @dataclass
@@ -158,20 +25,39 @@ class Recovered:
     ----------
     secrets : dict
         Dealer's position to its checked secret.
-    faulty : set of int
-        Positions of holders found to have given wrong shares.
+    wrong : dict
+        Dealer's position to those of the holders whose share of it is off the one polynomial that
+        most of its shares are on, and that gives the secret.
     failed : dict
         Position of a dealer whose secret could not be recovered, to the positions of the
         holders that may be at fault; empty where too few shares of it were released.
+    scattered : set of int
+        Dealers of whose shares more are wrong than could be located.
+    decodings : int
+        How many words were decoded to locate wrong shares.
     """
 
     secrets: dict[int, bytes] = field(default_factory=dict)
-    faulty: set[int] = field(default_factory=set)
+    wrong: dict[int, tuple[int, ...]] = field(default_factory=dict)
     failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    scattered: set[int] = field(default_factory=set)
+    decodings: int = 0
 
 
-def recover(dealers: Sequence[int], table: ShareTable, threshold: int, check: Check) -> Recovered:
-    """Recover one secret of each dealer, and decode around wrong shares.
+def recover(
+    dealers: Sequence[int],
+    table: ShareTable,
+    threshold: int,
+    check: Check,
+    stream: Keystream,
+) -> Recovered:
+    """Recover one secret of each dealer, in spite of wrong shares.
+
+    On the complete graph wrong shares are located once for all dealers, before any are combined;
+    on a sparse graph, where every dealer has its own holders, one dealer after another, and those
+    who are known to have given wrong shares are left out first. A dealer that fails is tried again
+    when more liars are known; after a few failures the search ends, since without one secret there
+    is no sum. So the cost is bounded by one decoding for each dealer and these few, whoever lies.
 
     Parameters
     ----------
@@ -182,42 +68,116 @@ def recover(dealers: Sequence[int], table: ShareTable, threshold: int, check: Ch
         t.
     check : callable
         Tells whether a recovered secret is the one that a dealer committed to.
+    stream : Keystream
+        Coefficients that wrong shares are located with: not known before the shares are in.
+        What is found does not depend on them, but for a chance of 2^-31 for each wrong share,
+        which costs one more decoding.
     """
-    out = Recovered()
-    enough, counts = [], table.counts().tolist()
-    for dealer in dealers:
-        if counts[dealer] < threshold:
-            out.failed[dealer] = ()
-        else:
-            enough.append(dealer)
-    suspicious: list[int] = []
-    for dealer, secret in table.combine(enough, threshold):
-        if secret is not None and check(dealer, secret):
-            out.secrets[dealer] = secret
-        else:
-            suspicious.append(dealer)
-    for dealer in suspicious:
-        _recover_alone(dealer, table, threshold, check, out)
+    counts = table.counts().tolist()
+    out = Recovered(failed={dealer: () for dealer in dealers if counts[dealer] < threshold})
+    enough = [dealer for dealer in dealers if counts[dealer] >= threshold]
+    search = _Search(table, threshold, check, stream, out)
+    search.one_by_one(search.together(enough))
+    # Without the check that its secret passes, a dealer's polynomial is not beyond doubt.
+    out.wrong = {dealer: who for dealer, who in out.wrong.items() if dealer in out.secrets}
     return out
 
 
-def _recover_alone(
-    dealer: int, table: ShareTable, threshold: int, check: Check, out: Recovered
-) -> None:
-    """Decode around wrong shares, leaving out first the holders known to give such."""
-    holders = table.holders(dealer).tolist()
-    trusted = [holder for holder in holders if holder not in out.faulty]
-    for among in (trusted, holders) if len(trusted) < len(holders) else (holders,):
-        if len(among) < threshold:
-            continue
-        found = recover_around(
-            [holder + 1 for holder in among],
-            table.shares(dealer, np.array(among, np.intp)),
-            threshold,
-            lambda secret: check(dealer, secret),
-        )
-        if found is not None:
-            out.secrets[dealer] = found[0]
-            out.faulty.update(among[place] for place in found[1])
-            return
-    out.failed[dealer] = tuple(holders)
+@dataclass
+class _Search:
+    """A recovery under way; ``known`` counts the dealers of whom a holder gave wrong shares."""
+
+    table: ShareTable
+    threshold: int
+    check: Check
+    stream: Keystream
+    out: Recovered
+    known: Counter[int] = field(default_factory=Counter)
+
+    def together(self, dealers: Sequence[int]) -> list[int]:
+        """Recover all dealers' secrets; return those that fail.
+
+        On the complete graph wrong shares are located once, whoever gave them.
+        """
+        table = self.table
+        if not isinstance(table, DenseShares) or not dealers:
+            return self._combine(dealers)
+        if table.agree(dealers, self.threshold, self.stream) and not self._combine(dealers):
+            return []
+        found = table.locate(dealers, self.threshold, self.stream)
+        self.out.decodings += found.decodings
+        for place in np.flatnonzero(found.wrong.any(axis=1)).tolist():
+            self._note(dealers[place], table.live[found.wrong[place]].tolist())
+        self.out.scattered.update(dealers[i] for i in np.flatnonzero(~found.sound).tolist())
+        return self._combine([dealer for dealer in dealers if dealer not in self.out.secrets])
+
+    def _combine(self, dealers: Sequence[int]) -> list[int]:
+        """Combine shares that are not known to be wrong; return the dealers whose check fails."""
+        failing = []
+        for dealer, secret in self.table.combine(dealers, self.threshold, self.out.wrong):
+            if secret is not None and self.check(dealer, secret):
+                self.out.secrets[dealer] = secret
+            else:
+                failing.append(dealer)
+        return sorted(failing)
+
+    def one_by_one(self, dealers: Sequence[int]) -> None:
+        """Recover one dealer after another, until none is left or the search is in vain."""
+        waiting, failures, since = deque(dealers), 0, 0
+        while since < len(waiting) and failures < _MOST_FAILURES:
+            dealer = waiting.popleft()
+            if self._alone(dealer):
+                since = 0
+                self.out.failed.pop(dealer, None)
+            else:
+                waiting.append(dealer)
+                since, failures = since + 1, failures + 1
+
+    def _alone(self, dealer: int) -> bool:
+        """Recover one secret: without known liars if that is enough, or by decoding."""
+        holders, out = self.table.holders(dealer), self.out
+        points, shares = (holders + 1).tolist(), self.table.shares(dealer, holders)
+
+        def check(secret: bytes) -> bool:
+            return self.check(dealer, secret)
+
+        found = self._without_known(holders.tolist(), points, shares, check)
+        if found is None:
+            out.decodings += 1
+            found = recover_around(points, shares, self.threshold, check, self.stream)
+        if found is None:
+            out.failed[dealer] = tuple(holders.tolist())
+            return False
+        out.secrets[dealer], places = found
+        out.wrong.pop(dealer, None)
+        # Two polynomials with the same value at zero share t - 2 more points at most: up to so
+        # many wrong shares leave no other one with as few.
+        if 2 * len(places) <= len(points) - self.threshold + 1:
+            out.scattered.discard(dealer)
+            self._note(dealer, holders[list(places)].tolist())
+        else:
+            out.scattered.add(dealer)
+        return True
+
+    def _without_known(
+        self,
+        holders: Sequence[int],
+        points: Sequence[int],
+        shares: NDArray[np.uint32],
+        check: Callable[[bytes], bool],
+    ) -> tuple[bytes, tuple[int, ...]] | None:
+        """Combine the shares of those who are known for the fewest wrong ones."""
+        suspected = [self.known[holder] for holder in holders]
+        if not any(suspected):
+            return None
+        least = sorted(np.argsort(suspected, kind="stable")[: self.threshold].tolist())
+        secret = combine([points[i] for i in least], shares[least])
+        if secret is None or not check(secret):
+            return None
+        return secret, off_polynomial(points, shares, least)
+
+    def _note(self, dealer: int, holders: Sequence[int]) -> None:
+        """Note whose shares of a dealer are wrong."""
+        if holders:
+            self.out.wrong[dealer] = tuple(holders)
+            self.known.update(holders)

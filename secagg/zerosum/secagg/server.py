@@ -43,11 +43,14 @@ from zerosum.secagg.messages import (
 )
 from zerosum.secagg.party import Incoming, Outbox
 from zerosum.secagg.prg import Stream, accumulate
-from zerosum.secagg.recovery import DenseShares, EdgeShares, Recovered, recover
+from zerosum.secagg.randomness import system_keystream
+from zerosum.secagg.recovery import Recovered, recover
 from zerosum.secagg.routing import Envelopes
 from zerosum.secagg.session import Session
 from zerosum.secagg.shamir import LIMBS, PRIME
 from zerosum.secagg.stages import StagedServer
+from zerosum.secagg.tables import DenseShares, EdgeShares
+from zerosum.secagg.verdict import Verdict, judge
 from zerosum.secagg.wire import from_positions, to_bitmap, to_mask
 
 
@@ -67,11 +70,14 @@ class ServerParty(StagedServer):
         For parties of one process.
     threads : int
         How many threads remove masks.
+    colluders : int, optional
+        The most clients that are assumed to lie together: liars are named only where nothing else
+        is possible with so few (:func:`zerosum.secagg.verdict.judge`). Without it nobody is.
 
     Raises
     ------
     LocalProtocolError
-        If the roster is missing.
+        If the roster is missing, or ``colluders`` is negative.
     WrongRoster
         If the session is bound to another.
     """
@@ -83,8 +89,11 @@ class ServerParty(StagedServer):
         roster: Roster | None = None,
         cache: SharedCache | None = None,
         threads: int = 1,
+        colluders: int | None = None,
     ) -> None:
         super().__init__(session)
+        if colluders is not None and colluders < 0:
+            raise LocalProtocolError(f"colluders = {colluders} is negative: write 0 or more")
         if session.signed and roster is None:
             raise LocalProtocolError("a session whose clients sign needs the roster")
         if roster is not None:
@@ -92,6 +101,7 @@ class ServerParty(StagedServer):
         self._roster = roster
         self._cache = None if cache is None else cache.of(session.digest)
         self._threads = threads
+        self._colluders = colluders
         self._hkdf = Hkdf(session.digest)
         self._adverts: dict[int, Advert] = {}
         self._keys: set[bytes] = set()
@@ -259,15 +269,20 @@ class ServerParty(StagedServer):
             return self._to_all(live, unmask_request(np.array(live[: session.threshold + 1])))
         return Outbox(self._indices(live), live, own_request)
 
-    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], set[int]]:
+    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], Verdict]:
         session, sharers, survivors = self._session, self._live[1], self._live[2]
         kind = DenseShares if session.complete else EdgeShares
         table = kind(session.size, self._shares)
         self._shares.clear()
-        recovered = recover(sharers, table, session.threshold, self._check_secret)
-        self._refuse_failures(recovered)
+        # The coefficients that wrong shares are located with are drawn now, when all are in.
+        recovered = recover(
+            sharers, table, session.threshold, self._check_secret, system_keystream()
+        )
+        counts = table.counts().tolist()
+        verdict = judge(recovered, counts, session.threshold, self._colluders)
+        self._refuse_failures(recovered, verdict)
         self._remove_masks(recovered.secrets, survivors)
-        return session.ring.reduce(self._total), recovered.faulty
+        return session.ring.reduce(self._total), verdict
 
     def _check_secret(self, dealer: int, secret: bytes) -> bool:
         """Tell whether a secret is what its dealer advertised: b_u inside U3, s_sk outside."""
@@ -276,18 +291,22 @@ class ServerParty(StagedServer):
             return commitment(self._session.digest, advert.index, secret) == advert.commitment
         return KeyPair(secret, self._hkdf).public == advert.mask_key
 
-    def _refuse_failures(self, recovered: Recovered) -> None:
+    def _refuse_failures(self, recovered: Recovered, verdict: Verdict) -> None:
         if not recovered.failed:
             return
         dealer, holders = min(recovered.failed.items())
-        cohort = self._session.cohort
         silent = not holders
         if silent:
             named = self._edges.named_by(dealer)
             holders = tuple(named[self._alive[-1][named]].tolist())
-        candidates = sorted({dealer, *holders} - recovered.faulty)
         reason = "has too few shares that open" if silent else "does not match its commitment"
-        raise ReconstructionFailed(cohort[dealer], [cohort[p] for p in candidates], reason)
+        raise ReconstructionFailed(
+            self._session.cohort[dealer],
+            self._indices(sorted({dealer, *holders})),
+            reason,
+            liars=self._indices(verdict.liars),
+            wrong_shares=self._pairs(verdict),
+        )
 
     def _remove_masks(self, secrets: dict[int, bytes], survivors: list[int]) -> None:
         cohort = self._session.cohort

@@ -214,20 +214,44 @@ def lagrange_weights(points: tuple[int, ...]) -> NDArray[np.uint64]:
     return weights
 
 
-@lru_cache(maxsize=16)
-def leave_one_out_weights(points: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Return, in row i, the Lagrange weights of ``points`` without the i-th, zero at i.
+def leave_one_out_rows(points: Sequence[int], left_out: Sequence[int]) -> NDArray[np.uint64]:
+    """Return, for each point left out, weights of values at t + 1 points, shape (m, t + 1).
 
-    Dropping x_i from a set divides the weight of x_j by x_i / (x_i - x_j), so that all rows
-    follow from one set of weights. Nobody holds a share of its own secret: with these, t + 1
-    holders recover each other's secrets in one product.
+    A polynomial f of degree below t, times x - z, has degree t at most: its values at t + 1
+    points give -z f(0), whatever its value at z, which is zero. So the weight of f(x_j) is that
+    of x_j, times (z - x_j) / z, and none at z itself. Nobody holds a share of its own secret:
+    with these, t + 1 holders recover each other's secrets, and everybody else's, in one product.
     """
-    x = np.array(points, np.uint64)
-    differences = (x[:, None] + _P - x[None, :]) % _P
-    scaled = differences * inverse(x)[:, None] % _P
-    table = scaled * lagrange_weights(points)[None, :] % _P
-    table.setflags(write=False)
-    return table
+    x, z = np.array(points, np.uint64), np.array(left_out, np.uint64)
+    scaled = (z[:, None] + _P - x[None, :]) % _P * inverse(z)[:, None] % _P
+    rows: NDArray[np.uint64] = scaled * lagrange_weights(tuple(points))[None, :] % _P
+    return rows
+
+
+def evaluation_rows(points: Sequence[int], at: Sequence[int]) -> NDArray[np.uint64]:
+    """Return weights whose product with values at t points is the polynomial's value elsewhere.
+
+    Barycentric (Berrut and Trefethen, "Barycentric Lagrange interpolation", SIAM Review 46,
+    2004): the weight of x_j at y is v_j / (y - x_j) over the sum of all of them.
+
+    Parameters
+    ----------
+    points : sequence of int
+        t distinct points.
+    at : sequence of int
+        None of ``points``.
+
+    Returns
+    -------
+    ndarray of uint64, shape (len(at), t)
+    """
+    x, y = np.array(points, np.uint64), np.array(at, np.uint64)
+    # Up to one factor, v_j is x_j times the weight at zero.
+    weights = lagrange_weights(tuple(points)) * x % _P
+    differences = (y[:, None] + _P - x[None, :]) % _P
+    terms = inverse(differences.reshape(-1)).reshape(differences.shape) * weights % _P
+    rows: NDArray[np.uint64] = terms * inverse(terms.sum(axis=1) % _P)[:, None] % _P
+    return rows
 
 
 def weigh(weights: NDArray[np.uint64], shares: NDArray[np.uint32]) -> NDArray[np.uint64]:

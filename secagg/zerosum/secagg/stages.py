@@ -1,7 +1,7 @@
 """The stages of a session at the server, and when it ends early: the same for every protocol."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from zerosum.secagg.graph import Graph, public_graph, quorum
 from zerosum.secagg.messages import Contribution, Message
 from zerosum.secagg.party import Incoming, Result
 from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.verdict import Verdict
 
 
 class StagedServer(ABC):
@@ -198,17 +199,27 @@ class StagedServer(ABC):
         self._phase += 1
         return messages
 
-    def _outcome(self, total: NDArray[Any], faulty: set[int]) -> Result:
+    def _outcome(self, total: NDArray[Any], verdict: Verdict) -> Result:
         everybody = list(range(self._session.size))
         before = [everybody, *self._live[:-1]]
         dropouts = {
             stage: self._indices(sorted(set(was) - set(live)))
             for stage, was, live in zip(self._stages, before, self._live, strict=True)
         }
-        survivors = self._indices(self._live[2])
-        return Result(total, survivors, dropouts, self._indices(sorted(faulty)))
+        return Result(
+            total,
+            self._indices(self._live[2]),
+            dropouts,
+            wrong_shares=self._pairs(verdict),
+            liars=self._indices(verdict.liars),
+            decodings=verdict.decodings,
+        )
 
-    def _indices(self, positions: list[int]) -> tuple[int, ...]:
+    def _pairs(self, verdict: Verdict) -> tuple[tuple[int, int], ...]:
+        cohort = self._session.cohort
+        return tuple((cohort[dealer], cohort[holder]) for dealer, holder in verdict.wrong)
+
+    def _indices(self, positions: Sequence[int]) -> tuple[int, ...]:
         return tuple(self._session.cohort[p] for p in positions)
 
     def _to_all(self, live: list[int], message: Message) -> dict[int, Message]:
@@ -239,4 +250,4 @@ class StagedServer(ABC):
     def _after_confirm(self, live: list[int]) -> Mapping[int, Message]: ...
 
     @abstractmethod
-    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], set[int]]: ...
+    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], Verdict]: ...

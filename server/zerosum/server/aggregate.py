@@ -1,6 +1,5 @@
 """From the sessions of a private sum to what was asked for: one noised real vector."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from zerosum.secagg import IdealServerParty, Ring, Session
 from zerosum.secagg.messages import Contribution, decode
 from zerosum.secagg.party import Server
 from zerosum.server.exchange import Traffic
-
-log = logging.getLogger("zerosum.server")
 
 
 @dataclass(frozen=True)
@@ -172,8 +169,6 @@ def _topped_up(
     total, survivors = np.zeros(protection.length, dtype=np.int64), 0
     if group is not None:
         result = group.party.result
-        if result.faulty:
-            log.warning("clients %s gave wrong shares, decoded around", result.faulty)
         total, survivors = group.total, len(result.survivors)
     coins = entropy.keystream("top-up", session.round, session.attempt, number)
     summed = request.question.noise_draw == "summed"

@@ -27,8 +27,10 @@ from zerosum.server.app_grid import AppGrid
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
 from zerosum.server.exchange import Traffic
+from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NoisedRatio, noised_ratio
 from zerosum.server.planning import evaluation_protection, question_of
+from zerosum.server.results import lies_in_words, lies_record
 from zerosum.server.runs import METRICS, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
@@ -69,6 +71,8 @@ class AppRun:
         Metrics that an evaluation sums, and their largest magnitudes.
     run_config : mapping
         The run config that every app is handed in its context.
+    left_out : LeftOut
+        Clients who are not asked, whoever draws them.
     own_cohorts : bool
         Whether cohorts are the strategy's; otherwise ``experiment.sampling`` draws them.
     """
@@ -81,6 +85,7 @@ class AppRun:
     folder: RunFolder
     entropy: Entropy
     weight_key: str
+    left_out: LeftOut
     metrics: Mapping[str, float] = field(default_factory=dict)
     run_config: UserConfig = field(default_factory=dict)
     own_cohorts: bool = True
@@ -145,6 +150,7 @@ class AppRounds:
             "protocol": self._run.experiment.secagg.protocol,
             "server": self._run.experiment.secagg.server,
             "noise_from_seed": False,
+            "left_out": list(self._run.left_out.clients),
         }
         self._run.folder.write_json(SUMMARY, summary)
         return figures
@@ -153,9 +159,11 @@ class AppRounds:
         self._flush()
         self._round += 1
         started = time.perf_counter()
-        cohort, expected = self._cohort(messages, "train")
+        cohort, expected, out = self._cohort(messages, "train")
         request = self._request(messages, "train", self._clip.privacy)
         self._record = {"round": self._round, "cohort": len(cohort)}
+        if out:
+            self._record["left_out"] = out
         aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
         replies = []
         if aggregate is not None:
@@ -186,7 +194,7 @@ class AppRounds:
                 log.warning(SKIPPED)
             self._skipped = True
             return []
-        cohort, _ = self._cohort(messages, "evaluate")
+        cohort, _, _ = self._cohort(messages, "evaluate")
         privacy = evaluation_privacy(self._run.experiment, bounds)
         request = self._request(messages, "evaluate", privacy)
         aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
@@ -239,17 +247,23 @@ class AppRounds:
                 request, groups, round=self._number, charge=self._charge(kind, groups)
             )
         except RoundAbandoned as abandoned:
+            self._leave_out(abandoned.traffic)
             log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
             if kind == "train":
                 self._record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
                 self._record |= _cost(abandoned.traffic, request)
             return None
+        self._leave_out(aggregate.traffic)
         if kind == "train":
             self._record |= {"status": "completed", "survivors": len(aggregate.survivors)}
             if aggregate.failures:
                 self._record |= {"failed_groups": list(aggregate.failures)}
             self._record |= _cost(aggregate.traffic, request)
         return aggregate
+
+    def _leave_out(self, traffic: Traffic) -> None:
+        """Do without those who were proved to lie, from the next round on."""
+        self._run.left_out.add(traffic.liars, round=self._round, since=self._round + 1)
 
     def _average(self, aggregate: Aggregate, expected: float) -> tuple[np.ndarray, int]:
         """Return the mean update, and the number that the strategy takes for its examples."""
@@ -265,8 +279,18 @@ class AppRounds:
             return aggregate.total[:-1] / weight, max(1, round(weight * training.max_examples))
         return aggregate.total / survivors, survivors
 
-    def _cohort(self, messages: Sequence[Message], purpose: str) -> tuple[tuple[int, ...], float]:
-        """Return who is asked, by index, and the number that a noised sum is divided by."""
+    def _cohort(
+        self, messages: Sequence[Message], purpose: str
+    ) -> tuple[tuple[int, ...], float, int]:
+        """Return who is asked, by index, what a noised sum is divided by, and how many are not.
+
+        Those who are left out count in the divisor, as they do in a cohort that is drawn.
+        """
+        drawn, expected = self._drawn(messages, purpose)
+        cohort = self._run.left_out.without(drawn, self._round)
+        return cohort, expected, len(drawn) - len(cohort)
+
+    def _drawn(self, messages: Sequence[Message], purpose: str) -> tuple[tuple[int, ...], float]:
         if not self._run.own_cohorts:
             return self._sampler.draw(self._round, purpose), self._sampler.expected_cohort
         nodes = [message.metadata.dst_node_id for message in messages]
@@ -328,11 +352,12 @@ class AppRounds:
     def _tell(self) -> None:
         record = self._record
         log.info(
-            "private round %d %s: %d of %d clients are in the sum; %s",
+            "private round %d %s: %d of %d clients are in the sum%s; %s",
             record["round"],
             record["status"],
             record["survivors"],
             record["cohort"],
+            lies_in_words(record),
             in_words(self._run.ledger.figures()),
         )
 
@@ -365,6 +390,7 @@ def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
         "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
         "bytes_down_per_client": (sum(down) + carried) / len(down) if down else 0.0,
         "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+        **lies_record(traffic),
     }
 
 

@@ -146,6 +146,11 @@ class Coordinator:
         self._cache = cache
 
     @property
+    def roster(self) -> Roster | None:
+        """The clients' identity keys, where they have any."""
+        return self._nodes.roster
+
+    @property
     def shares_cache(self) -> bool:
         """Whether parties of this process share what they computed: masks that cost less."""
         return self._cache is not None and self._masked
@@ -223,16 +228,17 @@ class Coordinator:
         failures = []
         for number, cohort in enumerate(invitation.groups):
             try:
-                session, protection = self._session(invitation, cohort)
+                session, protection, colluders = self._session(invitation, cohort)
             except CohortTooSmallError as error:
                 failures.append(f"the cohort is too small: {error}")
             else:
-                opened.append(Group(number, session, protection, self._party(session)))
+                party = self._party(session, colluders)
+                opened.append(Group(number, session, protection, party))
         return PrivateSum(invitation, opened, failures, self._spec.protocol)
 
     def _session(
         self, invitation: Invitation, cohort: tuple[int, ...]
-    ) -> tuple[Session, Protection]:
+    ) -> tuple[Session, Protection, int]:
         shape, n, spec = invitation.shape, len(cohort), self._spec
         limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=shape.privacy)
         numbers = invitation.round, invitation.attempt
@@ -262,11 +268,12 @@ class Coordinator:
             bounds=protection.bounds,
             mode=mode,
         )
-        return session, protection
+        return session, protection, limits.colluders
 
-    def _party(self, session: Session) -> Server:
+    def _party(self, session: Session, colluders: int) -> Server:
         if self._spec.protocol == "pairwise":
-            return ServerParty(session, roster=self._nodes.roster, cache=self._cache)
+            roster, cache = self._nodes.roster, self._cache
+            return ServerParty(session, roster=roster, cache=cache, colluders=colluders)
         return IdealServerParty(session, keep=self._spec.protocol == "none")
 
     def _walk(

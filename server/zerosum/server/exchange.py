@@ -29,7 +29,8 @@ class Traffic:
 
     ``exchanges`` are the times that messages went out and replies were waited for; a stage that
     rode along with another sum's cost none. ``sample`` is the first contribution, as the bytes
-    that came, after the number of its group.
+    that came, after the number of its group. ``wrong_shares`` are (dealer, holder): the holder gave
+    a wrong share, or was dealt it; ``liars`` are those proved to be at fault.
     """
 
     up: dict[int, int] = field(default_factory=dict)
@@ -38,6 +39,8 @@ class Traffic:
     dropouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     sample: tuple[int, bytes] = (-1, b"")
     exchanges: int = 0
+    wrong_shares: list[tuple[int, int]] = field(default_factory=list)
+    liars: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
-from zerosum.server.results import DEPLOYED, Record, Result
+from zerosum.server.results import DEPLOYED, Record, Result, lies_in_words
 from zerosum.server.resuming import check_same, continued, has_checkpoint, held
 from zerosum.server.runs import PUBLISH, RunFolder
 from zerosum.server.spec import Experiment, FaultSpec
@@ -240,11 +240,12 @@ def _find(name: str) -> Path:
 
 def _log_round(record: Record) -> None:
     log.info(
-        "round %d %s: %d of %d survived, accuracy %s, epsilon %s",
+        "round %d %s: %d of %d survived%s, accuracy %s, epsilon %s",
         record["round"],
         record["status"],
         record["survivors"],
         record["cohort"],
+        lies_in_words(record),
         record.get("test_accuracy", "not tested"),
         record["epsilon"],
     )

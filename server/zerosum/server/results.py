@@ -23,6 +23,9 @@ from zerosum.server.spec import Experiment
 DEPLOYED: Mapping[str, Any] = {"name": "nodes"}
 """Engine of a run whose clients are on nodes of their own."""
 
+MOST_PAIRS = 100
+"""Pairs of dealer and holder in a line of metrics."""
+
 Record = dict[str, Any]
 """One line of metrics.jsonl."""
 
@@ -96,6 +99,8 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "server": experiment.secagg.server,
         "rule": experiment.server.rule,
         "groups": experiment.secagg.groups,
+        "left_out": facts["left_out"],
+        "wrong_shares": sum(r.get("wrong_shares", 0) for r in records),
         "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
         "engine": facts["engine"],
         "shared_cache": facts["shared_cache"],
@@ -154,7 +159,37 @@ def traffic_record(traffic: Traffic) -> Record:
         "bytes_down_per_client": mean(traffic.down.values()),
         "exchanges": traffic.exchanges,
         "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+        **lies_record(traffic),
     }
+
+
+def lies_record(traffic: Traffic) -> Record:
+    """Return what a line of metrics says of wrong shares; nothing where none were found.
+
+    Of the pairs it has those without a liar that is named, which are for people to look into, and
+    no more than a hundred: one liar in a large cohort is in hundreds.
+    """
+    found: Record = {}
+    if traffic.wrong_shares:
+        found["wrong_shares"] = len(traffic.wrong_shares)
+    if traffic.liars:
+        found["liars"] = list(traffic.liars)
+    liars = set(traffic.liars)
+    if open_ones := [list(p) for p in traffic.wrong_shares if liars.isdisjoint(p)]:
+        found["wrong_pairs"] = open_ones[:MOST_PAIRS]
+    return found
+
+
+def lies_in_words(record: Record) -> str:
+    """Return what a round's line says of liars, after a comma; nothing where there are none."""
+    parts = []
+    if liars := record.get("liars"):
+        parts.append(f"proved to lie: {', '.join(map(str, liars))}")
+    elif count := record.get("wrong_shares"):
+        parts.append(f"wrong shares: {count}")
+    if out := record.get("left_out"):
+        parts.append(f"left out: {out}")
+    return "".join(f", {part}" for part in parts)
 
 
 def mean(values: Iterable[float]) -> float:

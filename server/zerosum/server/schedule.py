@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zerosum.client.request import Kind
+from zerosum.server.left_out import LeftOut
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
 
@@ -22,12 +23,15 @@ class Planned:
         How many attempts at it were charged before, with other noise.
     groups : tuple of tuple of int
         Roster indices.
+    left_out : int
+        How many more were drawn and are not asked.
     """
 
     kind: Kind
     number: int
     attempt: int
     groups: tuple[tuple[int, ...], ...]
+    left_out: int = 0
 
     @property
     def session_round(self) -> int:
@@ -52,6 +56,8 @@ class Schedule:
         Draws cohorts, and splits them into groups. A draw depends on nothing but its round.
     attempts : callable
         Returns how many attempts at a kind of sum in a round were charged before.
+    left_out : LeftOut
+        Who is drawn in vain.
     """
 
     def __init__(
@@ -59,10 +65,12 @@ class Schedule:
         experiment: Experiment,
         sampler: CohortSampler,
         attempts: Callable[[int, Kind], int],
+        left_out: LeftOut,
     ) -> None:
         self._experiment = experiment
         self._sampler = sampler
         self._attempts = attempts
+        self._left_out = left_out
         self._ahead: Planned | None = None
 
     def draw(self, number: int, kind: Kind) -> Planned:
@@ -70,9 +78,11 @@ class Schedule:
         ahead, self._ahead = self._ahead, None
         if ahead is not None and (ahead.number, ahead.kind) == (number, kind):
             return ahead
-        cohort = self._sampler.draw(number, kind)
+        drawn = self._sampler.draw(number, kind)
+        cohort = self._left_out.without(drawn, number)
         groups = self._sampler.split(cohort, self._experiment.secagg.groups, number, kind)
-        return Planned(kind, number, self._attempts(number, kind), groups)
+        attempt = self._attempts(number, kind)
+        return Planned(kind, number, attempt, groups, len(drawn) - len(cohort))
 
     def draw_ahead(self, planned: Planned) -> Planned | None:
         """Return the sum after this one, with its cohort; None after the last."""

@@ -171,6 +171,11 @@ exchanges a round instead of four, or three instead of five against a malicious 
     """File of the signed roster, as every node has it; required against a malicious server."""
     authority: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] | None = None
     """Public key of who signed the roster, 64 hexadecimal digits."""
+    left_out: str | None = None
+    """File of clients that are not asked, a JSON line for each. Who is proved to have given or \
+dealt wrong shares is added; delete a line, and the client is asked again from the next start on. \
+One file for all runs of a roster keeps a liar out of all. Default: `left-out.jsonl` in the run \
+folder, for this run alone."""
 
     def seconds(self, stage: str) -> float:
         """Return how long the answers of a stage are waited for."""

@@ -45,6 +45,7 @@ from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.flower import read_keys
 from zerosum.server.greeting import meet
+from zerosum.server.left_out import LeftOut
 from zerosum.server.planning import evaluation_protection, planned_protections
 from zerosum.server.resuming import check_same, claimed, held, rounds_before
 from zerosum.server.runs import CONFIG, LEDGER, PUBLISH, RunFolder
@@ -312,6 +313,7 @@ class PrivateStrategy(Strategy):
             folder=folder,
             entropy=self.entropy,
             weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
+            left_out=LeftOut.of(folder, experiment.deployment, nodes.roster),
             metrics=self._metrics,
             run_config=_run_config(grid) if self._run_config is None else self._run_config,
             own_cohorts=self._own_cohorts,

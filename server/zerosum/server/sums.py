@@ -15,10 +15,13 @@ from zerosum.client.request import Request
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg import ReconstructionFailed, RemoteProtocolError, TooFewSurvivors
 from zerosum.secagg.messages import Message as SecAggMessage
+from zerosum.secagg.party import Result
 from zerosum.server.aggregate import Group
 from zerosum.server.exchange import Traffic
 
 log = logging.getLogger("zerosum.server")
+
+_MOST_PAIRS = 10
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,7 @@ class PrivateSum:
         if stage == "share" and request is not None:
             model = wire.model_record(request.model_bytes, len(request.model))
         for group in self.walking:
-            self.contents[group.number] = _close(group, stage, request, model)
+            self.contents[group.number] = _close(group, stage, request, model, self.traffic)
         self._phase += 1
         self._answered = None
 
@@ -188,7 +191,11 @@ def _opening(group: Group, protocol: str) -> dict[int, RecordDict]:
 
 
 def _close(
-    group: Group, stage: str, request: Request | None, model: ArrayRecord | None
+    group: Group,
+    stage: str,
+    request: Request | None,
+    model: ArrayRecord | None,
+    traffic: Traffic,
 ) -> dict[int, RecordDict]:
     """End a group's stage; return what goes to its clients next, nothing if the group failed."""
     asked = request if stage == "share" else None
@@ -196,9 +203,30 @@ def _close(
         messages = group.party.close(None if asked is None else asked.digest)
     except (TooFewSurvivors, ReconstructionFailed) as error:
         group.failure = str(error)
+        if isinstance(error, ReconstructionFailed):
+            _note_lies(error, traffic)
         return {}
+    if group.party.stage == "done":
+        _note_lies(group.party.result, traffic)
     extra: dict[str, wire.Value] = {} if asked is None else {"request": asked.header}
     return _packed(messages, extra, model)
+
+
+def _note_lies(found: Result | ReconstructionFailed, traffic: Traffic) -> None:
+    if found.wrong_shares:
+        log.warning(
+            "wrong shares, given by the holder or dealt by the dealer, as (dealer, holder): %s",
+            _some_pairs(found.wrong_shares),
+        )
+    if found.liars:
+        log.warning("clients proved to have lied: %s", ", ".join(map(str, found.liars)))
+    traffic.wrong_shares.extend(found.wrong_shares)
+    traffic.liars.extend(found.liars)
+
+
+def _some_pairs(pairs: Sequence[tuple[int, int]]) -> str:
+    first = ", ".join(map(str, pairs[:_MOST_PAIRS]))
+    return first if len(pairs) <= _MOST_PAIRS else f"{first} and {len(pairs) - _MOST_PAIRS} more"
 
 
 def _message(reply: RecordDict) -> bytes:

@@ -24,6 +24,7 @@ from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoi
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.exchange import Traffic
+from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NOISE_STD, noised_ratio
 from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
@@ -114,7 +115,8 @@ class FederatedTraining:
         self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
         planned = planned_protections(experiment, population, self._trainer.layout.length)
         self._ledger = self._open_ledger(planned)
-        self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts)
+        self._left_out = LeftOut.of(folder, experiment.deployment, coordinator.roster)
+        self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts, self._left_out)
         self.last_opened: Opened | None = None
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
         if self._wrap_probability > ACCEPTED_WRAP:
@@ -211,6 +213,8 @@ class FederatedTraining:
         record: Record = {"round": number, "cohort": planned.cohort}
         if planned.attempt:
             record |= {"attempt": planned.attempt}
+        if planned.left_out:
+            record |= {"left_out": planned.left_out}
         try:
             aggregate = self._sum(planned)
             average = self._averaging.average(aggregate, self._model, number)
@@ -241,14 +245,29 @@ class FederatedTraining:
         if planned.attempt and self._experiment.sampling.kind == "once":
             reason = "the run ended when its clients had been asked: once is once"
             raise RoundAbandoned(reason, Traffic())
-        return self._coordinator.private_sum(
-            self._request(planned.number, planned.kind),
-            planned.groups,
-            round=planned.session_round,
-            attempt=planned.attempt,
-            charge=self._charge(planned),
-            following=self._following(planned),
-        )
+        try:
+            aggregate = self._coordinator.private_sum(
+                self._request(planned.number, planned.kind),
+                planned.groups,
+                round=planned.session_round,
+                attempt=planned.attempt,
+                charge=self._charge(planned),
+                following=self._following(planned),
+            )
+        except RoundAbandoned as abandoned:
+            self._leave_out(abandoned.traffic, planned.number)
+            raise
+        self._leave_out(aggregate.traffic, planned.number)
+        return aggregate
+
+    def _leave_out(self, traffic: Traffic, number: int) -> None:
+        """Do without those who were proved to lie, from the next cohort on that is not drawn yet.
+
+        A round that is done again after a crash has the cohort that it had: its noise may be the
+        same, and two sums would differ by those who were left out.
+        """
+        since = number + 1 + self._coordinator.pipelined
+        self._left_out.add(traffic.liars, round=number, since=since)
 
     def _following(self, planned: Planned) -> Invitation | None:
         """Draw the sum after this one; None where it cannot be prepared before this one is open."""
@@ -375,6 +394,7 @@ class FederatedTraining:
             "wrap_probability_log2": self._wrap_probability,
             "engine": self._engine | self._computed_by(),
             "shared_cache": self._coordinator.shares_cache,
+            "left_out": list(self._left_out.clients),
         }
 
 

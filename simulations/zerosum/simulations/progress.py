@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.noised_ratios import NOISE_STD
+from zerosum.server.results import lies_in_words
 from zerosum.simulations.rounding import rounded_up
 
 LINES = 10
@@ -40,7 +41,7 @@ def progress(
 
 
 def describe(record: dict[str, Any], rounds: int) -> str:
-    """Return a round in one line: accuracy, epsilon so far, dropouts."""
+    """Return a round in one line: accuracy, epsilon so far, dropouts, liars."""
     parts = [f"round {record['round']}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy"):
         if key in record:
@@ -55,7 +56,7 @@ def describe(record: dict[str, Any], rounds: int) -> str:
         parts.append(f"abandoned: {record['reason']}")
     else:
         parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
-    return "  ".join(parts)
+    return "  ".join(parts) + lies_in_words(record)
 
 
 def _print_some(console: Console, record: dict[str, Any], rounds: int) -> None:

@@ -49,6 +49,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         f"{stage} {count}" for stage, count in summary["dropouts"].items() if count
     )
     table.add_row("dropouts by stage", dropouts or "none")
+    if out := summary.get("left_out"):
+        table.add_row("left out, proved to lie", ", ".join(map(str, out)))
     table.add_row(
         "bytes per client and round",
         f"{summary['bytes_up_per_client']:,.0f} up, {summary['bytes_down_per_client']:,.0f} down",

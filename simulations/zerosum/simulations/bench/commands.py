@@ -83,6 +83,11 @@ def secagg(
     server_memory: Annotated[
         bool, typer.Option(help="Measure the memory of a server alone instead.")
     ] = False,
+    liars: Annotated[
+        int | None,
+        typer.Option(help="Measure unmasking with so many who give wrong shares instead.", min=0),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Turns of each, with --liars.", min=1)] = 5,
     versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
     time_limit: Annotated[
         float, typer.Option(help="Seconds for the rival's client; beyond, extrapolated.")
@@ -108,12 +113,14 @@ def secagg(
                 threads=threads,
                 seed=seed,
             )
-            found = (
-                _print_memory(console, measure("memory", settings))
-                if server_memory
-                else _print_session(console, measure("session", {**settings, "share": share}))
-            )
-            if versus is not None and not server_memory:
+            if liars is not None:
+                wanted = {**settings, "liars": liars, "repeats": repeats}
+                found = _print_liars(console, measure("liars", wanted))
+            elif server_memory:
+                found = _print_memory(console, measure("memory", settings))
+            else:
+                found = _print_session(console, measure("session", {**settings, "share": share}))
+            if versus is not None and not server_memory and liars is None:
                 found["versus"] = {versus.value: _versus_flower(console, found, time_limit)}
     _write(json_file, found)
 
@@ -190,6 +197,30 @@ def _print_memory(console: Console, found: Values) -> Values:
         f"{found['n']:,} clients, d = {found['d']:,} of {found['ring_bits']} bits, "
         f"k = {found['degree']:,}: the server's process held at most {peak:,.1f} MB, "
         f"{before:,.1f} of them before the session",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return found
+
+
+def _print_liars(console: Console, found: Values) -> Values:
+    console.print(
+        f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
+        f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server, "
+        f"k = {found['degree']:,}, t = {found['threshold']:,}, c = {found['colluders']:,}\n"
+        f"The server's unmasking, median of {found['repeats']} in turns: honest "
+        f"{found['honest_unmask_cpu_s']:.3f} CPU s, {found['liars']:,} liars "
+        f"{found['liars_unmask_cpu_s']:.3f} CPU s, {found['ratio']:.2f} times",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if found["failure"]:
+        console.print(f"No sum: {found['failure'][:200]}", highlight=False, soft_wrap=True)
+    named = "all liars and nobody else" if found["liars_named"] else f"{found['named']:,} clients"
+    console.print(
+        f"{found['wrong_shares']:,} wrong shares located by {found['decodings']:,} decodings; "
+        f"named: {named}; sum "
+        + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
         highlight=False,
         soft_wrap=True,
     )

@@ -14,7 +14,7 @@ Values = dict[str, Any]
 
 # Threads of the linear algebra would use CPU time that a client on one core does not have.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_KINDS = ("session", "primitives", "flower", "memory", "noise", "dpsgd")
+_KINDS = ("session", "liars", "primitives", "flower", "memory", "noise", "dpsgd")
 
 
 class BenchError(Exception):
@@ -27,8 +27,8 @@ def measure(kind: str, settings: Values, time_limit: float | None = None) -> Val
     Parameters
     ----------
     kind : str
-        ``session``, ``primitives``, ``flower``, ``memory``, ``noise`` or ``dpsgd``: the module
-        whose ``run`` is called.
+        ``session``, ``liars``, ``primitives``, ``flower``, ``memory``, ``noise`` or ``dpsgd``: the
+        module whose ``run`` is called.
     settings : dict
         Its keyword arguments, as JSON carries them.
     time_limit : float, optional

@@ -8,7 +8,7 @@ identity keys and roster, which outlive a session; durable writes; the network.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -61,7 +61,7 @@ class Stage:
 
 
 @dataclass
-class _Play:
+class Play:
     """A session under way."""
 
     session: Session
@@ -82,19 +82,38 @@ class _Play:
 
     def run(self, identities: dict[int, IdentityKey], roster: Roster | None) -> NDArray[Any]:
         """Play all stages and return the sum."""
-        self._identities, self._roster = identities, roster
         first = self.stages[self.session.stages[0]]
         server, spent = _timed(lambda: self._server_party(roster))
         first.server_close_cpu_s += spent
+        self._walk(server, self.session.stages, identities, roster)
+        return server.result.total
+
+    def until_unmask(
+        self, server: ServerParty, identities: dict[int, IdentityKey], roster: Roster | None
+    ) -> dict[int, bytes]:
+        """Play all stages but the last with a given server; return what clients say there."""
+        asked = self._walk(server, self.session.stages[:-1], identities, roster)
+        messages = {index: message.to_bytes() for index, message in asked.items() if message}
+        return {i: self._client_answer("unmask", i, each)() for i, each in messages.items()}
+
+    def _walk(
+        self,
+        server: ServerParty,
+        stages: Sequence[str],
+        identities: dict[int, IdentityKey],
+        roster: Roster | None,
+    ) -> Mapping[int, Message | None]:
+        """Play some stages and return the messages of the one after them."""
+        self._identities, self._roster = identities, roster
         messages: Mapping[int, Message | None] = dict.fromkeys(self.session.cohort)
-        for name in self.session.stages:
+        for name in stages:
             stage = self.stages[name]
             for index, message in messages.items():
                 self._answer(name, stage, server, index, message)
             request = REQUEST if name == "share" else None
             messages, spent = _timed(partial(server.close, request))
             stage.server_close_cpu_s += spent
-        return server.result.total
+        return messages
 
     def _server_party(self, roster: Roster | None) -> ServerParty:
         return ServerParty(self.session, roster=roster, cache=self._cache, threads=self.threads)
@@ -180,7 +199,7 @@ def run(*, share: bool = False, **settings: Any) -> Values:
     try:
         session, identities, roster = setting.open()
         gone = setting.gone()
-        play = _Play(session, setting.bits, setting.seed, share, setting.threads, gone)
+        play = Play(session, setting.bits, setting.seed, share, setting.threads, gone)
         machine = [primitives.machine()]
         before_mb, start, cpu = peak_memory_mb(), time.perf_counter(), time.process_time()
         total = play.run(identities, roster)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log2
 
 from zerosum.secagg import IdentityKey, Roster, ServerMode, Session, request_digest
+from zerosum.secagg.failures import colluders_in
 from zerosum.secagg.parameters import COMPLETE_BELOW, parameters
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.simulations.bench.process import Values
@@ -84,6 +85,10 @@ class Setting:
             graph_seed=derive_seed(self.seed, "bench graph") if permuted else b"",
         )
         return session, identities, roster
+
+    def colluders(self) -> int:
+        """Return how many clients are assumed to collude."""
+        return colluders_in(self.n, self.n, self.corruption, self.server)
 
     def gone(self) -> frozenset[int]:
         """Return the clients that vanish between share and contribute."""

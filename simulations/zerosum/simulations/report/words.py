@@ -192,6 +192,7 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
+    found += _lies(run)
     slots = sum(r.get("cohort", 0) for r in run.rounds)
     lost = sum(run.dropouts.values())
     assumed = run.experiment.secagg.dropout
@@ -200,6 +201,26 @@ def _run_cautions(run: RunRecord) -> list[str]:
             f"{percent(lost / slots)} of the clients asked dropped out, more than the "
             f"{percent(assumed)} that secagg.dropout assumes: rounds are abandoned more often than "
             "planned."
+        )
+    return found
+
+
+def _lies(run: RunRecord) -> list[str]:
+    """Return what the rounds found of wrong shares."""
+    found = []
+    named = [(index, r["round"]) for r in run.rounds for index in r.get("liars", ())]
+    if named:
+        said = ", ".join(f"client {index} (round {number})" for index, number in named)
+        found.append(
+            f"Proved to have given or dealt wrong shares, and left out of later cohorts: {said}. "
+            "The sums are right all the same. left-out.jsonl says how long, and readmits."
+        )
+    rounds = [r["round"] for r in run.rounds if r.get("wrong_pairs")]
+    if rounds:
+        found.append(
+            f"In {len(rounds):,} rounds wrong shares were found of which nobody can tell whether "
+            "their dealers or their holders are at fault: metrics.jsonl has the pairs "
+            "(wrong_pairs)."
         )
     return found
 
