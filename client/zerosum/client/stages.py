@@ -132,7 +132,8 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     vector = environment.computed(party.session, context)
     if vector is None:
         vector = _protected(environment, request, protection, party.session, context)
-    step = party.contribute(message, vector)
+    # The message fits the ring and noise may not: what is opened is the sum's residue alone.
+    step = party.contribute(message, party.session.ring.encode(vector))
     store.count_contribution(price)
     return _sent(environment, context, party, step)
 
