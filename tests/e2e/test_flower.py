@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from policies import LEAST_TOML
 from safetensors.numpy import load_file
 
 from zerosum.client.entropy import SystemEntropy
@@ -84,6 +85,7 @@ def test_a_policy_that_forbids_a_request_keeps_the_client_out(tmp_path, one_thre
     policy = tmp_path / "policy.toml"
     policy.write_text(
         'models = ["distributed"]\nmin_noise_multiplier = 3.0\nservers = ["semi-honest"]\n'
+        + LEAST_TOML
     )
     experiment = load_experiment(EXAMPLE / "experiment.toml", ["data.clients=3", "rounds=1"])
     result = deployed(experiment, tmp_path / "run", tmp_path / "state", policy=policy)
@@ -96,7 +98,9 @@ MALICIOUS = ["secagg.server=malicious", "data.clients=8", "rounds=2", "secagg.dr
 
 def strict(tmp_path):
     policy = tmp_path / "strict.toml"
-    policy.write_text('models = ["none"]\ncorruption = 0.1\n')
+    policy.write_text(
+        'models = ["none"]\n' + LEAST_TOML.replace("corruption = 0.0", "corruption = 0.1")
+    )
     return policy
 
 

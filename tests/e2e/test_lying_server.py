@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from flwr.app import Message
+from policies import LEAST_TOML
 
 from zerosum.client import wire
 from zerosum.client.entropy import SeededEntropy
@@ -56,7 +57,7 @@ class Lab:
 
     def __init__(self, folder, keys):
         policy = folder / "policy.toml"
-        policy.write_text('models = ["none"]\n')
+        policy.write_text('models = ["none"]\n' + LEAST_TOML)
         self.folder, self.keys, self.policy = folder, keys, policy
         self.app = build_app(Constant)
         self.session = None

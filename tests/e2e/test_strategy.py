@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import (
     FedProx,
     Krum,
 )
+from policies import LEAST_TOML
 
 import zerosum.server.strategy as strategy_module
 from zerosum.client import wire
@@ -36,7 +37,9 @@ from zerosum.simulations.grid import FIRST_NODE, InProcessGrid
 from zerosum.simulations.report import write_report
 
 CLIENTS = 6
-POLICY = 'models = ["none", "distributed", "local", "central"]\nservers = ["semi-honest"]\n'
+POLICY = (
+    'models = ["none", "distributed", "local", "central"]\nservers = ["semi-honest"]\n' + LEAST_TOML
+)
 OPEN = {
     "privacy": {"model": "none", "clip": "none"},
     "encoding": {"bits": 24, "range": 4.0},
@@ -576,7 +579,7 @@ def test_weights_are_one_more_coordinate_under_the_mask(grid_of, tmp_path):
 def test_the_server_withstood_may_be_a_lying_one(grid_of, tmp_path, make_keys):
     keys = make_keys(tmp_path / "keys", CLIENTS)
     policy = tmp_path / "strict.toml"
-    policy.write_text('models = ["none"]\n')
+    policy.write_text('models = ["none"]\n' + LEAST_TOML)
     grid = InProcessGrid(
         client_app([private_mod]),
         CLIENTS,
@@ -731,7 +734,7 @@ def test_an_app_that_exits_under_privacy_shows_nowhere_and_is_a_dropout_without(
 def test_a_client_whose_epsilon_is_spent_declines_before_it_trains(grid_of, tmp_path, caplog):
     calls = []
     policy = tmp_path / "bounded.toml"
-    policy.write_text(POLICY + "max_epsilon = 8.0\n")
+    policy.write_text(POLICY.replace("max_epsilon = inf", "max_epsilon = 8.0"))
     app = client_app([private_mod], fails=lambda index, round: calls.append(round))
     grid = grid_of(app, policy=str(policy))
     start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start

@@ -6,6 +6,7 @@ exception; the caller turns it into a reply that says no more than that it was r
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -100,7 +101,13 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     if roster is not None:
         store.admit_roster(roster.version, roster.digest)
     _check_budget(store, environment.policy)
-    store.raise_high_water(session.run_id, session.round, session.attempt, session.digest)
+    store.raise_high_water(
+        session.run_id,
+        session.round,
+        session.attempt,
+        session.digest,
+        environment.policy.openings,
+    )
     party = environment.open_party(context, session, protocol)
     step = party.advertise()
     return _sent(environment, context, party, step)
@@ -232,14 +239,14 @@ def _price(
     store: DecisionStore, policy: ClientPolicy, request: Request, protection: Protection
 ) -> Sequence[float] | None:
     """Return what this contribution is going to cost; decline it where the budget ends before."""
-    bounded = policy.max_epsilon is not None
+    bounded = math.isfinite(policy.max_epsilon)
     if not (bounded or store.accounts) or not (bounded or request.question.privacy.private):
         return None
     from zerosum.client import budget
 
     price = budget.cost(request, protection, protection.cohort)
     told = None if price is None else list(map(float, price))
-    if policy.max_epsilon is None:
+    if not bounded:
         return told
     spent = store.spent
     if price is None or spent is None:
@@ -309,7 +316,7 @@ def _check_guarantee(
     if roster is None:
         # Only now is it said how many clients there are, of whom some collude.
         policy.for_sessions().admit(session, population=population)
-    colluders = colluders_in(n, population, policy.corruption, session.mode)
+    colluders = colluders_in(n, population, policy.corruption, session.mode, policy.security)
     if not privacy.private:
         return
     if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):

@@ -4,18 +4,35 @@ It holds decisions (hashes, counters), never seeds or shares. A caller makes a l
 before the message that it justifies leaves.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+from zerosum.client.closed_runs import ClosedRuns
+from zerosum.client.file_lock import HeldError, held_alone
+from zerosum.client.openings import (
+    Openings,
+    TooManyOpeningsError,
+    are_openings,
+    check_openings,
+    count_opening,
+    expired_runs,
+    turn_back,
+)
+from zerosum.client.private_files import (
+    open_private,
+    private_folder,
+    read_private,
+    replace_private,
+    sync_folder,
+)
 from zerosum.secagg import OldRoster, StaleSession
 
 log = logging.getLogger("zerosum.client")
@@ -24,7 +41,9 @@ ROUNDS_KEPT = 2
 """Numbers of sessions that may lie between two that are open at once: a federated evaluation \
 stands between two rounds of training."""
 
-_LOOKS_PER_SECOND = 20
+LONGEST_WAIT = 3600.0
+"""Seconds for which a message waits for the record where nobody says otherwise."""
+
 _SAID_EVERY = 60.0
 """Seconds between two lines about a record that another process holds."""
 
@@ -52,7 +71,7 @@ class DecisionStore(Protocol):
         """Whether costs are kept even where no policy bounds them yet."""
         ...
 
-    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = LONGEST_WAIT) -> AbstractContextManager[None]:
         """Hold the store alone, from before anything is read in it until an answer leaves.
 
         Two messages may reach a node at once, each in a process of its own.
@@ -78,9 +97,22 @@ class DecisionStore(Protocol):
         ...
 
     def raise_high_water(
-        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+        self,
+        run_id: bytes,
+        round: int,
+        attempt: int,
+        session: bytes = b"",
+        most: Openings | None = None,
     ) -> None:
-        """Admit a new session; raise StaleSession unless it is newer than all before."""
+        """Admit a new session, and count it where openings are bounded.
+
+        Raises
+        ------
+        StaleSession
+            Unless it is newer than all before, of a run that is not over.
+        TooManyOpeningsError
+            If ``most`` are reached.
+        """
         ...
 
     def is_over(self, run_id: bytes, round: int) -> bool:
@@ -122,7 +154,7 @@ class MemoryStore:
         self._contributions = 0
         self._spent: tuple[float, ...] | None = ()
 
-    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = LONGEST_WAIT) -> AbstractContextManager[None]:
         """Do nothing: one process, one message at a time."""
         return nullcontext()
 
@@ -139,9 +171,14 @@ class MemoryStore:
         self._lines = None
 
     def raise_high_water(
-        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+        self,
+        run_id: bytes,
+        round: int,
+        attempt: int,
+        session: bytes = b"",
+        most: Openings | None = None,
     ) -> None:
-        """Admit a session newer than all before."""
+        """Admit a session newer than all before; in memory none are counted."""
         self._high_water[run_id] = newer_mark(self._high_water.get(run_id), (round, attempt))
 
     def is_over(self, run_id: bytes, round: int) -> bool:
@@ -172,45 +209,58 @@ class FileStore:
     """Decisions in a folder: one append-only file a session, one small file of counters.
 
     A damaged record raises DamagedStoreError: what cannot be remembered is not done again.
+    Records of runs that are over expire (:mod:`~zerosum.client.closed_runs`).
 
     Parameters
     ----------
     folder : Path
-        The node's state directory; made if it is absent, readable by its owner only.
+        The node's state directory, of mode 0700: made if it is absent, with files of mode 0600.
+    clock : callable
+        Returns the time in seconds: for days and for runs that are over.
+
+    Raises
+    ------
+    OpenToOthersError
+        If others than this process's user can reach the folder or a file in it.
     """
 
     accounts: ClassVar[bool] = True
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
         self._sessions = folder / "sessions"
-        self._sessions.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
+        private_folder(self._sessions)
         self._counters = folder / "counters.json"
+        self._closed = ClosedRuns(folder / "closed")
 
     @contextmanager
-    def exclusive(self, longest: float = math.inf) -> Iterator[None]:
+    def exclusive(self, longest: float = LONGEST_WAIT) -> Iterator[None]:
         """Wait for other processes of this node, then keep them out; a killed one holds nothing."""
-        with (self._folder / "lock").open("wb") as lock:
-            began, said = time.monotonic(), 0.0
-            while not _locked(lock):
-                waited = time.monotonic() - began
-                if waited >= longest:
-                    raise BusyStoreError(
-                        f"{self._folder} has been held by the answer to another message for "
-                        f"{waited:.0f} seconds, longer than the policy's longest_wait"
-                    )
-                if not said or waited >= said + _SAID_EVERY:
-                    said = max(waited, 1e-9)
-                    log.info(
-                        "waiting for the answer to another message, which holds %s", self._folder
-                    )
-                time.sleep(1 / _LOOKS_PER_SECOND)
-            yield
+        said = -math.inf
+
+        def say(waited: float, holder: str) -> None:
+            nonlocal said
+            if waited >= said + _SAID_EVERY:
+                said = waited
+                log.info(
+                    "waiting for the answer to another message: %s holds %s", holder, self._folder
+                )
+
+        began = time.monotonic()
+        try:
+            with held_alone(self._folder / "lock", longest, say):
+                yield
+        except HeldError as error:
+            raise BusyStoreError(
+                f"{self._folder} has been held by {error}, which answers another message, for "
+                f"{time.monotonic() - began:.0f} seconds, longer than the policy's longest_wait"
+            ) from None
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
         """Return the whole lines of a session; one torn by a crash was never acted upon."""
         try:
-            data = self._path(session).read_bytes()
+            data = read_private(self._path(session))
         except FileNotFoundError:
             return ()
         whole, _, _ = data.rpartition(b"\n")
@@ -221,9 +271,8 @@ class FileStore:
 
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Append lines after the last whole one and flush file and folder to the disk."""
-        path = self._path(session)
-        whole = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-        with path.open("r+b" if path.exists() else "wb") as file:
+        with os.fdopen(open_private(self._path(session)), "r+b") as file:
+            whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)
             file.seek(whole)
             file.write(b"".join(line.hex().encode() + b"\n" for line in lines))
@@ -232,26 +281,73 @@ class FileStore:
         sync_folder(self._sessions)
 
     def raise_high_water(
-        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+        self,
+        run_id: bytes,
+        round: int,
+        attempt: int,
+        session: bytes = b"",
+        most: Openings | None = None,
     ) -> None:
         """Admit a session newer than all before, durably; delete the lines of those long over."""
-        counters = self._read()
+        counters, now = self._read(), int(self._clock())
         marks, run = counters["high_water"], hashlib.sha256(run_id).hexdigest()
         before = marks.get(run)
+        if before is None and self._is_closed(run, counters):
+            raise StaleSession("the run is over: no session began in it for run_timeout")
         mark = newer_mark(None if before is None else (before[0], before[1]), (round, attempt))
+        turn_back(counters, now)
+        if most is not None:
+            self._check_openings(counters, run, most)
+        count_opening(counters, run, now)
         marks[run] = list(mark)
         known = counters["sessions"].get(run, [])
         over = [digest for number, digest in known if _is_over(mark, number)]
         kept = [[number, digest] for number, digest in known if not _is_over(mark, number)]
         counters["sessions"][run] = [*kept, [round, session.hex()]]
+        if most is not None:
+            over += self._close(expired_runs(counters, run, now, most), counters)
         self._write(counters)
         for digest in over:  # only now: no message of theirs is answered any more
             self._path(bytes.fromhex(digest)).unlink(missing_ok=True)
 
+    def _check_openings(self, counters: dict[str, Any], run: str, most: Openings) -> None:
+        try:
+            check_openings(counters, run, most)
+        except TooManyOpeningsError:
+            self._write(counters)  # a day that a clock set back began now ends a day from now
+            raise
+
+    def _close(self, runs: Sequence[str], counters: dict[str, Any]) -> list[str]:
+        """Keep no more of runs than that they are over; return the sessions whose lines may go.
+
+        Their names are on the disk before the counters that lack their marks are: a crash between
+        the two leaves runs that are closed as well as open, and begin no session twice either way.
+        """
+        if runs:
+            counters["closed"] = self._closed.add(runs)
+        sessions = []
+        for run in runs:
+            sessions += [digest for _, digest in counters["sessions"].pop(run, [])]
+            del counters["high_water"][run], counters["runs"][run]
+        return sessions
+
+    def _is_closed(self, run: str, counters: Mapping[str, Any]) -> bool:
+        """Return whether a run without a mark had one, which expired."""
+        found = self._closed.holds(run, counters["closed"])
+        if found is None:
+            raise DamagedStoreError(
+                f"{self._folder}: the names of runs that are over are damaged or lost: "
+                f"{NO_WAY_BACK}"
+            )
+        return found
+
     def is_over(self, run_id: bytes, round: int) -> bool:
         """Return whether a round lies further back than two open ones can."""
-        mark = self._read()["high_water"].get(hashlib.sha256(run_id).hexdigest())
-        return _is_over(None if mark is None else (mark[0], mark[1]), round)
+        counters, run = self._read(), hashlib.sha256(run_id).hexdigest()
+        mark = counters["high_water"].get(run)
+        if mark is None:
+            return self._is_closed(run, counters)
+        return _is_over((mark[0], mark[1]), round)
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster, durably."""
@@ -291,10 +387,10 @@ class FileStore:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._counters.read_bytes())
+            found = json.loads(read_private(self._counters))
         except FileNotFoundError:
             # They are written before the first session is: beside one they have been lost.
-            found = None if any(self._sessions.iterdir()) else {}
+            found = None if any(self._sessions.iterdir()) or self._closed.exists() else {}
         except ValueError:
             found = None
         if not _are_counters(found):
@@ -303,6 +399,9 @@ class FileStore:
         empty: dict[str, Any] = {
             "high_water": {},
             "sessions": {},
+            "runs": {},
+            "day": None,
+            "closed": 0,
             "roster": None,
             "contributions": 0,
             "accounted": 0,
@@ -311,15 +410,7 @@ class FileStore:
         return empty | read
 
     def _write(self, counters: dict[str, Any]) -> None:
-        replace_file(self._counters, json.dumps(counters).encode())
-
-
-def _locked(lock: BinaryIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        replace_private(self._counters, json.dumps(counters).encode())
 
 
 def _are_counters(found: object) -> bool:
@@ -337,6 +428,7 @@ def _are_counters(found: object) -> bool:
         and all(_is_pair(pair, int) for pair in pairs)
         and all(isinstance(each, list) and all(map(_is_session, each)) for each in opened)
         and (roster is None or _is_pair(roster, str))
+        and are_openings(found)
     )
 
 
@@ -379,15 +471,6 @@ def replace_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     temporary.replace(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that the names in it outlive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def newer_mark(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:

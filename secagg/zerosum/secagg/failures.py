@@ -21,6 +21,16 @@ from zerosum.secagg.session import ServerMode
 
 SECURITY = 2.0**-40
 
+
+def security_of(openings: int) -> float:
+    """Return what one of so many sessions may fail with, so that all together do with 2^-40.
+
+    A union bound: a server that lies may begin sessions until what clients drew suits it. Client
+    and server divide the same float by the same number, and compare the same bound.
+    """
+    return SECURITY / openings
+
+
 # A float is at most this far from the short fraction that it stands for.
 _FINEST = 10**9
 # Up to this many clients an undecided sum over groups is redone in fractions.

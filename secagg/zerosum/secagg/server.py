@@ -205,7 +205,7 @@ class ServerParty(StagedServer):
             for p in live:
                 named[p] = from_positions(self._adverts[p].neighbours, size)
             self._graph = SparseGraph(named)
-            self._crowders = tuple(self._indices(crowders(named, self._session.degree)))
+            self._crowders = tuple(self._indices(crowders(named, self._session.degree).tolist()))
         return super()._well_connected(stage, live)
 
     def _after_advertise(self, live: list[int]) -> Mapping[int, Message]:
