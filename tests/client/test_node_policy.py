@@ -55,13 +55,13 @@ def test_what_the_message_says_can_be_written_as_it_stands(tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("min_cohort = 1", "min_cohort: .*greater than or equal to 2"),
-        ("max_epsilon = nan", "max_epsilon: "),
-        ("max_epsilon = 0", "max_epsilon: .*greater than 0"),
-        ('max_epsilon = "none"', "max_epsilon: "),
-        ("corruption = 1.0", "corruption: "),
-        ("colour = 3", "colour: "),
-        ("max_openings_per_day = 0", "max_openings_per_day: "),
+        ("min_cohort = 1", "min_cohort = 1: .*greater than or equal to 2"),
+        ("max_epsilon = nan", "max_epsilon = nan: "),
+        ("max_epsilon = 0", "max_epsilon = 0: .*greater than 0"),
+        ('max_epsilon = "none"', "max_epsilon = 'none': "),
+        ("corruption = 1.0", "corruption = 1.0: .*less than 1"),
+        ("colour = 3", "colour = 3: "),
+        ("max_openings_per_day = 0", "max_openings_per_day = 0: "),
     ],
 )
 def test_a_wrong_key_is_named_in_one_line(tmp_path, change, why):

@@ -258,7 +258,7 @@ def test_a_message_that_arrives_many_times_at_once_is_answered_once(lab):
 
 
 def test_what_is_wrong_with_a_node_is_told_to_its_own_log_alone(lab, caplog):
-    lab.policy.write_text('secret_token = "hunter2"\n')
+    lab.policy.write_text(LEAST_TOML + 'secret_token = "hunter2"\n')
     grid = InProcessGrid(lab.app, CLIENTS, node_config=lab.node_config)
     message = Message(wire.pack({}), 1000 + VICTIM, wire.HELLO_TYPE)
     (reply,) = grid.send_and_receive([message])

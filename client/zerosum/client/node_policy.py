@@ -75,6 +75,7 @@ def checked_policy(content: dict[str, Any], name: str) -> ClientPolicy:
         return ClientPolicy.model_validate(content)
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+            f"{'.'.join(map(str, each['loc']))} = {each['input']!r}: {each['msg']}"
+            for each in error.errors()
         )
         raise PolicyError(f"{name} cannot be used: {wrong}") from None

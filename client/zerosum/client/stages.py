@@ -38,7 +38,11 @@ class Environment(Protocol):
     """What a client stands in: its state, policy, entropy and data."""
 
     entropy: Entropy
-    policy: ClientPolicy
+
+    @property
+    def policy(self) -> ClientPolicy:
+        """Return what this client insists on."""
+        ...
 
     def index(self, context: Context) -> int:
         """Return this client's index in the roster."""
