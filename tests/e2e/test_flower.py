@@ -123,6 +123,7 @@ FAULTS = {
     "another authority": "not signed by its authority",
     "an older roster": "roster version 2 comes before 3",
     "not a key": "no signing key",
+    "a key that others can read": "is open to others than its owner (mode 0644)",
     "another client's key": "is not the one that roster version 2 holds",
 }
 
@@ -142,7 +143,10 @@ def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, caplog, ma
         if fault == "no identity":
             return {key: value for key, value in config.items() if key != "identity"}
         if fault == "not a key":
+            keys.path.chmod(0o600)
             return config | {"identity": str(keys.path)}
+        if fault == "a key that others can read":
+            Path(config["identity"]).chmod(0o644)
         if fault == "another client's key":
             return config | {"identity": given((index + 1) % 8)["identity"]}
         return config

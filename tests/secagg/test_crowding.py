@@ -83,6 +83,25 @@ def test_colluders_who_crowd_are_named_and_nobody_else():
     assert crowders(named, 20).tolist() == list(range(150))
 
 
+def test_a_server_names_the_crowders_of_its_session_once_all_have_drawn(lab):
+    session = lab.session(200, degree=16, threshold=5, mode=ServerMode.MALICIOUS)
+    colluders, victims = range(60), np.arange(184, 200)
+
+    def change(stage, index, advert):
+        if session.position(index) not in colluders:
+            return advert
+        other = dataclasses.replace(advert, neighbours=to_positions(victims, session.size))
+        statement = advert_statement(other.session, other.index, other.fields)
+        return dataclasses.replace(other, signature=lab.identity(other.index).sign(statement))
+
+    play = lab.Play(session, change=change)
+    assert play.server.crowders == ()
+    play.stage()
+    messages = play.close()
+    assert play.server.crowders == tuple(session.cohort[place] for place in colluders)
+    assert messages.keys() == set(session.cohort), "named, and nobody is left out"
+
+
 def test_nobody_is_named_where_all_draw_by_chance_even_if_chance_crowds_some():
     rng, crowded = np.random.default_rng(2), 0
     for _ in range(20):
