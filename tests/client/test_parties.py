@@ -2,6 +2,7 @@
 
 import pytest
 from flwr.app import Context, Message, RecordDict
+from policies import LEAST_TOML
 
 from zerosum.client import parties, stages, wire
 from zerosum.client.flower import DeployedEnvironment, build_app
@@ -98,7 +99,7 @@ class Node:
 
     def __init__(self, folder):
         policy = folder / "policy.toml"
-        policy.write_text('servers = ["semi-honest"]\n')
+        policy.write_text('servers = ["semi-honest"]\n' + LEAST_TOML)
         config = {"partition-id": 0, "state-dir": str(folder / "state"), "policy": str(policy)}
         self.context = Context(
             run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={}

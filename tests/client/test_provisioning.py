@@ -2,6 +2,7 @@
 
 import pytest
 
+from zerosum.client.private_files import write_private
 from zerosum.client.provisioning import Credentials, ProvisioningError, read_identity, read_roster
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
 
@@ -48,7 +49,7 @@ def test_a_roster_that_is_not_the_authoritys_is_refused(path, damage):
 
 def test_a_key_is_thirty_two_bytes(tmp_path):
     file = tmp_path / "key"
-    file.write_bytes(KEYS[1].to_bytes())
+    write_private(file, KEYS[1].to_bytes())
     assert read_identity(str(file)).public == KEYS[1].public
     for data in (b"", b"x" * 31, b"x" * 33):
         file.write_bytes(data)

@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from zerosum.client import simulated
 from zerosum.client.entropy import SystemEntropy
 from zerosum.client.flower import DeployedEnvironment, SimulatedNode, environment_of
+from zerosum.client.node_policy import PolicyError
 from zerosum.client.simulated import ContextStore, simulated_credentials, simulated_roster
 from zerosum.client.stages import Declined
 from zerosum.secagg import StaleSession
@@ -94,7 +95,8 @@ def test_nothing_that_a_server_sends_makes_a_deployed_client_a_simulated_one():
     environment = environment_of(told)
     assert type(environment) is DeployedEnvironment
     assert isinstance(environment.entropy, SystemEntropy)
-    assert environment.policy.models == ["distributed", "local"]
+    with pytest.raises(PolicyError, match="node config policy is missing"):
+        _ = environment.policy
     with pytest.raises(Declined, match="state-dir is missing"):
         environment.store(told)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from policies import policy_of
 
 from zerosum.client import budget, stages, wire
 from zerosum.client.contribution import Protection
@@ -10,7 +11,6 @@ from zerosum.client.entropy import SystemEntropy
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
-    ClientPolicy,
     DataSpec,
     EncodingSpec,
     ModelSpec,
@@ -44,7 +44,7 @@ class Node:
     entropy = SystemEntropy()
 
     def __init__(self, given=True, **policy):
-        self.policy = ClientPolicy(**policy)
+        self.policy = policy_of(**policy)
         self.given = Credentials(KEYS[0], ROSTER) if given else None
         self.decisions, self.kept = MemoryStore(), None
 
@@ -67,7 +67,7 @@ class Node:
 
 
 def session(server="malicious", bound=True, n=N, **changes):
-    graph = parameters(n, 0.05, 0.02, server, N)
+    graph = parameters(n, 0.05, 0.02, server, N, security=SecAggSpec().security)
     values = {
         "run_id": b"run",
         "round": 1,
@@ -140,6 +140,12 @@ def test_a_session_beyond_the_policy_is_refused_and_leaves_no_trace(change, poli
     assert advertise(node, session())  # the same round: the high-water mark was not raised
 
 
+def test_a_cohort_below_the_policys_is_refused_before_it_is_asked_anything():
+    with pytest.raises(RemoteProtocolError, match=f"a cohort of {N}; {N + 1} are asked"):
+        advertise(Node(min_cohort=N + 1), session())
+    assert advertise(Node(min_cohort=session().min_survivors), session())
+
+
 @pytest.mark.parametrize("protocol", ["ideal", "none", "PAIRWISE"])
 def test_no_other_protocol_is_joined(protocol):
     with pytest.raises(Declined, match="protocol"):
@@ -156,7 +162,7 @@ def asked(population, kind="train", steps=None, **privacy):
 
 
 def guarantee(proposed, policy, request, roster):
-    stages._check_guarantee(request, proposed, ClientPolicy(**policy), roster)
+    stages._check_guarantee(request, proposed, policy_of(**policy), roster)
 
 
 def test_colluders_of_the_whole_roster_count_against_the_promised_noise():
@@ -193,7 +199,7 @@ OF_MECHANISM = {
 
 def requested(policy, **privacy):
     request = asked(60, noise_multiplier=1.0, **privacy)
-    stages._check_request(request, ClientPolicy(tasks="any", **policy))
+    stages._check_request(request, policy_of(tasks="any", **policy))
 
 
 @pytest.mark.parametrize("name", OF_MECHANISM)
@@ -215,14 +221,14 @@ def test_by_default_all_mechanisms_are_trusted_but_the_one_that_is_not_proved():
 
 
 def test_where_no_noise_is_promised_no_mechanism_is_asked_for():
-    policy = ClientPolicy(tasks="any", models=["none"], mechanisms=[])
+    policy = policy_of(tasks="any", models=["none"], mechanisms=[])
     stages._check_request(asked(60, model="none"), policy)
 
 
 def local_steps(z, steps, lot, **policy):
     privacy = {"unit": "example", "examples": 40, "lot": lot, "noise_multiplier": z}
     request = asked(60, steps=steps, **LOCAL, **privacy)
-    stages._check_request(request, ClientPolicy(**policy))
+    stages._check_request(request, policy_of(**policy))
 
 
 def test_noise_inside_training_is_judged_by_what_all_steps_cost():
@@ -245,7 +251,7 @@ def price(store, request, colluders=0, **policy):
         request.question.privacy, request.question.encoding, cohort=COHORT, dimension=5,
         rotation_seed=session_seed,
     )  # fmt: skip
-    return stages._price(store, ClientPolicy(**policy), request, protection, colluders)
+    return stages._price(store, policy_of(**policy), request, protection, colluders)
 
 
 def contributed(folder, request, **policy):
@@ -319,14 +325,14 @@ def test_what_has_no_bound_is_declined_where_there_is_a_budget(tmp_path):
 def test_contributions_end_by_default():
     store = MemoryStore()
     for _ in range(1000):
-        stages._check_budget(store, ClientPolicy())
+        stages._check_budget(store, policy_of())
         store.count_contribution()
     with pytest.raises(Declined, match="max_contributions = 1000"):
-        stages._check_budget(store, ClientPolicy())
+        stages._check_budget(store, policy_of())
 
 
 @pytest.mark.parametrize(("corruption", "colluders"), [(0.0, 0), (0.0001, 0), (0.02, 12)])
 def test_the_price_knows_whether_a_fellow_client_colludes(corruption, colluders):
-    policy, proposed = ClientPolicy(corruption=corruption), session(min_survivors=N)
+    policy, proposed = policy_of(corruption=corruption), session(min_survivors=N)
     request = asked(N, noise_multiplier=2.0)
     assert stages._check_guarantee(request, proposed, policy, ROSTER) == colluders

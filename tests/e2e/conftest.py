@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from zerosum.client.private_files import write_private
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
 from zerosum.simulations.rehearsal.processes import FlowerPrograms, free_port
 
@@ -20,7 +21,7 @@ class Keys:
         entries = {}
         for index in range(count):
             key = IdentityKey.generate()
-            (folder / f"{index}.key").write_bytes(key.to_bytes())
+            write_private(folder / f"{index}.key", key.to_bytes())
             entries[index] = key.public
         self.roster = Roster(version, entries)
         self.path = folder / "roster"

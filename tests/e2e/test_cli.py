@@ -182,6 +182,24 @@ def test_keys_and_a_roster_are_made_as_the_example_says(zerosum, tmp_path):
     assert [roster.entries[n].hex() for n in range(3)] == [public[0], public[1], third]
 
 
+@pytest.mark.parametrize("mask", [0o000, 0o777])
+def test_a_signing_key_is_its_owners_alone_whatever_the_umask(zerosum, tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        public = zerosum("keys", "new", "0.key").output
+    finally:
+        os.umask(before)
+    assert (tmp_path / "0.key").stat().st_mode & 0o777 == 0o600
+    assert zerosum("keys", "show", "0.key").output == public
+    (tmp_path / "0.key").chmod(0o640)
+    refused = zerosum("keys", "show", "0.key")
+    assert refused.exit_code == 2
+    assert "chmod 600" in refused.output
+    refused = zerosum("roster", "add", "roster", f"0={public.strip()}", "--authority", "0.key")
+    assert "chmod 600" in refused.output
+    assert not (tmp_path / "roster").exists()
+
+
 def test_mistakes_with_keys_are_one_line_and_change_nothing(zerosum, tmp_path):
     public = zerosum("keys", "new", "0.key").output.strip()
     zerosum("keys", "new", "authority.key")

@@ -10,6 +10,7 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
+from policies import LEAST_TOML
 
 from zerosum.client import wire
 from zerosum.client.entropy import SeededEntropy
@@ -94,7 +95,9 @@ class Bench(InProcessGrid):
         self.folder, self.when, self.how = folder, when, how
         self.server = server
         self.keys = make_keys(folder / "keys", CLIENTS)
-        (folder / "policy.toml").write_text(f'models = ["none"]\nservers = ["{server}"]\n')
+        (folder / "policy.toml").write_text(
+            f'models = ["none"]\nservers = ["{server}"]\n{LEAST_TOML}'
+        )
         self.client = build_app(Constant)
         self.late, self.struck, self.asked, self.before = [], 0, [], {}
         super().__init__(self.handle, CLIENTS, node_config=self.node_config)

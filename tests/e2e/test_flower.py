@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from policies import LEAST_TOML
 from safetensors.numpy import load_file
 
 from zerosum.client.entropy import SystemEntropy
@@ -84,6 +85,7 @@ def test_a_policy_that_forbids_a_request_keeps_the_client_out(tmp_path, one_thre
     policy = tmp_path / "policy.toml"
     policy.write_text(
         'models = ["distributed"]\nmin_noise_multiplier = 3.0\nservers = ["semi-honest"]\n'
+        + LEAST_TOML
     )
     experiment = load_experiment(EXAMPLE / "experiment.toml", ["data.clients=3", "rounds=1"])
     result = deployed(experiment, tmp_path / "run", tmp_path / "state", policy=policy)
@@ -96,7 +98,9 @@ MALICIOUS = ["secagg.server=malicious", "data.clients=8", "rounds=2", "secagg.dr
 
 def strict(tmp_path):
     policy = tmp_path / "strict.toml"
-    policy.write_text('models = ["none"]\ncorruption = 0.1\n')
+    policy.write_text(
+        'models = ["none"]\n' + LEAST_TOML.replace("corruption = 0.0", "corruption = 0.1")
+    )
     return policy
 
 
@@ -119,6 +123,7 @@ FAULTS = {
     "another authority": "not signed by its authority",
     "an older roster": "roster version 2 comes before 3",
     "not a key": "no signing key",
+    "a key that others can read": "is open to others than its owner (mode 0644)",
     "another client's key": "is not the one that roster version 2 holds",
 }
 
@@ -138,7 +143,10 @@ def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, caplog, ma
         if fault == "no identity":
             return {key: value for key, value in config.items() if key != "identity"}
         if fault == "not a key":
+            keys.path.chmod(0o600)
             return config | {"identity": str(keys.path)}
+        if fault == "a key that others can read":
+            Path(config["identity"]).chmod(0o644)
         if fault == "another client's key":
             return config | {"identity": given((index + 1) % 8)["identity"]}
         return config

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from flwr.app import Message
+from policies import LEAST_TOML
 
 from zerosum.client import wire
 from zerosum.client.entropy import SeededEntropy
@@ -56,7 +57,7 @@ class Lab:
 
     def __init__(self, folder, keys):
         policy = folder / "policy.toml"
-        policy.write_text('models = ["none"]\n')
+        policy.write_text('models = ["none"]\n' + LEAST_TOML)
         self.folder, self.keys, self.policy = folder, keys, policy
         self.app = build_app(Constant)
         self.session = None
@@ -257,7 +258,7 @@ def test_a_message_that_arrives_many_times_at_once_is_answered_once(lab):
 
 
 def test_what_is_wrong_with_a_node_is_told_to_its_own_log_alone(lab, caplog):
-    lab.policy.write_text('secret_token = "hunter2"\n')
+    lab.policy.write_text(LEAST_TOML + 'secret_token = "hunter2"\n')
     grid = InProcessGrid(lab.app, CLIENTS, node_config=lab.node_config)
     message = Message(wire.pack({}), 1000 + VICTIM, wire.HELLO_TYPE)
     (reply,) = grid.send_and_receive([message])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from policies import LEAST_TOML
 
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.flower import DeployedEnvironment, build_app
@@ -62,6 +63,7 @@ class Deployment:
         policy = folder / "policy.toml"
         policy.write_text(
             'models = ["none", "distributed"]\nservers = ["malicious", "semi-honest"]\n'
+            + LEAST_TOML
         )
         count = self.planned.population
         signed = experiment.secagg.server == "malicious"

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from policies import LEAST_TOML
 
 from zerosum.client.entropy import SeededEntropy, SystemEntropy
 from zerosum.client.flower import DeployedEnvironment, build_app
@@ -58,7 +59,7 @@ class Nodes:
         self.folder, self.out = folder, folder / "run"
         self.experiment = folder / "experiment.toml"
         self.experiment.write_text(EXPERIMENT.format(sampling=sampling, cohort=cohort))
-        (folder / "policy.toml").write_text('servers = ["semi-honest"]\n')
+        (folder / "policy.toml").write_text('servers = ["semi-honest"]\n' + LEAST_TOML)
         self.app = build_app(Seeded if seeded else DeployedEnvironment)
         self.entropy = SeededEntropy(0) if seeded else SystemEntropy()
         self.runs = 0

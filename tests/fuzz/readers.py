@@ -84,7 +84,11 @@ def key(index: int) -> IdentityKey:
 
 ROSTER = Roster(1, {index: key(index).public for index in COHORT})
 POLICIES = (
-    Policy(corruption=0.0, server_modes=frozenset({"malicious", "semi-honest"})),  # type: ignore[arg-type]
+    Policy(
+        corruption=0.0,
+        smallest_cohort=2,
+        server_modes=frozenset({"malicious", "semi-honest"}),  # type: ignore[arg-type]
+    ),
     Policy(corruption=0.2, dropout=0.1, smallest_cohort=3, longest_vector=1000, min_survivors=0.3),
 )
 

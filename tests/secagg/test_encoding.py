@@ -326,3 +326,29 @@ def test_two_roundings_in_five_are_accepted_under_l1() -> None:
 def test_a_rotation_keeps_no_l1_norm() -> None:
     with pytest.raises(ValueError, match="rotation"):
         Encoding.from_bits(8, dimension=4, clip=1.0, rule="l1", rotation_seed=SEED)
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [np.ones(3, complex), np.ones(3, object), np.array(["1", "2", "3"]), np.ones(3, bool)],
+    ids=["complex", "object", "text", "bool"],
+)
+def test_only_real_numbers_are_encoded(vector):
+    encoding = Encoding(dimension=3, limit=1.0, bound=100)
+    with pytest.raises(ValueError, match="real numbers"):
+        encoding.encode(vector, coins())
+
+
+def test_one_pass_leaves_other_types_to_the_careful_one():
+    encoding = Encoding(dimension=3, limit=1.0, bound=100)
+    assert encoding.encode_clipped(np.ones(3, np.float32), coins()) is not None
+    for other in (np.ones(3), np.ones(3, np.int64), np.ones(2, np.float32)):
+        assert encoding.encode_clipped(other, coins()) is None
+
+
+@pytest.mark.parametrize(
+    "total", [np.zeros(3), np.zeros(3, np.uint64), np.zeros(1, np.int64), np.zeros((3, 1), int)]
+)
+def test_only_a_centred_sum_of_its_own_length_is_decoded(total):
+    with pytest.raises(ValueError, match="signed integers of shape"):
+        Encoding(dimension=3, limit=1.0, bound=100).decode(total)

@@ -38,7 +38,8 @@ def test_without_keeping_there_are_no_contributions(lab):
 def test_partial_sums_stand_for_the_clients_in_them(lab):
     play = lab.play(6, ideal=True).until("contribute")
     cohort, vectors = play.session.cohort, play.vectors
-    play.server.receive_sum(cohort[:2], vectors[cohort[0]] + vectors[cohort[1]])
+    both = play.session.ring.encode(vectors[cohort[0]] + vectors[cohort[1]])
+    play.server.receive_sum(cohort[:2], both)
     ring_sum = lab.plain_sum(play.session, vectors, cohort[2:4])
     play.server.receive_sum(cohort[2:4], ring_sum)
     play.messages = {cohort[4]: play.messages[cohort[4]]}

@@ -86,7 +86,6 @@ def test_parameters_are_the_smallest_and_pass_the_check_of_a_client(row):
     bounds = (chosen.log2_secrecy, chosen.log2_isolation, chosen.log2_connectivity)
     assert max(bounds) <= -40
     assert chosen.log2_correctness <= -int(row["correctness_exponent"])
-    assert chosen.log2_overload <= -int(row["correctness_exponent"])
     n, corruption = chosen.n, float(row["corruption"])
     policy = {"corruption": corruption, "dropout": float(row["dropout"]), "server": row["server"]}
     check(n, n, k, least, **policy)
@@ -132,11 +131,6 @@ def exact(population, good, draws, count):
     return Fraction(ways, comb(population, draws))
 
 
-def crowded(trials, mean, count):
-    p = Fraction(mean, trials)
-    return sum(comb(trials, x) * p**x * (1 - p) ** (trials - x) for x in range(count, trials + 1))
-
-
 def holds(a, k, t):
     """The specification's terms, word for word, in fractions."""
     n, c, d = a.n, a.colluders, a.dropped
@@ -148,8 +142,6 @@ def holds(a, k, t):
         closed = sum(
             comb(n - c, s) * exact(n - 1, s - 1 + c, k, t) ** s for s in range(1, (n - c) // 2 + 1)
         )
-        if k < n - 1 and n * crowded(n - 1, k, 3 * k + 1) > Fraction(a.correctness):
-            return False
         return n * exact(n - 1, c, k, 2 * t - k) <= security and closed <= security
     if n * k % 2 or n * exact(n - 1, c, k, t) > security:
         return False
@@ -295,62 +287,6 @@ def test_the_sum_over_closed_groups_agrees_with_fractions(n, c, k, data):
             if 0 < level < 1:
                 expected = value <= Fraction(level)
                 assert failures._stays_together(n, c, k, t, level) == expected
-
-
-@given(st.integers(2, 120), st.data())
-@settings(max_examples=150, deadline=None)
-def test_binomial_tails_agree_with_fractions_within_their_error_bound(trials, data):
-    mean = data.draw(st.integers(1, trials))
-    count = data.draw(st.integers(-1, trials + 1))
-    value = crowded(trials, mean, max(count, 0))
-    assert tails.exact_binomial_tail(trials, mean, count) == value
-    log = tails.log_binomial_tail(trials, mean, count)
-    if value == 0:
-        assert log == -math.inf
-    else:
-        true = math.log(value.numerator) - math.log(value.denominator)
-        assert abs(log - true) <= tails.error_bound(trials) + 1e-12 * abs(true)
-
-
-# --- overload ---------------------------------------------------------------------------------
-
-
-def test_honest_draws_that_crowd_a_client_are_rarer_than_asked():
-    """Without this term 100 clients of degree 3 would be refused by one of them in nine of 100."""
-    tiny = Assumptions(MALICIOUS, 100, 0, 0, 0.99, 0.99)
-    crowd = math.exp(failures.log_overload(tiny, 3))
-    assert crowd == pytest.approx(float(100 * crowded(99, 3, 10)), rel=1e-9)
-    assert 0.08 < crowd < 0.12
-    for level in (0.05, 2**-20, 2**-40):
-        a = replace(tiny, correctness=level)
-        k = smallest_sparse(a)[0]
-        assert math.exp(failures.log_overload(a, k)) <= level
-        assert not any(failures.is_uncrowded(a, low, low) for low in range(1, k))
-    assert smallest_sparse(replace(tiny, correctness=2**-20))[0] > 3
-    assert smallest_sparse(replace(tiny, correctness=0.0))[0] >= 33
-
-
-@pytest.mark.parametrize("n", [30, 100, 257, 1000])
-def test_a_range_of_degrees_is_discarded_only_if_each_of_them_is_crowded(n):
-    a = Assumptions(MALICIOUS, n, 0, 0, 0.5, 2**-20)
-    alone = [failures.is_uncrowded(a, k, k) for k in range(1, n - 1)]
-    assert alone == sorted(alone), "once uncrowded, larger degrees are as well"
-    for low in range(1, min(n - 1, 40)):
-        for high in range(low, min(n - 1, low + 40)):
-            if any(alone[low - 1 : high]):
-                assert failures.is_uncrowded(a, low, high)
-
-
-@pytest.mark.statistical
-def test_drawn_graphs_crowd_a_client_as_often_as_the_term_says():
-    n, k, trials = 100, 3, 3000
-    rng, hits = np.random.default_rng(5), 0
-    for _ in range(trials):
-        keys = rng.random((n, n - 1)).argpartition(k, axis=1)[:, :k]
-        drawn = keys + (keys >= np.arange(n)[:, None])
-        hits += np.bincount(drawn.reshape(-1)).max() > 3 * k
-    bound = math.exp(failures.log_overload(Assumptions(MALICIOUS, n, 0, 0, 0.1, 0.1), k))
-    assert 0.5 * bound < hits / trials < 1.3 * bound
 
 
 # --- how many collude ------------------------------------------------------------------------

@@ -103,7 +103,9 @@ def test_recommended_parameters_are_accepted(lab):
         chosen = parameters(n=60, dropout=0.05, corruption=0.05, server=mode)
         graph = {"degree": chosen.degree, "threshold": chosen.threshold}
         session = lab.session(60, mode=mode, min_survivors=57, **graph)
-        policy = Policy(corruption=0.05, dropout=0.05, server_modes=frozenset({mode}))
+        policy = Policy(
+            corruption=0.05, smallest_cohort=2, dropout=0.05, server_modes=frozenset({mode})
+        )
         policy.admit(session)
         # One share fewer is not safe: the recommendation is the least that is.
         graph["threshold"] -= 1
@@ -114,7 +116,8 @@ def test_recommended_parameters_are_accepted(lab):
 def test_a_public_sparse_graph_is_judged_by_the_dropouts_that_the_session_allows(lab):
     """A policy that assumes no dropouts does not admit a session that opens after many."""
     chosen = parameters(n=60, dropout=0.05, corruption=0.05, server="semi-honest")
-    policy = Policy(corruption=0.05, server_modes=frozenset({ServerMode.SEMI_HONEST}))
+    modes = frozenset({ServerMode.SEMI_HONEST})
+    policy = Policy(corruption=0.05, smallest_cohort=2, server_modes=modes)
     graph = {"degree": chosen.degree, "threshold": chosen.threshold}
     policy.admit(lab.session(60, mode=ServerMode.SEMI_HONEST, min_survivors=57, **graph))
     with pytest.raises(UnsafeGraph, match="connectivity"):
@@ -128,12 +131,22 @@ def test_a_public_sparse_graph_is_judged_by_the_dropouts_that_the_session_allows
         {"dropout": -0.1},
         {"min_survivors": 2},
         {"security": 0.0},
+        {"smallest_cohort": 1},
         {"server_modes": frozenset()},
     ],
 )
 def test_senseless_policies_are_refused(change):
     with pytest.raises(LocalProtocolError):
-        Policy(**{"corruption": 0.1, **change})
+        Policy(**{"corruption": 0.1, "smallest_cohort": 2, **change})
+
+
+@pytest.mark.parametrize("missing", ["corruption", "smallest_cohort"])
+def test_how_many_may_collude_and_how_few_may_be_summed_have_no_default(missing):
+    given = {"corruption": 0.0, "smallest_cohort": 2}
+    Policy(**given)
+    del given[missing]
+    with pytest.raises(TypeError, match=missing):
+        Policy(**given)
 
 
 def test_sessions_of_a_run_begin_in_ascending_order(lab):

@@ -84,3 +84,110 @@ def test_a_ring_has_1_to_64_bits(bits):
 def test_packing_another_container_is_refused():
     with pytest.raises(LocalProtocolError):
         Ring(20).pack(np.zeros(3, np.uint64))
+
+
+# --- what is outside the ring ------------------------------------------------------------------
+
+BITS = [1, 2, 7, 15, 16, 17, 20, 31, 32, 33, 63, 64]
+
+
+def held(bits, value, dtype):
+    """The array of one value and a zero, or None where the type does not hold it."""
+    info = np.iinfo(dtype)
+    return np.array([value, 0], dtype) if info.min <= value <= info.max else None
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("kind", ["int64", "int32", "container"])
+def test_vectors_are_taken_at_the_rings_borders_and_refused_one_beyond(bits, kind):
+    ring = Ring(bits)
+    dtype = ring.dtype if kind == "container" else np.dtype(kind)
+    half = ring.modulus >> 1
+    low, high = (0, ring.modulus - 1) if kind == "container" else (-half, half - 1)
+    for inside in (low, high):
+        vector = held(bits, inside, dtype)
+        if vector is not None:
+            taken = ring.contain(vector, 2)
+            assert taken.dtype == ring.dtype
+            assert taken.tolist() == [inside % ring.modulus, 0]
+            assert not np.shares_memory(taken, vector)
+    for outside in (low - 1, high + 1):
+        vector = held(bits, outside, dtype)
+        if vector is not None:
+            with pytest.raises(LocalProtocolError, match=f"{outside} is outside the {bits}-bit"):
+                ring.contain(vector, 2)
+
+
+STRANGE = {
+    "float": np.zeros(2),
+    "NaN": np.full(2, np.nan),
+    "float32": np.zeros(2, np.float32),
+    "bool": np.zeros(2, bool),
+    "complex": np.zeros(2, complex),
+    "object": np.array([0, 0], object),
+    "text": np.array(["0", "1"]),
+    "int8": np.zeros(2, np.int8),
+    "int16": np.zeros(2, np.int16),
+    "uint8": np.zeros(2, np.uint8),
+    "wider container": np.zeros(2, np.uint64),
+    "narrower container": np.zeros(2, np.uint16),
+    "big-endian container": np.zeros(2, ">u4"),
+    "big-endian int64": np.zeros(2, ">i8"),
+    "masked": np.ma.masked_array(np.zeros(2, np.int64), [True, False]),
+    "list": [0, 0],
+    "None": None,
+    "scalar": np.int64(0),
+    "no dimension": np.array(0),
+    "two dimensions": np.zeros((2, 1), np.int64),
+    "longer": np.zeros(3, np.int64),
+    "shorter": np.zeros(1, np.int64),
+    "empty": np.zeros(0, np.int64),
+    "time": np.zeros(2, "m8[s]"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_what_is_no_vector_of_the_ring_is_refused_by_name(name):
+    with pytest.raises(LocalProtocolError):
+        Ring(20).contain(STRANGE[name], 2)
+
+
+def test_strided_and_reversed_vectors_are_taken_for_their_values():
+    ring, whole = Ring(20), np.arange(-6, 6, dtype=np.int64)
+    for view in (whole[::3], whole[::-3], whole.reshape(4, 3)[:, 1]):
+        assert not view.flags.c_contiguous
+        assert ring.contain(view, 4).tolist() == [int(v) % (1 << 20) for v in view]
+
+
+def test_a_remainder_is_taken_only_of_signed_integers():
+    for wrong in (np.zeros(2), np.zeros(2, bool), np.zeros(2, np.uint32), np.zeros(2, ">i8"), [1]):
+        with pytest.raises(LocalProtocolError, match="int32 or int64"):
+            Ring(20).encode(wrong)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [np.ones(1, np.uint32), np.ones(2, np.uint16), np.ones(2, np.int64), np.ones(2), np.ones(3)],
+    ids=["one coordinate", "narrower", "signed", "float", "longer"],
+)
+def test_sums_take_vectors_of_one_container_and_shape(other):
+    ring, total = Ring(20), np.zeros(2, np.uint32)
+    for add in (ring.add_into, ring.sub_into):
+        with pytest.raises(LocalProtocolError, match="of one shape"):
+            add(total, other)
+    assert total.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("bits", [1, 7, 15, 17, 20, 31, 33, 63])
+def test_a_word_too_large_for_its_place_is_not_packed(bits):
+    ring = Ring(bits)
+    top = np.array([ring.modulus - 1, 0, ring.modulus - 1], ring.dtype)
+    assert ring.pack(top) == reference_pack(top, bits)
+    with pytest.raises(LocalProtocolError, match=f"more than {bits} bits"):
+        ring.pack(np.array([0, ring.modulus, 0], ring.dtype))
+
+
+def test_centring_takes_the_container_alone():
+    for wrong in (np.zeros(2, np.int64), np.zeros(2), np.zeros(2, np.uint64), np.zeros(2, ">u4")):
+        with pytest.raises(LocalProtocolError):
+            Ring(20).centre(wrong)

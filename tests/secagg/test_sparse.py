@@ -10,7 +10,6 @@ from zerosum.secagg import (
     AdvertMismatch,
     BadSurvivorSet,
     ClientParty,
-    CrowdedNeighbourhood,
     MalformedMessage,
     ReconstructionFailed,
     ServerMode,
@@ -91,45 +90,6 @@ def test_impossible_neighbours_are_refused_by_everybody(lab, bad):
             entries = message.entries[:at] + wrong.entry + message.entries[at + size :]
             with pytest.raises(MalformedMessage):
                 play.clients[index].share(dataclasses.replace(message, entries=entries))
-
-
-def crowd(lab, session, namers, victim):
-    """A play in which so many clients draw one victim as their neighbour."""
-
-    def change(stage, index, advert):
-        place = session.position(index)
-        if stage != "advertise" or place == victim:
-            return advert
-        circle = [(place + step) % session.size for step in range(1, session.size)]
-        others = sorted([p for p in circle if p != victim][: session.degree])
-        if place in namers:
-            others = sorted([*others[:-1], victim])
-        return resigned(lab, advert, neighbours=to_positions(np.array(others), session.size))
-
-    return lab.Play(session, change=change)
-
-
-def test_a_client_that_too_many_chose_refuses_and_one_fewer_is_accepted(lab):
-    session = make(lab, n=16, degree=3, threshold=1)
-    victim = 15
-    for namers in (9, 10):
-        play = crowd(lab, session, set(range(namers)), victim)
-        play.stage()
-        messages = play.close()
-        dropped = session.cohort[victim] not in messages
-        assert dropped == (namers > 9)
-    # A server that asks the victim all the same is refused.
-    client = play.clients[session.cohort[victim]]
-    named = set(client._own_neighbours().tolist())
-    shown = sorted({victim, *range(10), *named})
-    adverts = play.server._adverts
-    message = dataclasses.replace(
-        messages[session.cohort[0]],
-        present=to_bitmap(shown, 16),
-        entries=b"".join(adverts[p].entry for p in shown),
-    )
-    with pytest.raises(CrowdedNeighbourhood):
-        client.share(message)
 
 
 def test_an_advert_of_a_stranger_is_refused(lab):

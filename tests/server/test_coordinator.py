@@ -329,8 +329,10 @@ def test_a_vector_beyond_what_was_asked_spoils_no_model(noise):
         def open_party(self, context, session, protocol):
             party = super().open_party(context, session, protocol)
             if self.index(context) == 4:
-                honest = party.contribute
-                party.contribute = lambda message, vector: honest(message, self.factor * vector)
+                honest, ring = party.contribute, session.ring
+                party.contribute = lambda message, vector: honest(
+                    message, ring.encode(self.factor * ring.centre(vector))
+                )
             return party
 
     environment = Cheating()

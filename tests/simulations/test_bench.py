@@ -2,11 +2,14 @@
 
 import importlib.util
 import json
+import math
+import tomllib
 
 import pytest
 from typer.testing import CliRunner
 
-from zerosum.simulations.bench import BenchError, measure
+from zerosum.client.node_policy import checked_policy
+from zerosum.simulations.bench import BenchError, deployment, measure
 from zerosum.simulations.bench.dpsgd import run as dpsgd
 from zerosum.simulations.bench.flower import run as flower
 from zerosum.simulations.bench.primitives import run as primitives
@@ -191,3 +194,7 @@ def test_a_time_that_is_none_is_refused(seconds: str) -> None:
     result = CliRunner().invoke(app, ["bench", "dpsgd", "--seconds", seconds])
     assert result.exit_code == 2
     assert "seconds" in result.output
+
+
+def test_the_policy_of_a_deployment_that_is_measured_says_what_it_must():
+    assert checked_policy(tomllib.loads(deployment._POLICY), "it").max_epsilon == math.inf

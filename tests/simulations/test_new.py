@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from policies import LEAST_TOML
 from typer.testing import CliRunner
 
 from zerosum.client.entropy import SystemEntropy
@@ -272,7 +273,7 @@ def test_a_node_trains_on_its_own_file_where_its_policy_names_the_task(
     names = ClientPolicy.model_validate(tomllib.loads((made.folder / "policy.toml").read_text()))
     assert names.tasks == ["nodes_app.task:Task"]
     strange = write(
-        made.folder / "strange.toml", ['models = ["none"]', 'servers = ["semi-honest"]']
+        made.folder / "strange.toml", ['models = ["none"]', 'servers = ["semi-honest"]', LEAST_TOML]
     )
     refused = deployed(made.folder, strange, files)
     assert refused.rounds[0]["dropouts"]["contribute"] == 3

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from policies import LEAST, LEAST_TOML
 
 from zerosum.simulations.rehearsal import DeploymentError, Federation
 from zerosum.simulations.rehearsal.certificates import make_node_key
@@ -13,7 +14,7 @@ from zerosum.simulations.rehearsal.command import _data_of, _policy
 from zerosum.simulations.rehearsal.namespaces import Loopback
 
 POLICIES = {
-    "none": ("", {}),
+    "the least": ("", {}),
     "one line": ('servers = ["semi-honest"]\nmax_clip = 1.0\n', {"max_clip": 1.0}),
     "several lines": (
         'servers = [\n    "semi-honest",\n]\ntasks = [\n    "task:task",\n]\n',
@@ -27,9 +28,17 @@ POLICIES = {
 def test_a_policy_is_the_apps_but_for_its_servers(written, tmp_path):
     text, kept = POLICIES[written]
     file = tmp_path / "policy.toml"
-    if text:
-        file.write_text(text)
-    assert tomllib.loads(_policy(file, "malicious")) == kept | {"servers": ["malicious"]}
+    file.write_text(text + LEAST_TOML)
+    assert tomllib.loads(_policy(file, "malicious")) == LEAST | kept | {"servers": ["malicious"]}
+
+
+def test_an_app_whose_policy_is_no_policy_is_not_rehearsed(tmp_path):
+    file = tmp_path / "policy.toml"
+    for text in (None, 'tasks = ["task:task"]\nmin_cohort = 3\n'):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(DeploymentError, match=r"policy\.toml lacks .* corruption = .* max_eps"):
+            _policy(file, "malicious")
 
 
 def test_a_policy_that_is_no_toml_is_named(tmp_path):

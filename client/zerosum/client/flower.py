@@ -7,9 +7,8 @@ a SuperNode starts a fresh process for each message, and only the contribute sta
 
 import difflib
 import logging
-import tomllib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +19,10 @@ from flwr.clientapp import ClientApp
 from zerosum.client import stages, wire
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.failures import FAILURES
+from zerosum.client.node_policy import PolicyError, read_policy
+from zerosum.client.openings import TooManyOpeningsError
 from zerosum.client.parties import find_party, forget_party, keep_party
+from zerosum.client.private_files import OpenToOthersError
 from zerosum.client.provisioning import (
     Credentials,
     ProvisioningError,
@@ -66,7 +68,16 @@ _KEYS = frozenset(
 )
 """What is read of a node's config; a task may read more."""
 
-_REFUSALS = (Declined, BusyStoreError, DamagedStoreError, ProvisioningError, RemoteProtocolError)
+_REFUSALS = (
+    Declined,
+    BusyStoreError,
+    DamagedStoreError,
+    OpenToOthersError,
+    PolicyError,
+    ProvisioningError,
+    RemoteProtocolError,
+    TooManyOpeningsError,
+)
 
 
 EnvironmentOf = Callable[[Context], Environment]
@@ -161,12 +172,12 @@ class DeployedEnvironment:
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
     (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
-    TOML file of ClientPolicy keys), ``data-path`` (replaces the request's ``data.path``: a built-in
-    task takes it for the whole collection, and trains on this index's part), ``server-paths``
-    (true: without ``data-path`` the request's own is read), ``device`` (where to train: ``cpu``,
-    ``cuda`` or ``cuda:N``). Against a malicious server also ``identity`` (file of this node's
-    signing key), ``roster`` (file of the signed roster) and ``authority`` (public key of who signed
-    it, 64 hexadecimal digits).
+    TOML file of ClientPolicy keys, required), ``data-path`` (replaces the request's ``data.path``:
+    a built-in task takes it for the whole collection, and trains on this index's part),
+    ``server-paths`` (true: without ``data-path`` the request's own is read), ``device`` (where to
+    train: ``cpu``, ``cuda`` or ``cuda:N``). Against a malicious server also ``identity`` (file of
+    this node's signing key), ``roster`` (file of the signed roster) and ``authority`` (public key
+    of who signed it, 64 hexadecimal digits).
     """
 
     entropy: Entropy = SystemEntropy()
@@ -176,9 +187,13 @@ class DeployedEnvironment:
 
     def __init__(self, context: Context) -> None:
         _warn(frozenset(context.node_config), self.warns_of_any_key)
-        self.policy = _read_policy(str(context.node_config.get("policy", "")))
         self._config = context.node_config
         self._credentials: Credentials | None = None
+
+    @cached_property
+    def policy(self) -> ClientPolicy:
+        """Read the policy, once a message; raises PolicyError where the node has none."""
+        return read_policy(str(self._config.get("policy", "")))
 
     def index(self, context: Context) -> int:
         """Return ``partition-id``; raises Declined where the node has none."""
@@ -298,15 +313,6 @@ def _warn(keys: frozenset[str], any_key: bool) -> None:
         if near or any_key:
             hint = f": nearest is {near[0]!r}" if near else ""
             log.warning("node config %s is read by nothing but perhaps the task%s", key, hint)
-
-
-def _read_policy(path: str) -> ClientPolicy:
-    if not path:
-        return ClientPolicy()
-    try:
-        return ClientPolicy.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:  # of the file, of TOML, of the policy's keys
-        raise Declined(f"the policy {path} cannot be used: {error}") from None
 
 
 class SimulatedNode(DeployedEnvironment):

@@ -2,7 +2,7 @@
 
 Both come from files of the node's own, never from the server. Files:
 
-- the identity key: 32 raw bytes, secret;
+- the identity key: 32 raw bytes, secret: its owner's alone to read;
 - the roster: :class:`~zerosum.secagg.SignedRoster` bytes, checked against the authority's public
   key, 64 hexadecimal digits in the node's configuration.
 """
@@ -10,6 +10,7 @@ Both come from files of the node's own, never from the server. Files:
 from dataclasses import dataclass
 from pathlib import Path
 
+from zerosum.client.private_files import OpenToOthersError, read_private
 from zerosum.secagg import (
     IdentityKey,
     LocalProtocolError,
@@ -53,10 +54,12 @@ def read_identity(path: str) -> IdentityKey:
     Raises
     ------
     ProvisioningError
-        If the file is absent or does not hold 32 bytes.
+        If the file is absent, does not hold 32 bytes, or others than its owner can reach it.
     """
     try:
-        return IdentityKey(Path(path).read_bytes())
+        return IdentityKey(read_private(Path(path)))
+    except OpenToOthersError as error:
+        raise ProvisioningError(f"identity: {error}") from None
     except (OSError, LocalProtocolError) as error:
         raise ProvisioningError(
             f"identity = {path!r} is no signing key ({error}): make one with zerosum keys new"

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, get_args
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from zerosum.client.openings import Openings
 from zerosum.client.provisioning import Credentials
 from zerosum.client.spec import ClientPolicy, MechanismName, PrivacyModel
 from zerosum.client.store import ROUNDS_KEPT, newer_mark
@@ -27,6 +28,13 @@ OPEN_POLICY = ClientPolicy(
     protocols=["pairwise", "ideal", "none"],
     min_noise_multiplier=0.0,
     max_contributions=2**62,
+    min_cohort=2,
+    corruption=0.0,
+    max_epsilon=math.inf,
+    # Nobody begins sessions for their draws where one owner plays both sides: a store in memory
+    # does not count them, and one divides 2^-40 by nothing.
+    max_openings_per_run=1,
+    max_openings_per_day=1,
     tasks="any",
 )
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""
@@ -96,7 +104,12 @@ class ContextStore:
         self._kept["session"] = session
 
     def raise_high_water(
-        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+        self,
+        run_id: bytes,
+        round: int,
+        attempt: int,
+        session: bytes = b"",
+        most: Openings | None = None,
     ) -> None:
         """Admit a session newer than all before; a node's state is of one run."""
         mark = self._kept.get("mark")

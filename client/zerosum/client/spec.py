@@ -10,8 +10,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from zerosum.client.openings import Openings
 from zerosum.client.renyi_filter import fixed_order
 from zerosum.secagg import Policy, ServerMode
+from zerosum.secagg.failures import security_of
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -31,6 +33,9 @@ DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 """What a device is called, whether it is there or not."""
 
 DEFAULT_NOISE_MULTIPLIER = 2.1
+
+DEFAULT_OPENINGS = 2000
+"""A thousand rounds with an evaluation each, or with a second attempt."""
 
 MEANINGFUL_EPSILON = 10.0
 """Above this an epsilon promises nothing that a person could rely on."""
@@ -324,10 +329,19 @@ clients sign, with keys that they know of each other. `semi-honest`: one that is
     degree: PositiveInt | Literal["auto", "complete"] = "auto"
     """Neighbours that each client gives shares to (k). `auto`: everybody in cohorts below 500, \
 else the fewest that are safe."""
+    openings: PositiveInt = DEFAULT_OPENINGS
+    """Sessions that the nodes' policies let begin in a run or a day, the larger of both: in all \
+together secrecy and connectivity fail with 2^-40 at most. Nodes that allow more decline a \
+sparse graph made for fewer."""
     groups: PositiveInt = 1
     """Sessions that a cohort is split into, each with the full noise (a trusted server adds its \
 own once); their sums are added. A group that fails costs only its members, but the server sees \
 each group's sum."""
+
+    @property
+    def security(self) -> float:
+        """The most that secrecy or connectivity may fail with in one session."""
+        return security_of(self.openings)
 
 
 class DataSpec(Spec):
@@ -418,6 +432,10 @@ budget is spent on forgetting it."""
         return (self.components or 0) * (self.inputs or 0)
 
 
+BUDGET_DELTA = 1e-5
+"""Delta of a node's own budget where its policy names none."""
+
+
 class ClientPolicy(Spec):
     """What a client insists on, from its own node configuration: never from the server."""
 
@@ -438,9 +456,9 @@ of a contribution whose noise is inside local training may not cost more than on
 multiplier: in epsilon at `budget_delta`."""
     max_clip: Scale | None = None
     """Largest clip norm accepted."""
-    corruption: Fraction = 0.0
+    corruption: Fraction
     """Fraction of the roster that this client assumes to collude with the server."""
-    min_cohort: PositiveInt = 2
+    min_cohort: Annotated[int, Field(ge=2, lt=2**63)]
     """Fewest clients, itself included, whose vectors are in a sum with its own."""
     servers: list[Literal["malicious", "semi-honest"]] = ["malicious"]
     """Servers that a session must withstand, any of these; `semi-honest` trusts the server to \
@@ -455,14 +473,23 @@ zerosum."""
     max_contributions: PositiveInt = 1000
     """Contributions, of all runs together, after which this client declines every further \
 request."""
-    max_epsilon: PositiveFloat | None = None
+    max_epsilon: Annotated[float, Field(gt=0)]
     """Largest epsilon that this client spends, of all runs together: its own epsilon_sum, what a \
 server that sees masked sums, or a fellow client, learns of it at the guaranteed noise, at \
 `budget_delta`. Declined is a request that would exceed it, and any whose cost has no bound: \
-without noise, or with noise of a trusted server. The first value fixes the Renyi order at which \
-costs add up; later ones move the limit at that order. Absent: only counted."""
-    budget_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+without noise, or with noise of a trusted server. The first finite value fixes the Renyi order at \
+which costs add up; later ones move the limit at that order. `inf`: only counted."""
+    budget_delta: Annotated[float, Field(gt=0, lt=1)] = BUDGET_DELTA
     """Delta of `max_epsilon`, whatever delta a request names."""
+    max_openings_per_run: PositiveInt = DEFAULT_OPENINGS
+    """Sessions that begin here in one run. 2^-40 is divided by this or `max_openings_per_day`, \
+whichever is larger: a session must be so much safer, as `secagg.openings` of the experiment \
+makes it."""
+    max_openings_per_day: PositiveInt = DEFAULT_OPENINGS
+    """Sessions that begin here in a day, of all runs together; a day begins with its first."""
+    run_timeout: PositiveFloat = 2_592_000.0
+    """Seconds without a new session after which a run is over here: its records are deleted, and \
+none of its sessions begins or goes on again."""
     session_timeout: PositiveFloat = 86_400.0
     """Seconds after which the secrets of a session that nobody ended are forgotten."""
 
@@ -472,7 +499,7 @@ declined."""
 
     @model_validator(mode="after")
     def _budget_admits_something(self) -> Self:
-        if self.max_epsilon is not None:
+        if math.isfinite(self.max_epsilon):
             fixed_order(self.max_epsilon, self.budget_delta)
         return self
 
@@ -480,6 +507,18 @@ declined."""
         """Return the part that is judged by a session alone, before anything is asked."""
         return Policy(
             corruption=self.corruption,
+            smallest_cohort=self.min_cohort,
             server_modes=frozenset(map(ServerMode, self.servers)),
             longest_vector=self.max_vector_length,
+            security=self.security,
         )
+
+    @property
+    def openings(self) -> Openings:
+        """How many sessions begin here."""
+        return Openings(self.max_openings_per_run, self.max_openings_per_day, self.run_timeout)
+
+    @property
+    def security(self) -> float:
+        """The most that secrecy or connectivity may fail with in one of all these sessions."""
+        return security_of(max(self.max_openings_per_run, self.max_openings_per_day))

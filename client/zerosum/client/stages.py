@@ -6,6 +6,7 @@ exception; the caller turns it into a reply that says no more than that it was r
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -37,7 +38,11 @@ class Environment(Protocol):
     """What a client stands in: its state, policy, entropy and data."""
 
     entropy: Entropy
-    policy: ClientPolicy
+
+    @property
+    def policy(self) -> ClientPolicy:
+        """Return what this client insists on."""
+        ...
 
     def index(self, context: Context) -> int:
         """Return this client's index in the roster."""
@@ -100,7 +105,13 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     if roster is not None:
         store.admit_roster(roster.version, roster.digest)
     _check_budget(store, environment.policy)
-    store.raise_high_water(session.run_id, session.round, session.attempt, session.digest)
+    store.raise_high_water(
+        session.run_id,
+        session.round,
+        session.attempt,
+        session.digest,
+        environment.policy.openings,
+    )
     party = environment.open_party(context, session, protocol)
     step = party.advertise()
     return _sent(environment, context, party, step)
@@ -132,7 +143,8 @@ def contribute(environment: Environment, content: RecordDict, context: Context) 
     vector = environment.computed(party.session, context)
     if vector is None:
         vector = _protected(environment, request, protection, party.session, context)
-    step = party.contribute(message, vector)
+    # The message fits the ring and noise may not: what is opened is the sum's residue alone.
+    step = party.contribute(message, party.session.ring.encode(vector))
     store.count_contribution(price, party.session.run_id)
     return _sent(environment, context, party, step)
 
@@ -237,14 +249,14 @@ def _price(
     colluders: int,
 ) -> Sequence[float] | None:
     """Return what this contribution is going to cost; decline it where the budget ends before."""
-    bounded = policy.max_epsilon is not None
+    bounded = math.isfinite(policy.max_epsilon)
     if not (bounded or store.accounts) or not (bounded or request.question.privacy.private):
         return None
     from zerosum.client import budget
 
     price = budget.cost(request, protection, colluders)
     told = None if price is None else list(map(float, price))
-    if policy.max_epsilon is not None:
+    if bounded:
         _check_epsilon(store, policy.max_epsilon, policy.budget_delta, told)
     return told
 
@@ -276,8 +288,8 @@ def _check_epsilon(
 
 
 UNBOUNDED_BEFORE = (
-    "it was without noise, or an earlier version counted it against the server alone: leave "
-    "max_epsilon out, or let this node come back with an index, an identity and a state-dir that "
+    "it was without noise, or an earlier version counted it against the server alone: set "
+    "max_epsilon = inf, or let this node come back with an index, an identity and a state-dir that "
     "are new"
 )
 
@@ -336,7 +348,7 @@ def _check_guarantee(
     if roster is None:
         # Only now is it said how many clients there are, of whom some collude.
         policy.for_sessions().admit(session, population=population)
-    colluders = colluders_in(n, population, policy.corruption, session.mode)
+    colluders = colluders_in(n, population, policy.corruption, session.mode, policy.security)
     if not privacy.private:
         return colluders
     if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):

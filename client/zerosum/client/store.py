@@ -4,18 +4,35 @@ It holds decisions (hashes, counters), never seeds or shares. A caller makes a l
 before the message that it justifies leaves.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
+from zerosum.client.closed_runs import ClosedRuns
+from zerosum.client.file_lock import HeldError, held_alone
+from zerosum.client.openings import (
+    Openings,
+    TooManyOpeningsError,
+    are_openings,
+    check_openings,
+    count_opening,
+    expired_runs,
+    turn_back,
+)
+from zerosum.client.private_files import (
+    open_private,
+    private_folder,
+    read_private,
+    replace_private,
+    sync_folder,
+)
 from zerosum.client.spending import Spending
 from zerosum.secagg import OldRoster, StaleSession
 
@@ -25,12 +42,14 @@ ROUNDS_KEPT = 2
 """Numbers of sessions that may lie between two that are open at once: a federated evaluation \
 stands between two rounds of training."""
 
-_LOOKS_PER_SECOND = 20
+LONGEST_WAIT = 3600.0
+"""Seconds for which a message waits for the record where nobody says otherwise."""
+
 _SAID_EVERY = 60.0
 """Seconds between two lines about a record that another process holds."""
 
 
-COUNTERS, SESSIONS = "counters.json", "sessions"
+COUNTERS, SESSIONS, CLOSED = "counters.json", "sessions", "closed"
 """What a state directory holds."""
 
 NO_WAY_BACK = (
@@ -56,7 +75,7 @@ class DecisionStore(Protocol):
         """Whether costs are kept even where no policy bounds them yet."""
         ...
 
-    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = LONGEST_WAIT) -> AbstractContextManager[None]:
         """Hold the store alone, from before anything is read in it until an answer leaves.
 
         Two messages may reach a node at once, each in a process of its own.
@@ -82,9 +101,22 @@ class DecisionStore(Protocol):
         ...
 
     def raise_high_water(
-        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+        self,
+        run_id: bytes,
+        round: int,
+        attempt: int,
+        session: bytes = b"",
+        most: Openings | None = None,
     ) -> None:
-        """Admit a new session; raise StaleSession unless it is newer than all before."""
+        """Admit a new session, and count it where openings are bounded.
+
+        Raises
+        ------
+        StaleSession
+            Unless it is newer than all before, of a run that is not over.
+        TooManyOpeningsError
+            If ``most`` are reached.
+        """
         ...
 
     def is_over(self, run_id: bytes, round: int) -> bool:
@@ -145,7 +177,7 @@ class MemoryStore:
         self._roster: tuple[int, str] | None = None
         self._spending = _NOTHING
 
-    def exclusive(self, longest: float = math.inf) -> AbstractContextManager[None]:
+    def exclusive(self, longest: float = LONGEST_WAIT) -> AbstractContextManager[None]:
         """Do nothing: one process, one message at a time."""
         return nullcontext()
 
@@ -162,9 +194,14 @@ class MemoryStore:
         self._lines = None
 
     def raise_high_water(
-        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+        self,
+        run_id: bytes,
+        round: int,
+        attempt: int,
+        session: bytes = b"",
+        most: Openings | None = None,
     ) -> None:
-        """Admit a session newer than all before."""
+        """Admit a session newer than all before; in memory none are counted."""
         self._high_water[run_id] = newer_mark(self._high_water.get(run_id), (round, attempt))
 
     def is_over(self, run_id: bytes, round: int) -> bool:
@@ -199,45 +236,58 @@ class FileStore:
     """Decisions in a folder: one append-only file a session, one small file of counters.
 
     A damaged record raises DamagedStoreError: what cannot be remembered is not done again.
+    Records of runs that are over expire (:mod:`~zerosum.client.closed_runs`).
 
     Parameters
     ----------
     folder : Path
-        The node's state directory; made if it is absent, readable by its owner only.
+        The node's state directory, of mode 0700: made if it is absent, with files of mode 0600.
+    clock : callable
+        Returns the time in seconds: for days and for runs that are over.
+
+    Raises
+    ------
+    OpenToOthersError
+        If others than this process's user can reach the folder or a file in it.
     """
 
     accounts: ClassVar[bool] = True
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
         self._sessions = folder / SESSIONS
-        self._sessions.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(folder)
+        private_folder(self._sessions)
         self._counters = folder / COUNTERS
+        self._closed = ClosedRuns(folder / CLOSED)
 
     @contextmanager
-    def exclusive(self, longest: float = math.inf) -> Iterator[None]:
+    def exclusive(self, longest: float = LONGEST_WAIT) -> Iterator[None]:
         """Wait for other processes of this node, then keep them out; a killed one holds nothing."""
-        with (self._folder / "lock").open("wb") as lock:
-            began, said = time.monotonic(), 0.0
-            while not _locked(lock):
-                waited = time.monotonic() - began
-                if waited >= longest:
-                    raise BusyStoreError(
-                        f"{self._folder} has been held by the answer to another message for "
-                        f"{waited:.0f} seconds, longer than the policy's longest_wait"
-                    )
-                if not said or waited >= said + _SAID_EVERY:
-                    said = max(waited, 1e-9)
-                    log.info(
-                        "waiting for the answer to another message, which holds %s", self._folder
-                    )
-                time.sleep(1 / _LOOKS_PER_SECOND)
-            yield
+        said = -math.inf
+
+        def say(waited: float, holder: str) -> None:
+            nonlocal said
+            if waited >= said + _SAID_EVERY:
+                said = waited
+                log.info(
+                    "waiting for the answer to another message: %s holds %s", holder, self._folder
+                )
+
+        began = time.monotonic()
+        try:
+            with held_alone(self._folder / "lock", longest, say):
+                yield
+        except HeldError as error:
+            raise BusyStoreError(
+                f"{self._folder} has been held by {error}, which answers another message, for "
+                f"{time.monotonic() - began:.0f} seconds, longer than the policy's longest_wait"
+            ) from None
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
         """Return the whole lines of a session; one torn by a crash was never acted upon."""
         try:
-            data = self._path(session).read_bytes()
+            data = read_private(self._path(session))
         except FileNotFoundError:
             return ()
         whole, _, _ = data.rpartition(b"\n")
@@ -248,9 +298,8 @@ class FileStore:
 
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Append lines after the last whole one and flush file and folder to the disk."""
-        path = self._path(session)
-        whole = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-        with path.open("r+b" if path.exists() else "wb") as file:
+        with os.fdopen(open_private(self._path(session)), "r+b") as file:
+            whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)
             file.seek(whole)
             file.write(b"".join(line.hex().encode() + b"\n" for line in lines))
@@ -259,26 +308,73 @@ class FileStore:
         sync_folder(self._sessions)
 
     def raise_high_water(
-        self, run_id: bytes, round: int, attempt: int, session: bytes = b""
+        self,
+        run_id: bytes,
+        round: int,
+        attempt: int,
+        session: bytes = b"",
+        most: Openings | None = None,
     ) -> None:
         """Admit a session newer than all before, durably; delete the lines of those long over."""
-        counters = self._read()
+        counters, now = self._read(), int(self._clock())
         marks, run = counters["high_water"], hashlib.sha256(run_id).hexdigest()
         before = marks.get(run)
+        if before is None and self._is_closed(run, counters):
+            raise StaleSession("the run is over: no session began in it for run_timeout")
         mark = newer_mark(None if before is None else (before[0], before[1]), (round, attempt))
+        turn_back(counters, now)
+        if most is not None:
+            self._check_openings(counters, run, most)
+        count_opening(counters, run, now)
         marks[run] = list(mark)
         known = counters["sessions"].get(run, [])
         over = [digest for number, digest in known if _is_over(mark, number)]
         kept = [[number, digest] for number, digest in known if not _is_over(mark, number)]
         counters["sessions"][run] = [*kept, [round, session.hex()]]
+        if most is not None:
+            over += self._close(expired_runs(counters, run, now, most), counters)
         self._write(counters)
         for digest in over:  # only now: no message of theirs is answered any more
             self._path(bytes.fromhex(digest)).unlink(missing_ok=True)
 
+    def _check_openings(self, counters: dict[str, Any], run: str, most: Openings) -> None:
+        try:
+            check_openings(counters, run, most)
+        except TooManyOpeningsError:
+            self._write(counters)  # a day that a clock set back began now ends a day from now
+            raise
+
+    def _close(self, runs: Sequence[str], counters: dict[str, Any]) -> list[str]:
+        """Keep no more of runs than that they are over; return the sessions whose lines may go.
+
+        Their names are on the disk before the counters that lack their marks are: a crash between
+        the two leaves runs that are closed as well as open, and begin no session twice either way.
+        """
+        if runs:
+            counters["closed"] = self._closed.add(runs)
+        sessions = []
+        for run in runs:
+            sessions += [digest for _, digest in counters["sessions"].pop(run, [])]
+            del counters["high_water"][run], counters["runs"][run]
+        return sessions
+
+    def _is_closed(self, run: str, counters: Mapping[str, Any]) -> bool:
+        """Return whether a run without a mark had one, which expired."""
+        found = self._closed.holds(run, counters["closed"])
+        if found is None:
+            raise DamagedStoreError(
+                f"{self._folder}: the names of runs that are over are damaged or lost: "
+                f"{NO_WAY_BACK}"
+            )
+        return found
+
     def is_over(self, run_id: bytes, round: int) -> bool:
         """Return whether a round lies further back than two open ones can."""
-        mark = self._read()["high_water"].get(hashlib.sha256(run_id).hexdigest())
-        return _is_over(None if mark is None else (mark[0], mark[1]), round)
+        counters, run = self._read(), hashlib.sha256(run_id).hexdigest()
+        mark = counters["high_water"].get(run)
+        if mark is None:
+            return self._is_closed(run, counters)
+        return _is_over((mark[0], mark[1]), round)
 
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster, durably."""
@@ -324,10 +420,10 @@ class FileStore:
         return self._sessions / f"{session.hex()}.log"
 
     def _read(self) -> dict[str, Any]:
-        return _read_counters(self._counters, self._sessions)
+        return _read_counters(self._folder)
 
     def _write(self, counters: dict[str, Any]) -> None:
-        replace_file(self._counters, json.dumps(counters).encode())
+        replace_private(self._counters, json.dumps(counters).encode())
 
 
 def read_spending(folder: Path) -> Spending:
@@ -344,16 +440,20 @@ def read_spending(folder: Path) -> Spending:
     ------
     DamagedStoreError
         If the record cannot be read.
+    OpenToOthersError
+        If others than its owner can reach the record.
     """
-    return spending_of(_read_counters(folder / COUNTERS, folder / SESSIONS))
+    return spending_of(_read_counters(folder))
 
 
-def _read_counters(path: Path, sessions: Path) -> dict[str, Any]:
+def _read_counters(folder: Path) -> dict[str, Any]:
+    path, sessions = folder / COUNTERS, folder / SESSIONS
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_private(path))
     except FileNotFoundError:
         # They are written before the first session is: beside one they have been lost.
-        found = None if sessions.is_dir() and any(sessions.iterdir()) else {}
+        begun = sessions.is_dir() and any(sessions.iterdir())
+        found = None if begun or (folder / CLOSED).exists() else {}
     except ValueError:
         found = None
     if not _are_counters(found):
@@ -362,6 +462,9 @@ def _read_counters(path: Path, sessions: Path) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "high_water": {},
         "sessions": {},
+        "runs": {},
+        "day": None,
+        "closed": 0,
         "roster": None,
         "contributions": 0,
         "spending": {},
@@ -380,14 +483,6 @@ def spending_of(counters: Mapping[str, Any]) -> Spending:
     return Spending.from_json(counters.get("contributions", 0), counters.get("spending", {}))
 
 
-def _locked(lock: BinaryIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _are_counters(found: object) -> bool:
     """Return whether this is what a store writes, or a part of it."""
     if not isinstance(found, dict):
@@ -404,6 +499,7 @@ def _are_counters(found: object) -> bool:
         all(_is_pair(pair, int) for pair in pairs)
         and all(isinstance(each, list) and all(map(_is_session, each)) for each in opened)
         and (roster is None or _is_pair(roster, str))
+        and are_openings(found)
     )
 
 
@@ -433,15 +529,6 @@ def replace_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     temporary.replace(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that the names in it outlive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def newer_mark(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:

@@ -164,14 +164,16 @@ class ClientParty(StagedClient):
         ----------
         message : bytes or ContributeRequest
         vector : ndarray, shape (vector_length,)
-            Integers: int64 of any sign, or the ring's own container.
+            In the ring: centred int64 or int32, or of the ring's own container; as
+            :meth:`~zerosum.secagg.ring.Ring.contain` takes it.
 
         Raises
         ------
         RemoteProtocolError
             As :meth:`admit`.
         LocalProtocolError
-            If the vector is of another shape or type.
+            If the vector is of another shape or type, or not in the ring; nothing is decided, so
+            that the right vector can follow.
         """
         self._require_phase("contribute", last="unmask")
         request = self._check_contribute(message)

@@ -176,6 +176,8 @@ class Contribution(Message):
         fits = self.vector.shape == (of.vector_length,) and self.vector.dtype == of.ring.dtype
         if self.ring_bits != of.ring_bits or not fits:
             raise MalformedMessage("a vector of another ring or length")
+        if self.vector.size and int(self.vector.max()) >> self.ring_bits:
+            raise MalformedMessage(f"a word of more than {self.ring_bits} bits")
 
 
 @dataclass(frozen=True)

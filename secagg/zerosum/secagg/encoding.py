@@ -238,9 +238,12 @@ class Encoding:
         Raises
         ------
         ValueError
-            If the shape is wrong or an entry is not finite.
+            If the shape is wrong or an entry is not a finite real number.
         """
-        real = np.asarray(vector, dtype=np.float64)
+        given = np.asarray(vector)
+        if given.dtype.kind not in "iuf":  # numpy would drop imaginary parts, and read texts
+            raise ValueError(f"a vector of real numbers is encoded, not of {given.dtype}")
+        real = given.astype(np.float64, copy=False)
         if real.shape != (self.dimension,):
             raise ValueError(f"expected shape ({self.dimension},), got {real.shape}")
         if not np.isfinite(real).all():
@@ -272,10 +275,12 @@ class Encoding:
             care than one pass: clip it, and :meth:`encode` it.
         """
         scale = self.bound / self.limit
+        if vector.dtype != np.float32 or vector.shape != (self.dimension,):
+            return None
         if self.rule != "l2" or not can_round(scale, self.bound):
             return None
         norm = finite_norm(vector)
-        if vector.shape != (self.dimension,) or norm is None:
+        if norm is None:
             return None
         if self.clip is not None and norm > self.clip:
             scale *= self.clip / norm
@@ -295,7 +300,18 @@ class Encoding:
         return None
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the real vector of a centred integer sum, shape (length,) to (dimension,)."""
+        """Return the real vector of a centred integer sum, shape (length,) to (dimension,).
+
+        Raises
+        ------
+        ValueError
+            If ``total`` is not of signed integers, or of another shape.
+        """
+        if total.dtype.kind != "i" or total.shape != (self.length,):
+            raise ValueError(
+                f"signed integers of shape ({self.length},) are decoded, not {total.dtype} of "
+                f"shape {total.shape}"
+            )
         real: NDArray[np.float64] = np.multiply(total, self.step, dtype=np.float64)
         if self.rotation_seed is not None:
             real = self._signs * walsh_hadamard(real)

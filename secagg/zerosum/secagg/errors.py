@@ -110,10 +110,6 @@ class OldRoster(WrongRoster):
     """A roster older than one seen before, or another one of the same version."""
 
 
-class CrowdedNeighbourhood(RemoteProtocolError):
-    """More than three times the degree of clients chose this one as their neighbour."""
-
-
 class StaleSession(RemoteProtocolError):
     """The session's round and attempt are not later than those of one joined before."""
 

@@ -1,9 +1,9 @@
 """How a masking graph fails, and how rarely.
 
-Each client gives shares to k neighbours, t of which recover a secret. Four things can fail:
+Each client gives shares to k neighbours, t of which recover a secret. Three things can fail:
 too many colluders among one client's neighbours (secrecy), too few survivors among them
-(correctness), a group of honest clients whose masks cancel without the rest (connectivity), and,
-where clients draw their neighbours, one that so many draw that it refuses (overload).
+(correctness), and a group of honest clients whose masks cancel without the rest (connectivity).
+How many clients drew one as their neighbour enters none of them.
 Each failure is bounded by a sum over clients, or over groups, of exact hypergeometric tails,
 after Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead" (CCS 2020).
 """
@@ -21,8 +21,15 @@ from zerosum.secagg.session import ServerMode
 
 SECURITY = 2.0**-40
 
-# A client that more than this many times the degree drew as a neighbour refuses.
-CROWD = 3
+
+def security_of(openings: int) -> float:
+    """Return what one of so many sessions may fail with, so that all together do with 2^-40.
+
+    A union bound: a server that lies may begin sessions until what clients drew suits it. Client
+    and server divide the same float by the same number, and compare the same bound.
+    """
+    return SECURITY / openings
+
 
 # A float is at most this far from the short fraction that it stands for.
 _FINEST = 10**9
@@ -207,35 +214,6 @@ def is_connected(
         return True
     pair = 2 * (degree // 2)
     return tails.is_rare(a.n, removed, pair, pair, a.security, Fraction(a.n**2, 2))
-
-
-@lru_cache(maxsize=4096)
-def is_uncrowded(a: Assumptions, low: int, high: int) -> bool:
-    """Return whether honest draws seldom crowd a client: for some degree in low .. high.
-
-    Each of n - 1 others draws a client with probability k/(n - 1), and more than 3k of them are
-    a refusal: n P[Bin(n-1, k/(n-1)) > 3k] <= correctness. Over a range of degrees the tail is at
-    least that of the smallest mean past the largest count; for one degree it is the term itself.
-    """
-    if not a.malicious:
-        return True
-    trials, count = a.n - 1, CROWD * high + 1
-    total = math.log(a.n) + tails.log_binomial_tail(trials, low, count)
-    verdict = tails.compare(total, a.correctness, tails.error_bound(a.n))
-    if verdict is not None:
-        return verdict
-    if a.n <= _EXACT_UP_TO:
-        exact = tails.exact_binomial_tail(trials, low, count)
-        return a.n * exact <= Fraction(a.correctness)
-    # Undecided: safe for one degree is no, and for a range is to look closer.
-    return low < high
-
-
-def log_overload(a: Assumptions, degree: int) -> float:
-    """Return the log of the bound on honest draws that crowd a client; none on other graphs."""
-    if not a.malicious or degree == a.n - 1:
-        return -math.inf
-    return math.log(a.n) + tails.log_binomial_tail(a.n - 1, degree, CROWD * degree + 1)
 
 
 def log_secrecy(a: Assumptions, degree: int, threshold: int) -> float:

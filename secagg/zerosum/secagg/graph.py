@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.secagg.failures import CROWD as CROWD
+from zerosum.secagg import tails
 from zerosum.secagg.parameters import parameters as parameters
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.session import Session
@@ -190,6 +190,54 @@ def draw_neighbours(session: Session, position: int, seed: bytes) -> Positions:
         drawn = drawn[np.sort(first)]
     chosen = np.sort(drawn[: session.degree]).astype(np.intp)
     return chosen + (chosen >= position)
+
+
+CROWD = 3
+"""A client is crowded where more than this many times the degree drew it as a neighbour."""
+
+FALSE_NAMING = 2.0**-40
+"""Most that the probability may be, over a cohort, of naming an honest client a crowder."""
+
+
+def crowders(named: Sequence[Positions], degree: int) -> Positions:
+    """Find clients that drew crowded clients as neighbours more often than chance allows.
+
+    A client is crowded, as u sees it, where more than 3k *others than u* drew it. The set of these
+    does not depend on what u drew, so that an honest u, which draws uniformly, draws X of them with
+    X ~ Hyp(n - 1, their number, k) exactly, whatever the others do: u is named where X is larger
+    than happens with probability 2^-40 / n. (Counting u's own edge would bias X.) This holds as
+    long as nobody sees u's advert before drawing, which an honest server sees to; a lying one, who
+    could show it to colluders, needs no excuse to leave a client out.
+
+    Parameters
+    ----------
+    named : sequence of ndarray of int
+        N(u) of each position; empty where it is not known.
+    degree : int
+        k.
+
+    Returns
+    -------
+    ndarray of int
+        Positions, ascending.
+    """
+    size = len(named)
+    lengths = [len(each) for each in named]
+    namer, chosen = np.repeat(np.arange(size), lengths), np.concatenate(list(named))
+    drawn = np.bincount(chosen, minlength=size)
+    # Without u's own edge, at least CROWD k + 1 are left: one more where u is among the namers.
+    above, at = drawn > CROWD * degree + 1, drawn == CROWD * degree + 1
+    if not (above | at).any():
+        return np.empty(0, np.intp)
+    hits = np.bincount(namer[above[chosen]], minlength=size)
+    own = np.bincount(namer[at[chosen]], minlength=size)
+    crowded = np.count_nonzero(above | at) - (above | at) - own
+    bounds = {
+        count: tails.rarely_exceeded(size - 1, count, degree, FALSE_NAMING, size)
+        for count in set(crowded.tolist())
+    }
+    found: Positions = np.flatnonzero(hits > np.array([bounds[c] for c in crowded.tolist()]))
+    return found
 
 
 def quorum(session: Session) -> int:

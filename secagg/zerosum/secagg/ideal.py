@@ -293,12 +293,13 @@ class IdealServerParty(StagedServer):
         clients : sequence of int
             Roster indices, distinct, live, none of which has contributed.
         ring_sum : ndarray, shape (vector_length,)
-            Sum of their vectors, int64 or in the ring's container.
+            Sum of their vectors in the ring, centred or in its container.
 
         Raises
         ------
         LocalProtocolError
-            If contributions are kept, the stage is another, or a client may not contribute.
+            If contributions are kept, the stage is another, a client may not contribute, or the
+            sum is not in the ring.
         """
         if self._keep or self.stage != "contribute":
             raise LocalProtocolError("sums are taken at contribute, where none are kept")

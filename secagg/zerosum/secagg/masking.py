@@ -61,7 +61,13 @@ def add_masks(
         Shared with other parties of this process.
     threads : int
         How many threads expand masks.
+
+    Raises
+    ------
+    LocalProtocolError
+        If the vector is not one of the ring's container, reduced, of the session's length.
     """
+    asked.session.ring.check(vector, asked.session.vector_length)
     net = None if cache is None else _net_mask(asked, cache, threads)
     if net is not None:
         accumulate(vector, [own], threads=threads)

@@ -10,11 +10,10 @@ from zerosum.secagg.directory import Directory
 from zerosum.secagg.errors import (
     AdvertMismatch,
     BadSurvivorSet,
-    CrowdedNeighbourhood,
     MalformedMessage,
     TooFewSignatures,
 )
-from zerosum.secagg.graph import CROWD, Positions
+from zerosum.secagg.graph import Positions
 from zerosum.secagg.identity import Roster
 from zerosum.secagg.messages import SEALED_BYTES, SIGNATURE_BYTES, ContributeRequest, UnmaskRequest
 from zerosum.secagg.session import Session
@@ -53,10 +52,14 @@ class Neighbourhood:
     ) -> "Neighbourhood":
         """Find the neighbours among those that advertised.
 
+        However many clients drew this one, it takes part. No bound on secrecy or connectivity
+        counts in-edges: each client's own secrets lie with N(u), which it drew itself, and a mask
+        shared with a colluder takes nothing away. A client that refused where many drew it could
+        be left out of any sum by a few colluders who draw the same victims, as 500 of 10,000 could
+        do to 186 of 220; at most c of them add work here, never more than the complete graph's.
+
         Raises
         ------
-        CrowdedNeighbourhood
-            If more than three times the degree drew this client.
         BadSurvivorSet
             If fewer of N(u) advertised than the threshold.
         AdvertMismatch
@@ -66,11 +69,6 @@ class Neighbourhood:
         advertised[list(directory.entries)] = True
         holders = named[advertised[named]]
         naming = directory.naming(position) if session.drawn else holders
-        if len(naming) > CROWD * session.degree:
-            raise CrowdedNeighbourhood(
-                f"{len(naming)} clients drew this one as a neighbour, of whom at most "
-                f"{CROWD * session.degree} are credible"
-            )
         if len(holders) < session.threshold:
             raise BadSurvivorSet("fewer neighbours advertised than the threshold")
         masking = np.union1d(holders, naming) if session.drawn else holders

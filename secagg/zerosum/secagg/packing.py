@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.secagg.errors import LocalProtocolError
+
 _WORD = 64
+_WORDS = tuple(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
 _UNITS_AT_ONCE = 1 << 15
 
 
@@ -29,7 +32,7 @@ def pack_words(words: NDArray[Any], bits: int) -> bytes:
     Parameters
     ----------
     words : ndarray of unsigned integers, shape (d,)
-        A value of 2^bits or more corrupts its neighbours: the caller reduces first.
+        A value of 2^bits or more would corrupt its neighbours.
     bits : int
         1 to 64.
 
@@ -37,7 +40,16 @@ def pack_words(words: NDArray[Any], bits: int) -> bytes:
     -------
     bytes
         ``packed_bytes(d, bits)`` bytes; the unused top bits of the last one are zero.
+
+    Raises
+    ------
+    LocalProtocolError
+        If the words are not unsigned integers of this machine, or one has more than ``bits`` bits.
     """
+    if words.ndim != 1 or words.dtype not in _WORDS:
+        raise LocalProtocolError(f"unsigned words are packed, not {words.dtype.str}")
+    if bits < 8 * words.itemsize and words.size and int(words.max()) >> bits:
+        raise LocalProtocolError(f"a word of {int(words.max())} has more than {bits} bits")
     if bits in (8, 16, 32, 64):
         return words.astype(f"<u{bits // 8}", copy=False).tobytes()
     shape = _shape(8 * words.itemsize, bits)

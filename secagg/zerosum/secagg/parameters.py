@@ -13,11 +13,9 @@ from zerosum.secagg.failures import (
     exposing,
     is_connected,
     is_secret,
-    is_uncrowded,
     log_connectivity,
     log_correctness,
     log_isolation,
-    log_overload,
     log_secrecy,
 )
 from zerosum.secagg.session import ServerMode
@@ -50,11 +48,10 @@ class GraphParameters:
         How many of the cohort may collude, and how many may drop out.
     complete : bool
         Whether everybody is everybody's neighbour, k = n - 1.
-    log2_secrecy, log2_correctness, log2_isolation, log2_connectivity, log2_overload : float
+    log2_secrecy, log2_correctness, log2_isolation, log2_connectivity : float
         Binary logarithms of the bounds on each failure, -inf where it cannot happen. Isolation
         is that of one client; connectivity is that of any group against a malicious server, and
-        two windows of removed neighbours against a semi-honest one. Overload is that honest
-        clients draw one so often that it refuses.
+        two windows of removed neighbours against a semi-honest one.
     """
 
     server: ServerMode
@@ -69,7 +66,6 @@ class GraphParameters:
     log2_correctness: float
     log2_isolation: float
     log2_connectivity: float
-    log2_overload: float
 
 
 @lru_cache(maxsize=1 << 16)
@@ -91,8 +87,6 @@ def _hopeless(a: Assumptions, low: int, high: int, isolation_only: bool) -> bool
     """
     if low == high and not a.malicious and low * a.n % 2:
         return True
-    if not (isolation_only or is_uncrowded(a, low, high)):
-        return True
     threshold = _largest_threshold(a, high)
     if threshold < 1:
         return True
@@ -111,7 +105,7 @@ def smallest_sparse(a: Assumptions, *, isolation_only: bool = False) -> tuple[in
 
     Whether a degree can do is not monotone, for t is whole: so halve ranges of degrees and
     discard those that are hopeless, leftmost first. ``isolation_only`` counts as connectivity
-    no more than that of one isolated client, and nothing as overload, as published tables do.
+    no more than that of one isolated client, as published tables do.
     """
     ranges = [(1, a.n - 2)]
     while ranges:
@@ -235,8 +229,7 @@ def parameters(
         Bound on the secrecy term and on each connectivity term.
     correctness : float
         Bound on the probability that those who may drop out leave a client with fewer than t
-        neighbours, over the cohort, and on the probability that honest clients who draw their
-        neighbours crowd one.
+        neighbours, over the cohort.
     complete_below : int
         Cohorts smaller than this get the complete graph; ``COMPLETE_BELOW`` for ``auto``.
     degree : int, optional
@@ -261,9 +254,7 @@ def parameters(
     Y ~ Hyp(n-1, n-1-dropped, k); connectivity, malicious, the sum over s = 1 .. floor((n-c)/2)
     of C(n-c, s) P[Hyp(n-1, s-1+c, k) >= t]^s; semi-honest, on a permuted Harary graph (n k
     even), n P[Hyp(n-1, c+dropped, k) = k] and (n^2/2) P[Hyp(n, c+dropped, h) = h] with
-    h = 2 floor(k/2), two disjoint windows wholly removed. Where clients draw, overload:
-    n P[Z > 3k] <= correctness with Z ~ Bin(n-1, k/(n-1)), for a client that more than 3k drew
-    refuses.
+    h = 2 floor(k/2), two disjoint windows wholly removed.
 
     Examples
     --------
@@ -377,7 +368,6 @@ def _described(a: Assumptions, degree: int, threshold: int, largest: int) -> Gra
         log2_correctness=log_correctness(a, degree, threshold) / log2,
         log2_isolation=log_isolation(a, degree, threshold) / log2,
         log2_connectivity=log_connectivity(a, degree, threshold) / log2,
-        log2_overload=log_overload(a, degree) / log2,
     )
 
 

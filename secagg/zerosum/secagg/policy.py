@@ -36,7 +36,7 @@ class Policy:
     server_modes : frozenset of ServerMode
         How far the server may be trusted; by default it is not.
     smallest_cohort : int
-        Fewest clients in a cohort.
+        Fewest clients in a cohort, 2 or more: who is content with a pair says so.
     longest_vector : int, optional
         Most coordinates of a vector.
     min_survivors : float
@@ -45,7 +45,9 @@ class Policy:
         Tells whether the session's ``bounds`` (encoding and privacy) are acceptable; by default
         all are.
     security : float
-        Most that secrecy or connectivity may fail with.
+        Most that secrecy or connectivity may fail with in one session. A server that lies begins
+        sessions until one suits it: the caller bounds their number, and divides
+        (:func:`~zerosum.secagg.failures.security_of`).
 
     Raises
     ------
@@ -54,9 +56,9 @@ class Policy:
     """
 
     corruption: float
+    smallest_cohort: int
     dropout: float = 0.0
     server_modes: frozenset[ServerMode] = frozenset({ServerMode.MALICIOUS})
-    smallest_cohort: int = 2
     longest_vector: int | None = None
     min_survivors: float = 0.0
     accepts: Callable[[bytes], bool] | None = None
@@ -69,6 +71,10 @@ class Policy:
         for name in ("corruption", "dropout", "min_survivors"):
             if not 0 <= getattr(self, name) <= 1:
                 raise LocalProtocolError(f"{name} = {getattr(self, name)} is not in 0 .. 1")
+        if self.smallest_cohort < 2:
+            raise LocalProtocolError(
+                f"smallest_cohort = {self.smallest_cohort}: a sum of fewer than 2 has one in it"
+            )
         if not 0 < self.security < 1:
             raise LocalProtocolError(f"security = {self.security} is not between 0 and 1")
 

@@ -17,6 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
+from zerosum.secagg.errors import LocalProtocolError
 from zerosum.secagg.ring import Ring
 
 SEED_BYTES = 32
@@ -28,6 +29,7 @@ _PAIRS_AT_ONCE = 4096
 _BLOCK = 16
 _LINE = 64
 _FEWEST_BYTES = 256 << 10
+_CONTAINERS = tuple(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
 _kept = threading.local()
 
 
@@ -145,6 +147,7 @@ def accumulate(
         How many threads share the accumulator, each with a part of its own. The cipher and the
         additions release the interpreter's lock. Short vectors take one thread.
     """
+    _check_accumulators(total)
     parts = _parts(total, threads)
     if len(parts) == 1:
         _accumulate_part(total, added, subtracted, lambda stream: stream.context, chunk_bytes)
@@ -210,6 +213,18 @@ def _accumulate_part(
     pad.wipe()
 
 
+def _check_accumulators(*totals: NDArray[Any]) -> None:
+    """Refuse what streams of words cannot be added to word by word."""
+    first = totals[0]
+    for total in totals:
+        words = total.dtype in _CONTAINERS and total.ndim == 1 and total.flags.c_contiguous
+        if not words or (total.dtype, len(total)) != (first.dtype, len(first)):
+            raise LocalProtocolError(
+                "an accumulator is a contiguous array of uint16, uint32 or uint64, all of one "
+                f"length and type: not {total.dtype.str} of shape {total.shape}"
+            )
+
+
 def accumulate_pairs(
     totals: Sequence[NDArray[Any]],
     pairs: Iterable[Pair],
@@ -236,6 +251,7 @@ def accumulate_pairs(
     """
     if not totals:
         return
+    _check_accumulators(*totals)
     parts = _parts(totals[0], threads)
     remaining: Iterator[Pair] = iter(pairs)
     if len(parts) == 1:

@@ -15,7 +15,7 @@ from zerosum.secagg.errors import (
     LocalProtocolError,
     ReconstructionFailed,
 )
-from zerosum.secagg.graph import CROWD, Graph, SparseGraph
+from zerosum.secagg.graph import Graph, SparseGraph, crowders
 from zerosum.secagg.identity import Roster
 from zerosum.secagg.keys import (
     Hkdf,
@@ -110,6 +110,16 @@ class ServerParty(StagedServer):
         self._statement = b""
         self._total = session.ring.zeros(session.vector_length)
         self._shares: dict[int, tuple[NDArray[np.intp], NDArray[np.uint32]]] = {}
+        self._crowders: tuple[int, ...] = ()
+
+    @property
+    def crowders(self) -> tuple[int, ...]:
+        """Roster indices of clients whose drawn neighbours are no chance: known after advertise.
+
+        They add to the work of those whom they name, and are left in: see
+        :func:`~zerosum.secagg.graph.crowders`.
+        """
+        return self._crowders
 
     def _take(self, position: int, message: Incoming) -> None:
         match self.stage:
@@ -204,8 +214,8 @@ class ServerParty(StagedServer):
             named = [nobody] * size
             for p in live:
                 named[p] = from_positions(self._adverts[p].neighbours, size)
-            self._graph = graph = SparseGraph(named)
-            live = [p for p in live if len(graph.naming(p)) <= CROWD * self._session.degree]
+            self._graph = SparseGraph(named)
+            self._crowders = tuple(self._indices(crowders(named, self._session.degree).tolist()))
         return super()._well_connected(stage, live)
 
     def _after_advertise(self, live: list[int]) -> Mapping[int, Message]:

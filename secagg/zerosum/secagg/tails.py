@@ -1,13 +1,11 @@
-"""Tails of two distributions, and comparisons with a bound that are never wrong.
+"""Hypergeometric tails, and comparisons with a bound that are never wrong.
 
-Hyp(population, good, draws) counts the good ones among ``draws`` drawn without replacement;
-Bin(trials, mean/trials) counts how many of ``trials`` independent ones succeed.
+Hyp(population, good, draws) counts the good ones among ``draws`` drawn without replacement.
 Probabilities are natural logarithms in float64, off by at most :func:`error_bound`. Whether a
 tail is within a bound is decided by them where that is certain and in integers where it is not.
 """
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from functools import cache, lru_cache
 
@@ -102,46 +100,14 @@ def log_tail(population: int, good: int, draws: int, count: int) -> float:
     lowest, highest = _support(population, good, draws)
     if count <= lowest:
         return 0.0
-    return _log_upper(lambda counts: _log_masses(population, good, draws, counts), count, highest)
-
-
-def _log_upper(masses_of: Callable[[Ints], Floats], count: int, highest: int) -> float:
-    """Return the log of the sum of log-concave masses from ``count`` to ``highest``, at most 0."""
     width = _FIRST_WIDTH
     while True:
         last = min(highest, count + width)
-        masses = masses_of(np.arange(count, last + 1))
+        masses = _log_masses(population, good, draws, np.arange(count, last + 1))
         # Log-concave: once so far below the peak, what follows falls at least as fast.
         if last == highest or masses[-1] < masses.max() - _NEGLIGIBLE:
             return min(0.0, log_sum(masses))
         width *= 4
-
-
-@lru_cache(maxsize=1 << 12)
-def log_binomial_tail(trials: int, mean: int, count: int) -> float:
-    """Return log P[Bin(trials, mean/trials) >= count], at most 0; off as a hypergeometric one.
-
-    ``mean`` is a whole number, from 1 to ``trials``.
-    """
-    if count <= 0 or (mean == trials and count <= trials):
-        return 0.0
-    if count > trials:
-        return -math.inf
-    hit, miss = math.log(mean / trials), math.log1p(-mean / trials)
-    return _log_upper(
-        lambda counts: log_choose(trials, counts) + counts * hit + (trials - counts) * miss,
-        count,
-        trials,
-    )
-
-
-def exact_binomial_tail(trials: int, mean: int, count: int) -> Fraction:
-    """Return P[Bin(trials, mean/trials) >= count] as a fraction."""
-    ways = sum(
-        math.comb(trials, x) * mean**x * (trials - mean) ** (trials - x)
-        for x in range(max(count, 0), trials + 1)
-    )
-    return Fraction(ways, trials**trials)
 
 
 def exact_tail(population: int, good: int, draws: int, count: int) -> Fraction:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.contribution import Protection
+from zerosum.client.private_files import sync_folder
 from zerosum.client.spec import PrivacySpec, SecAggSpec
-from zerosum.client.store import sync_folder
 from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
 from zerosum.server.config import ConfigError
 from zerosum.server.figures import MASKED, OBSERVERS, all_figures, refused

@@ -184,6 +184,20 @@ def _check_deployable(experiment: Experiment, simulated: bool) -> None:
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
             '"pairwise" alone'
         )
+    if not simulated:
+        _check_openings(experiment)
+
+
+def _check_openings(experiment: Experiment) -> None:
+    """Refuse a run that is longer than the nodes' policies can be, where all are always asked."""
+    rounds, every = experiment.rounds, experiment.evaluation.federated_every
+    sessions = rounds + (rounds // every if every else 0)
+    if experiment.sampling.kind == "everyone" and sessions > experiment.secagg.openings:
+        raise ConfigError(
+            f"secagg.openings = {experiment.secagg.openings}: {rounds} rounds ask each node "
+            f"{sessions} times, evaluations included; write at least {sessions}, and as much in "
+            "each node's policy as max_openings_per_run"
+        )
 
 
 def _simulated(grid: Grid, context: Context) -> tuple[None, Nodes]:

@@ -1,11 +1,12 @@
 """What an earlier run's folder allows: the same experiment, and little beside more rounds."""
 
-import fcntl
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from zerosum.client.file_lock import HeldError, held_alone
+from zerosum.client.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
 from zerosum.server.checkpoint import STATE, Checkpoint
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
@@ -204,13 +205,15 @@ def held(folder: RunFolder) -> Iterator[RunFolder]:
     Raises
     ------
     ConfigError
-        If another one has it.
+        If another one has it, or another user could hold the lock.
     """
-    with (folder.path / LOCK).open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"{folder.path}: the run still goes on in another process; stop that one first"
-            ) from None
-        yield folder
+    try:
+        with held_alone(folder.path / LOCK):
+            yield folder
+    except HeldError as error:
+        raise ConfigError(
+            f"{folder.path}: the run still goes on in another process ({error}); stop that one "
+            "first"
+        ) from None
+    except OpenToOthersError as error:
+        raise ConfigError(str(error)) from None

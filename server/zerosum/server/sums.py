@@ -13,7 +13,12 @@ from flwr.app import ArrayRecord, RecordDict
 from zerosum.client import wire
 from zerosum.client.request import Request
 from zerosum.client.spec import EncodingSpec, PrivacySpec
-from zerosum.secagg import ReconstructionFailed, RemoteProtocolError, TooFewSurvivors
+from zerosum.secagg import (
+    ReconstructionFailed,
+    RemoteProtocolError,
+    ServerParty,
+    TooFewSurvivors,
+)
 from zerosum.secagg.messages import Message as SecAggMessage
 from zerosum.secagg.party import Result
 from zerosum.server.aggregate import Group
@@ -208,6 +213,13 @@ def _close(
         return {}
     if group.party.stage == "done":
         _note_lies(group.party.result, traffic)
+    if stage == "advertise" and isinstance(group.party, ServerParty) and group.party.crowders:
+        log.warning(
+            "clients %s chose the same neighbours more often than chance allows, which makes "
+            "those work more; they stay in the sum: have their operators asked, or their keys "
+            "taken out of the roster",
+            group.party.crowders,
+        )
     extra: dict[str, wire.Value] = {} if asked is None else {"request": asked.header}
     return _packed(messages, extra, model)
 

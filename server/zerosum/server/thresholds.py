@@ -73,14 +73,22 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
     try:
         if privacy.private and secagg.degree == "auto" and cohort >= COMPLETE_BELOW:
             mode = ServerMode(secagg.server)
-            colluders = colluders_in(cohort, roster, secagg.corruption, mode)
+            colluders = colluders_in(cohort, roster, secagg.corruption, mode, secagg.security)
             limit = min_survivors(privacy.honest_fraction, cohort, colluders)
             degree = min(limit - 1, cohort - 2)
             degree -= mode is ServerMode.SEMI_HONEST and degree * cohort % 2
             if (
                 secagg.threshold == "auto"
                 and limit >= colluders + 2
-                and is_feasible(cohort, degree, secagg.dropout, secagg.corruption, mode, roster)
+                and is_feasible(
+                    cohort,
+                    degree,
+                    secagg.dropout,
+                    secagg.corruption,
+                    mode,
+                    roster,
+                    security=secagg.security,
+                )
             ):
                 left = cohort - share_of(secagg.dropout, cohort, "secagg.dropout")
                 return limit if mode is ServerMode.MALICIOUS else max(limit, left)
@@ -102,6 +110,7 @@ def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
             secagg.corruption,
             secagg.server,
             roster,
+            security=secagg.security,
             complete_below=below,
             degree=degree,
         )
@@ -142,6 +151,7 @@ def _threshold(graph: GraphParameters, roster: int, secagg: SecAggSpec) -> int:
             corruption=secagg.corruption,
             dropout=secagg.dropout,
             server=graph.server,
+            security=secagg.security,
         )
     except RemoteProtocolError as error:
         raise CohortTooSmallError(f"secagg.threshold = {secagg.threshold}: {error}") from None

@@ -74,7 +74,8 @@ def take_stage(
         if stage == "contribute":
             answered, total = cohort.total(request, group.session, answered)
             if answered:
-                _party(group).receive_sum(answered, total)
+                # Messages fit the ring and noise may not: the residue is all that is released.
+                _party(group).receive_sum(answered, group.session.ring.encode(total))
         else:
             _party(group).receive_presence(answered)
         if asked:  # each is sent the same

@@ -1,5 +1,6 @@
 """``zerosum budget``: what a run, or a node, has spent of its privacy and what is left."""
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from zerosum.client import renyi_filter
-from zerosum.client.spec import ClientPolicy
+from zerosum.client.private_files import OpenToOthersError
+from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.client.spending import Spending
 from zerosum.client.store import COUNTERS, SESSIONS, DamagedStoreError, read_spending
 from zerosum.server.config import ConfigError
@@ -70,7 +72,7 @@ def spending_in(folder: Path, policy: Path | None = None) -> dict[str, Any]:
         )
     try:
         return node_spending(read_spending(folder), _read_policy(policy))
-    except (DamagedStoreError, OSError) as error:
+    except (DamagedStoreError, OpenToOthersError, OSError) as error:
         raise ConfigError(str(error)) from None
 
 
@@ -92,8 +94,10 @@ def node_spending(spent: Spending, policy: ClientPolicy | None) -> dict[str, Any
         Renyi divergence at that order. Without a budget it is the least over all orders, which
         holds for requests that were fixed beforehand.
     """
-    most = spent.max_epsilon if policy is None else policy.max_epsilon
-    delta = (spent.delta if policy is None else policy.budget_delta) or ClientPolicy().budget_delta
+    most, delta = spent.max_epsilon, spent.delta or BUDGET_DELTA
+    if policy is not None:
+        most = policy.max_epsilon if math.isfinite(policy.max_epsilon) else None
+        delta = policy.budget_delta
     order = spent.order
     if order is None and most is not None:
         order = renyi_filter.fixed_order(most, delta)

@@ -27,8 +27,9 @@ This page is generated: `python -m zerosum.simulations.keys_page > docs/configur
 
 _POLICY = """## A client's policy
 
-In a deployment each node may name a TOML file of its own in its node config (`policy`). What these
-keys forbid, the client declines, whatever the server asks.
+In a deployment each node names a TOML file of its own in its node config (`policy`). What these
+keys forbid, the client declines, whatever the server asks. Without a file, or one of the required
+keys, it declines everything.
 """
 
 
@@ -101,6 +102,8 @@ def _bounds(metadata: list[Any]) -> list[str]:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
     value = field.get_default(call_default_factory=True)
     if value is None:
         return "absent"

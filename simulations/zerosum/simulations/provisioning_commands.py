@@ -1,6 +1,5 @@
 """``zerosum keys`` and ``zerosum roster``: what nodes are given before a deployed run."""
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from zerosum.client.private_files import write_private
 from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
 from zerosum.client.store import replace_file
 from zerosum.secagg import IdentityKey, LocalProtocolError, Roster, SignedRoster
@@ -25,13 +25,9 @@ def new_key(
     key = IdentityKey.generate()
     with user_errors(ProvisioningError):
         try:
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            write_private(file, key.to_bytes())
         except OSError as error:
             raise ProvisioningError(f"FILE {file}: {error.strerror}; choose a new file") from None
-    with os.fdopen(descriptor, "wb") as target:
-        target.write(key.to_bytes())
-        target.flush()
-        os.fsync(target.fileno())
     Console().print(key.public.hex(), highlight=False, soft_wrap=True)
 
 

@@ -15,7 +15,14 @@ APPS = Path(__file__).parent / "apps"
 SERVERS = ("semi-honest", "malicious")
 PLAIN = "plain"
 
-_POLICY = 'models = ["none"]\nservers = ["malicious", "semi-honest"]\nmax_vector_length = 100_000\n'
+_POLICY = """
+models = ["none"]
+servers = ["malicious", "semi-honest"]
+min_cohort = 2
+corruption = 0.0
+max_epsilon = inf
+max_vector_length = 100_000
+"""
 
 
 def run(

@@ -2,7 +2,6 @@
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from zerosum.client.private_files import write_private
 
 DAY = datetime.timedelta(days=1)
 
@@ -66,16 +67,9 @@ def _write_key(
     key: ec.EllipticCurvePrivateKey,
     kind: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
 ) -> None:
-    write_secret(
+    write_private(
         path, key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
     )
-
-
-def write_secret(path: Path, data: bytes) -> None:
-    """Write a new file that nobody else could read at any time."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(data)
 
 
 def _builder(

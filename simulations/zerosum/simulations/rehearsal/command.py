@@ -13,6 +13,7 @@ import tomli_w
 import typer
 from rich.console import Console
 
+from zerosum.client.node_policy import PolicyError, checked_policy
 from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.mistakes import user_errors
 from zerosum.simulations.rehearsal.federation import Federation, federation
@@ -137,6 +138,10 @@ def _policy(file: Path, server: str) -> str:
         given = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError) as error:
         raise DeploymentError(f"{file} is not valid TOML: {error}") from None
+    try:
+        checked_policy(given | {"servers": [server]}, f"the nodes' policy {file}")
+    except PolicyError as error:
+        raise DeploymentError(str(error)) from None
     return tomli_w.dumps(given | {"servers": [server]})
 
 

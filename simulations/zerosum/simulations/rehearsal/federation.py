@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from zerosum.client.private_files import write_private
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
 from zerosum.simulations.ending import ended_in_order
 from zerosum.simulations.rehearsal.certificates import (
     make_certificates,
     make_node_key,
-    write_secret,
 )
 from zerosum.simulations.rehearsal.namespaces import Host, Loopback, namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, FlowerPrograms, free_port
@@ -54,7 +54,7 @@ class Federation(FlowerPrograms):
         self.roster.write_bytes(SignedRoster.sign(self.signed_roster, signer).to_bytes())
         self.authority = signer.public.hex()
         for index, key in enumerate(identities):
-            write_secret(self.folder / f"node{index}.key", key.to_bytes())
+            write_private(self.folder / f"node{index}.key", key.to_bytes())
 
     @property
     def keys_of_server(self) -> list[str]:

@@ -80,9 +80,9 @@ def test_a_client_s_own_policy_refuses_a_threshold_at_which_the_bound_is_reached
     setting = SessionsSetting(9, trials=1)
     (transcript,) = setting.play(LyingAboutDropouts(), confirmed(DOUBLE), 0).view.trials[0]
     session = transcript.opened()
-    Policy(corruption=3 / 9).admit(session)
+    Policy(corruption=3 / 9, smallest_cohort=2).admit(session)
     with pytest.raises(UnsafeGraph):
-        Policy(corruption=4 / 9).admit(session)
+        Policy(corruption=4 / 9, smallest_cohort=2).admit(session)
 
 
 def test_trials_in_another_order_are_answered_in_that_order():

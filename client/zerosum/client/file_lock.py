@@ -1,0 +1,72 @@
+"""A lock that one process holds at a time, and no other user of the machine at any.
+
+flock asks for no more than an open descriptor, of whichever mode: whoever may read a lock file can
+hold it for ever. This one is the owner's alone (mode 0600), opened through no link, and its holder
+writes its process id into it, so that who waits in vain can be told whom to look at.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from zerosum.client.private_files import open_private
+
+_LOOKS_PER_SECOND = 20
+
+
+class HeldError(Exception):
+    """Another process holds the lock; the message names it, as far as it is known."""
+
+
+@contextmanager
+def held_alone(
+    path: Path, longest: float = 0.0, waiting: Callable[[float, str], None] | None = None
+) -> Iterator[None]:
+    """Hold a lock; a process that dies holds nothing.
+
+    Parameters
+    ----------
+    path : Path
+        Of the lock file: made if it is absent.
+    longest : float
+        Seconds to wait for another process.
+    waiting : callable, optional
+        Is given the seconds that have passed, and who holds the lock, at each look.
+
+    Raises
+    ------
+    HeldError
+        If that is not enough.
+    OpenToOthersError
+        If others can reach the file.
+    """
+    descriptor, began = open_private(path), time.monotonic()
+    try:
+        while not _locked(descriptor):
+            waited = time.monotonic() - began
+            if waited >= longest:
+                raise HeldError(_holder(descriptor))
+            if waiting is not None:
+                waiting(waited, _holder(descriptor))
+            time.sleep(1 / _LOOKS_PER_SECOND)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(descriptor: int) -> str:
+    number = os.pread(descriptor, 32, 0).strip()
+    return f"process {int(number)}" if number.isdigit() else "another process"

@@ -1,0 +1,29 @@
+"""Who crowds others is told to whoever runs the server, and stays in the sum."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from zerosum.secagg import ServerParty
+from zerosum.server import sums
+
+
+class Crowded(ServerParty):
+    """A session in which some drew the same neighbours."""
+
+    def __init__(self, crowders):
+        self._crowders = crowders
+
+    def close(self, request=None):
+        return {}
+
+
+@pytest.mark.parametrize(("crowders", "told"), [((3, 17), True), ((), False)])
+def test_crowders_are_named_in_the_servers_log(caplog, crowders, told):
+    caplog.set_level(logging.WARNING)
+    group = SimpleNamespace(party=Crowded(crowders), failure="")
+    assert sums._close(group, "advertise", None, None) == {}
+    assert sums._close(group, "share", None, None) == {}
+    assert caplog.text.count("clients (3, 17) chose the same neighbours") == told
+    assert not group.failure
