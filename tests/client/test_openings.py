@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerosum.client.openings import DAY, Openings, TooManyOpeningsError
+from zerosum.client.renyi_filter import ORDERS
 from zerosum.client.store import DamagedStoreError, FileStore
 from zerosum.secagg import StaleSession
 
+COST = [0.5 + 1e-3 * at for at in range(len(ORDERS))]
 MANY = Openings(per_run=10**6, per_day=10**6, run_timeout=1e9)
 
 
@@ -129,12 +131,12 @@ def test_a_run_in_which_a_session_begins_goes_on(tmp_path):
 def test_budgets_and_the_roster_outlive_every_run(tmp_path):
     node = Node(tmp_path / "state", Openings(10, 100, DAY))
     node.begin(b"old", 1)
-    node.store.count_contribution([0.5, 0.25])
+    node.store.count_contribution(COST)
     node.store.admit_roster(7, bytes(32))
     for days in range(1, 6):
         node.now += 2 * DAY
         node.begin(b"run %d" % days, 1)
-    assert (node.store.contributions, node.store.spent) == (1, (0.5, 0.25))
+    assert (node.store.contributions, node.store.spent) == (1, tuple(COST))
     with pytest.raises(Exception, match="version 6 comes before 7"):
         node.store.admit_roster(6, bytes(32))
 

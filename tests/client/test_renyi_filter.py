@@ -8,9 +8,11 @@ import sys
 
 import numpy as np
 import pytest
+from policies import policy_of
 from pydantic import ValidationError
 
 from zerosum.client import budget, events, stages
+from zerosum.client.private_files import write_private
 from zerosum.client.renyi_filter import (
     ORDERS,
     conversion,
@@ -18,7 +20,6 @@ from zerosum.client.renyi_filter import (
     fixed_order,
     least_epsilon,
 )
-from zerosum.client.spec import ClientPolicy
 from zerosum.client.stages import Declined
 from zerosum.client.store import DamagedStoreError, FileStore, MemoryStore
 
@@ -49,9 +50,9 @@ def test_a_sum_at_the_limit_converts_to_the_epsilon_and_no_more(epsilon, delta):
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-5])
 def test_a_budget_that_admits_nothing_is_refused_when_the_policy_is_read(delta):
     least = least_epsilon(delta)
-    ClientPolicy(max_epsilon=least * 1.01, budget_delta=delta)
+    policy_of(max_epsilon=least * 1.01, budget_delta=delta)
     with pytest.raises(ValidationError, match=r"admits no contribution.*must be above 0\.0"):
-        ClientPolicy(max_epsilon=least * 0.8, budget_delta=delta)
+        policy_of(max_epsilon=least * 0.8, budget_delta=delta)
 
 
 # -- requests that are chosen by the answers before them -----------------------------------------
@@ -232,9 +233,9 @@ def test_a_record_of_an_earlier_version_is_no_ground_for_a_budget(tmp_path):
     """It was charged against the server alone, at orders chosen after the fact."""
     FileStore(tmp_path)
     old = {"contributions": 2, "accounted": 2, "spent": gaussian(8.0)}
-    (tmp_path / "counters.json").write_text(json.dumps(old))
+    write_private(tmp_path / "counters.json", json.dumps(old).encode())
     assert FileStore(tmp_path).contributions == 2
-    with pytest.raises(Declined, match=r"earlier version.*leave max_epsilon out, or let this node"):
+    with pytest.raises(Declined, match=r"earlier version.*set max_epsilon = inf, or let this node"):
         check(tmp_path)
 
 

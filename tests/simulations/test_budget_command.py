@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from zerosum.client import budget as costs
 from zerosum.client import renyi_filter
+from zerosum.client.private_files import write_private
 from zerosum.client.store import FileStore
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import LEDGER, SUMMARY, RunFolder
@@ -150,7 +151,9 @@ def test_a_node_without_a_budget_is_told_the_least_epsilon(tmp_path):
     assert spent["delta"] == 1e-5
     assert spent["epsilon"] == pytest.approx(costs.epsilon(3 * costs.gaussian(8.0), 1e-5))
     assert spent["max_epsilon"] is None
-    (tmp_path / "policy.toml").write_text("max_epsilon = 2.0\nmax_contributions = 7\n")
+    (tmp_path / "policy.toml").write_text(
+        "min_cohort = 2\ncorruption = 0.0\nmax_epsilon = 2.0\nmax_contributions = 7\n"
+    )
     told = spending_in(tmp_path, tmp_path / "policy.toml")
     assert told["order"] == renyi_filter.fixed_order(2.0, 1e-5)
     assert (told["max_epsilon"], told["max_contributions"]) == (2.0, 7)
@@ -182,8 +185,8 @@ def test_the_command_prints_tables_and_writes_json(tmp_path, folder):
 
 
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path):
-    (tmp_path / "counters.json").write_text("{")
-    (tmp_path / "policy.toml").write_text("max_epsilon = 0.001\n")
+    write_private(tmp_path / "counters.json", b"{")
+    (tmp_path / "policy.toml").write_text("min_cohort = 2\ncorruption = 0.0\nmax_epsilon = 0.001\n")
     (tmp_path / "empty").mkdir()
     good = tmp_path / "good"
     contribute(good, 1)
