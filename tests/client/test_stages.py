@@ -57,7 +57,7 @@ class Node:
     def credentials(self, context):
         return self.given
 
-    def open_party(self, context, session, protocol):
+    def open_party(self, context, session):
         roster = stages.roster_for(session, self.given)
         identity = None if self.given is None else self.given.identity
         return ClientParty(session, 0, identity=identity, roster=roster)
@@ -86,8 +86,8 @@ def session(server="malicious", bound=True, n=N, **changes):
     return Session(**(values | changes))
 
 
-def advertise(node, proposed, protocol="pairwise"):
-    content = wire.pack({"session": proposed.to_bytes(), "protocol": protocol})
+def advertise(node, proposed):
+    content = wire.pack({"session": proposed.to_bytes()})
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
     return stages.advertise(node, content, context)
 
@@ -140,10 +140,12 @@ def test_a_session_beyond_the_policy_is_refused_and_leaves_no_trace(change, poli
     assert advertise(node, session())  # the same round: the high-water mark was not raised
 
 
-@pytest.mark.parametrize("protocol", ["ideal", "none", "PAIRWISE"])
+@pytest.mark.parametrize("protocol", ["ideal", "none"])
 def test_no_other_protocol_is_joined(protocol):
-    with pytest.raises(Declined, match="protocol"):
-        advertise(Node(), session(), protocol)
+    node = Node()
+    with pytest.raises(Declined, match=f"protocol '{protocol}' is not among .*'pairwise'"):
+        advertise(node, session(protocol=protocol))
+    assert node.kept is None
 
 
 def asked(population, kind="train", steps=None, **privacy):

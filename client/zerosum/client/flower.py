@@ -38,7 +38,14 @@ from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.stages import Declined, Environment, roster_for
 from zerosum.client.store import BusyStoreError, DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
+from zerosum.secagg import (
+    Client,
+    ClientParty,
+    IdealClientParty,
+    Protocol,
+    RemoteProtocolError,
+    Session,
+)
 from zerosum.secagg.messages import session_of
 from zerosum.secagg.state import ClientState
 
@@ -176,7 +183,10 @@ class DeployedEnvironment:
 
     def __init__(self, context: Context) -> None:
         _warn(frozenset(context.node_config), self.warns_of_any_key)
-        self.policy = _read_policy(str(context.node_config.get("policy", "")))
+        # A session that trusts the server shows it this node's vector, or leaves it the noise.
+        policy = _read_policy(str(context.node_config.get("policy", "")))
+        masked = [name for name in policy.protocols if name == Protocol.PAIRWISE]
+        self.policy = policy.model_copy(update={"protocols": masked})
         self._config = context.node_config
         self._credentials: Credentials | None = None
 
@@ -212,8 +222,8 @@ class DeployedEnvironment:
             self._credentials = Credentials.of(identity, roster, self.index(context))
         return self._credentials
 
-    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
-        """Make a party of the real protocol, whatever name the server used for it."""
+    def open_party(self, context: Context, session: Session) -> Client:
+        """Make a party of the real protocol: of a masked session, or of none."""
         credentials = self.credentials(context)
         return ClientParty(
             session,
@@ -328,10 +338,10 @@ class SimulatedNode(DeployedEnvironment):
         """Return key and roster, which follow from the run's id."""
         return simulated_credentials(context)
 
-    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
+    def open_party(self, context: Context, session: Session) -> Client:
         """Make a party of the protocol that the session runs."""
-        if protocol == "pairwise":
-            return super().open_party(context, session, protocol)
+        if session.masked:
+            return super().open_party(context, session)
         return IdealClientParty(session, self.index(context))
 
     def party(self, context: Context, message: bytes) -> Client:
@@ -339,7 +349,7 @@ class SimulatedNode(DeployedEnvironment):
         kept = context.state.config_records.get(IDEAL)
         data = None if kept is None else kept.get("state")
         if isinstance(data, bytes):
-            return IdealClientParty.restore(data)
+            return IdealClientParty.restore(data, policy=self.policy.for_sessions())
         return super().party(context, message)
 
     def keep(self, context: Context, party: Client) -> None:

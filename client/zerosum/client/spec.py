@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from zerosum.secagg import Policy, ServerMode
+from zerosum.secagg import Policy, Protocol, ServerMode
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -445,7 +445,8 @@ multiplier: in epsilon at `budget_delta`."""
     """Servers that a session must withstand, any of these; `semi-honest` trusts the server to \
 follow the protocol."""
     protocols: list[Literal["pairwise", "ideal", "none"]] = ["pairwise"]
-    """Protocols that this client takes part in: the others show its vector to the server."""
+    """Protocols that this client takes part in: the others show its vector to the server. A node \
+of its own takes part in `pairwise` alone, whatever is listed: they are for simulations."""
     tasks: list[str] | Literal["built-in", "any"] = "built-in"
     """Tasks that this client runs: their code runs here. `built-in`: those that ship with \
 zerosum."""
@@ -473,5 +474,6 @@ declined."""
         return Policy(
             corruption=self.corruption,
             server_modes=frozenset(map(ServerMode, self.servers)),
+            protocols=frozenset(map(Protocol, self.protocols)),
             longest_vector=self.max_vector_length,
         )

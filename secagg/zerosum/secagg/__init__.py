@@ -80,6 +80,7 @@ from zerosum.secagg.errors import (
     OldRoster,
     OutOfOrder,
     PolicyRefusal,
+    ProtocolRefused,
     ReconstructionFailed,
     RemoteProtocolError,
     RequestMismatch,
@@ -116,7 +117,7 @@ from zerosum.secagg.party import Client, Result, Server, Step
 from zerosum.secagg.policy import Policy
 from zerosum.secagg.ring import Ring
 from zerosum.secagg.server import ServerParty
-from zerosum.secagg.session import ServerMode, Session, request_digest
+from zerosum.secagg.session import NoiseDraw, Protocol, ServerMode, Session, request_digest
 
 __all__ = [
     "Advert",
@@ -150,11 +151,14 @@ __all__ = [
     "Message",
     "MinSurvivorsTooLow",
     "NoFeasibleGraph",
+    "NoiseDraw",
     "NonCanonicalKey",
     "OldRoster",
     "OutOfOrder",
     "Policy",
     "PolicyRefusal",
+    "Protocol",
+    "ProtocolRefused",
     "ReconstructionFailed",
     "RemoteProtocolError",
     "RequestMismatch",

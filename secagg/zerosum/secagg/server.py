@@ -85,6 +85,10 @@ class ServerParty(StagedServer):
         threads: int = 1,
     ) -> None:
         super().__init__(session)
+        if not session.masked:
+            raise LocalProtocolError(
+                f'a server of masked sessions was given one with protocol = "{session.protocol}"'
+            )
         if session.signed and roster is None:
             raise LocalProtocolError("a session whose clients sign needs the roster")
         if roster is not None:

@@ -20,6 +20,8 @@ from zerosum.client.request import Request
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import (
     IdealServerParty,
+    NoiseDraw,
+    Protocol,
     Roster,
     ServerMode,
     ServerParty,
@@ -228,7 +230,7 @@ class Coordinator:
                 failures.append(f"the cohort is too small: {error}")
             else:
                 opened.append(Group(number, session, protection, self._party(session)))
-        return PrivateSum(invitation, opened, failures, self._spec.protocol)
+        return PrivateSum(invitation, opened, failures)
 
     def _session(
         self, invitation: Invitation, cohort: tuple[int, ...]
@@ -261,6 +263,8 @@ class Coordinator:
             graph_seed=SystemRandomness().take(SEED_BYTES) if permuted else b"",
             bounds=protection.bounds,
             mode=mode,
+            protocol=Protocol(spec.protocol),
+            noise_draw=NoiseDraw(shape.noise_draw),
         )
         return session, protection
 

@@ -20,6 +20,7 @@ from zerosum.secagg import (
     IdealServerParty,
     IdentityKey,
     Message,
+    Protocol,
     RemoteProtocolError,
     Roster,
     SecAggError,
@@ -313,6 +314,7 @@ class _Play:
             ring_bits=self._ring_bits,
             vector_length=len(self._vectors[0]),
             mode=mode,
+            protocol=Protocol.PAIRWISE if self._protection.masked else Protocol.IDEAL,
         )
 
     def _client(self, index: int, draws: _Draws) -> ClientParty | IdealClientParty:
