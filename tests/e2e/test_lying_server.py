@@ -44,11 +44,20 @@ class Constant(DeployedEnvironment):
 
 
 def request(**changes):
-    values = dict(
-        kind="train", round=1, seed=0, population=CLIENTS, task="digits", data=DataSpec(),
-        model=ModelSpec(), training=TrainSpec(), privacy=PrivacySpec(model="none", clip=None),
-        encoding=EncodingSpec(bits=20, range=1.0), noise_draw="per_client", max_loss=1.0,
-    )  # fmt: skip
+    values = {
+        "kind": "train",
+        "round": 1,
+        "seed": 0,
+        "population": CLIENTS,
+        "task": "digits",
+        "data": DataSpec(),
+        "model": ModelSpec(),
+        "training": TrainSpec(),
+        "privacy": PrivacySpec(model="none", clip=None),
+        "encoding": EncodingSpec(bits=20, range=1.0),
+        "noise_draw": "per_client",
+        "max_loss": 1.0,
+    }
     return Request(Question(**(values | changes)), np.zeros(LENGTH, dtype=np.float32))
 
 

@@ -390,9 +390,7 @@ def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, 
     from zerosum.client.threads import use_one_thread
 
     use_one_thread()  # as in every simulation: sums of floats depend on it
-    task = resolve_task(
-        name, DataSpec.model_validate_json(data), ModelSpec.model_validate_json(model), seed
-    )
+    task = resolve_task(name, DataSpec.from_canonical(data), ModelSpec.from_canonical(model), seed)
     return task, Answerer(task)
 
 

@@ -7,10 +7,11 @@ One line of a ClientApp changes::
 or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``.
 
 The mod stands first among the mods. It answers the stages of the protocol, which the app never
-sees, and hands the app the strategy's message when it is time to train; the app's reply is turned
-into a clipped, noised and masked vector, and nothing else of it is sent. Messages that are no part
-of a private sum are refused: their answers would leave in plain. The node is configured as for
-:class:`zerosum.client.flower.DeployedEnvironment`.
+sees, and hands the app the strategy's message when it is time to train: its type and its records,
+to which masks are bound, and blanks for the rest (:mod:`~zerosum.client.binding`). The app's reply
+is turned into a clipped, noised and masked vector, and nothing else of it is sent. Messages that
+are no part of a private sum are refused: their answers would leave in plain. The node is configured
+as for :class:`zerosum.client.flower.DeployedEnvironment`.
 
 Importing this imports neither torch nor dp_accounting.
 """
@@ -26,8 +27,9 @@ from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from zerosum.client.app_request import AppRequest, config_digest, only_arrays, stage_type
+from zerosum.client.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.arrays import UnusableArraysError
+from zerosum.client.binding import config_digest, shown, shown_message
 from zerosum.client.failures import FAILURES
 from zerosum.client.flower import DeployedEnvironment, build_app
 from zerosum.client.request import Request
@@ -123,7 +125,7 @@ class AppEnvironment(DeployedEnvironment):
 
     def _reply(self, request: AppRequest) -> RecordDict:
         """Hand the app the message that the strategy meant for it."""
-        message = _changed(self._message, self._message.metadata.message_type, request.records)
+        message = shown_message(request.question.message_type, request.records)
         reply = _called(self._call_next, message, self._context)
         if reply.has_error():
             raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
@@ -156,7 +158,8 @@ class PrivateClientApp(ClientApp):
     """A ClientApp behind :func:`private_mod`, of whose errors nothing leaves the node.
 
     Flower sends a server the text of whatever an app raises. The mod keeps back what is raised
-    within it; this also what lies around it: a lifespan function, and the mods themselves.
+    within it; this also what lies around it: a lifespan function, and the mods themselves. These
+    are handed the context without the ids of run and node, too.
 
     Parameters
     ----------
@@ -178,7 +181,7 @@ class PrivateClientApp(ClientApp):
             For any refusal or failure, without its cause, which is in this client's log.
         """
         try:
-            return super().__call__(message, context)
+            return super().__call__(message, shown(context, context.state))
         except Declined:
             raise
         except FAILURES:
@@ -189,8 +192,7 @@ class PrivateClientApp(ClientApp):
 def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
     """Call an app with a context whose state lacks what is ours: seeds of masks among it."""
     ours = {name: record for name, record in context.state.items() if name.startswith(_OURS)}
-    its = copy.copy(context)
-    its.state = RecordDict({k: v for k, v in context.state.items() if k not in ours})
+    its = shown(context, RecordDict({k: v for k, v in context.state.items() if k not in ours}))
     try:
         return call_next(message, its)
     finally:
