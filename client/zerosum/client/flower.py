@@ -297,7 +297,11 @@ class DeployedEnvironment:
 
 
 def _request(content: RecordDict) -> Request:
-    return Request.from_bytes(wire.bytes_field(content, "request"), wire.model_bytes(content))
+    """Read a request; decline what is none, or is written otherwise than its reader writes it."""
+    try:
+        return Request.from_bytes(wire.bytes_field(content, "request"), wire.model_bytes(content))
+    except ValueError as error:
+        raise Declined(str(error)) from None
 
 
 @lru_cache(maxsize=16)

@@ -123,10 +123,13 @@ class AppEnvironment(DeployedEnvironment):
         weighted: np.ndarray = np.append(delta.astype(np.float64), 1.0) * (count / most)
         return weighted
 
+    def handed(self, request: AppRequest) -> Message:
+        """Return what the app is handed: all that masks are bound to, and blanks."""
+        return shown_message(request.question.message_type, request.records)
+
     def _reply(self, request: AppRequest) -> RecordDict:
         """Hand the app the message that the strategy meant for it."""
-        message = shown_message(request.question.message_type, request.records)
-        reply = _called(self._call_next, message, self._context)
+        reply = _called(self._call_next, self.handed(request), self._context)
         if reply.has_error():
             raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
         return reply.content
@@ -140,6 +143,22 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     Declined
         For any refusal or failure, without its cause, which is in this client's log.
     """
+    return answered(message, context, call_next)
+
+
+def answered(
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    environment: type[AppEnvironment] = AppEnvironment,
+) -> Message:
+    """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
+
+    Raises
+    ------
+    Declined
+        As :func:`private_mod`.
+    """
     category = message.metadata.message_type
     asked = stage_type(message.content) if message.has_content() else None
     if asked is None:
@@ -149,7 +168,7 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
             category,
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
-    app = build_app(lambda context: AppEnvironment(context, message, call_next))
+    app = build_app(lambda context: environment(context, message, call_next))
     reply = app(_changed(message, asked, message.content), context)
     return Message(reply.content, reply_to=message)
 
