@@ -165,7 +165,7 @@ class Recovered:
         holders that may be at fault; empty where too few shares of it were released.
     """
 
-    secrets: dict[int, bytes] = field(default_factory=dict)
+    secrets: dict[int, bytes] = field(default_factory=dict, repr=False)
     faulty: set[int] = field(default_factory=set)
     failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
