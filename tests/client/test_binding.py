@@ -5,6 +5,7 @@ bytes, both those of a message in one piece and those of the objects that a Supe
 """
 
 import dataclasses
+import enum
 import hashlib
 import itertools
 import json
@@ -435,11 +436,15 @@ def test_a_record_or_value_of_an_unknown_kind_is_bound_by_no_digest():
 
 def test_values_that_python_takes_for_others_are_sent_as_what_arrives():
     """A server's own kinds of numbers are the client's: its digest is that of what it sends."""
-    values = {"f": np.float64(0.5), "l": [1, True]}
+
+    class Word(str, enum.Enum):  # noqa: UP042, whose str() is another text
+        MEAN = "mean"
+
+    values = {"f": np.float64(0.5), "l": [1, True], "w": Word.MEAN}
     records = RecordDict({"config": ConfigRecord(values)})
     assert outcome(sent(asked(records))) is not None
     assert records_digest(asked(records).records) == records_digest(
-        RecordDict({"config": ConfigRecord({"f": 0.5, "l": [1, 1]})})
+        RecordDict({"config": ConfigRecord({"f": 0.5, "l": [1, 1], "w": "mean"})})
     )
 
 

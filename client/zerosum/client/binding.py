@@ -12,8 +12,8 @@ message ids, times, nodes, the group, the run's id.
 
 import hashlib
 import struct
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
 from flwr.app import (
     Array,
@@ -29,10 +29,21 @@ from flwr.app.user_config import UserConfig
 
 Record: TypeAlias = ArrayRecord | ConfigRecord | MetricRecord
 
-_KINDS: Final = {ArrayRecord: b"arrays", ConfigRecord: b"config", MetricRecord: b"metrics"}
+_KINDS: Final[Mapping[type[Record], bytes]] = {
+    ArrayRecord: b"arrays",
+    ConfigRecord: b"config",
+    MetricRecord: b"metrics",
+}
 
-# Flower's own order: a truth is an integer to Python, so it is asked for first.
-_SCALARS: Final = (bool, int, float, str, bytes)
+# Flower's own order: a truth is an integer to Python, so it is asked for first. An enumeration of
+# texts is sent as the text that it is, which is not what str() says of it.
+_SCALARS: Final[Mapping[type, Callable[[Any], Any]]] = {
+    bool: bool,
+    int: int,
+    float: float,
+    str: str.__str__,
+    bytes: bytes,
+}
 
 _ENDLESS_SECONDS: Final = float(1 << 40)
 """How long a message lives that was created at second 0: beyond any reply of an app."""
@@ -133,7 +144,7 @@ def _sorted(config: UserConfig) -> UserConfig:
     return {key: config[key] for key in sorted(config)}
 
 
-def _kind(name: str, record: Record) -> type[Record]:
+def _kind(name: str, record: object) -> type[Record]:
     for kind in _KINDS:
         if isinstance(record, kind):
             return kind
@@ -144,7 +155,7 @@ def _rebuilt(name: str, record: Record) -> Record:
     _kind(name, record)
     if isinstance(record, ArrayRecord):
         return ArrayRecord({key: _rebuilt_array(array) for key, array in record.items()})
-    values = {key: _plain(f"{name}.{key}", value) for key, value in record.items()}
+    values: dict[str, Any] = {k: _plain(f"{name}.{k}", value) for k, value in record.items()}
     return (ConfigRecord if isinstance(record, ConfigRecord) else MetricRecord)(values)
 
 
@@ -155,13 +166,13 @@ def _rebuilt_array(array: Array) -> Array:
     )
 
 
-def _plain(where: str, value: object) -> object:
+def _plain(where: str, value: object) -> Any:
     """Return a value as Flower's bytes hand it on: of the plain type, a list's the same for all."""
-    for kind in _SCALARS:
+    for kind, plain in _SCALARS.items():
         if isinstance(value, kind):
-            return kind(value)  # type: ignore[call-overload]
+            return plain(value)
         if isinstance(value, list) and all(isinstance(item, kind) for item in value):
-            return [kind(item) for item in value]  # type: ignore[call-overload]
+            return list(map(plain, value))
     raise ValueError(f"{where} is a {type(value).__name__}: no value of a record")
 
 

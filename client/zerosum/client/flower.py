@@ -42,7 +42,6 @@ from zerosum.secagg import (
     Client,
     ClientParty,
     IdealClientParty,
-    Protocol,
     RemoteProtocolError,
     Session,
 )
@@ -185,7 +184,7 @@ class DeployedEnvironment:
         _warn(frozenset(context.node_config), self.warns_of_any_key)
         # A session that trusts the server shows it this node's vector, or leaves it the noise.
         policy = _read_policy(str(context.node_config.get("policy", "")))
-        masked = [name for name in policy.protocols if name == Protocol.PAIRWISE]
+        masked = [name for name in policy.protocols if name == "pairwise"]
         self.policy = policy.model_copy(update={"protocols": masked})
         self._config = context.node_config
         self._credentials: Credentials | None = None

@@ -435,11 +435,9 @@ def app_of(inputs: np.ndarray, targets: np.ndarray, *, bound: bool) -> ClientApp
         slope = errors.T @ scaled / len(scaled) + decay * weight
         moved = (weight - lr * slope).astype(np.float32)
         arrays = dict(zip(names, (centre, gain, moved), strict=True))
-        content = {
-            "arrays": ArrayRecord({name: Array(value) for name, value in arrays.items()}),
-            "metrics": MetricRecord({"num-examples": len(scaled)}),
-        }
-        return Message(RecordDict(content), reply_to=message)
+        content = RecordDict({"metrics": MetricRecord({"num-examples": len(scaled)})})
+        content["arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+        return Message(content, reply_to=message)
 
     return app
 
