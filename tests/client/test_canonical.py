@@ -146,6 +146,7 @@ def spec_classes(kind=Spec):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_no_key_of_any_section_takes_a_number_that_is_not_finite(value):
     found = {kind for kind in spec_classes() if kind.__module__.startswith("zerosum.")}
+    found = {kind for kind in found if ".attacks." not in kind.__module__}  # controls among them
     assert {Experiment, Question, AppQuestion, PrivacySpec} <= found
     for kind in found:
         for name, field in kind.model_fields.items():

@@ -7,6 +7,7 @@ import importlib
 import logging
 import pkgutil
 import traceback
+import types
 
 import numpy as np
 import pytest
@@ -94,8 +95,8 @@ def reachable(start):
     seen, left = {}, list(start)
     while left:
         item = left.pop()
-        if id(item) in seen or isinstance(item, type) or type(item).__name__ == "module":
-            continue
+        if id(item) in seen or isinstance(item, type | types.ModuleType | types.FunctionType):
+            continue  # by a function's globals all else of the process would be reached
         seen[id(item)] = item
         left += gc.get_referents(item)
         if hasattr(type(item), "__slots__"):

@@ -23,7 +23,7 @@ from zerosum.simulations.attacks.protocol.asked_sums import (
 )
 
 BOUND = Protection("request bound", "double")
-SORTED = Protection("sorted digest", "double", request_hash=False)
+LOOSE = Protection("loosely bound", "double", request_hash=False)
 
 HOW: Mapping[Read, str] = {
     "arrays": "turns the order of the arrays for one client",
@@ -63,7 +63,7 @@ class RequestBinding:
 
     def cases(self, suite: str) -> Iterator[Case]:
         """Return masks that are bound, and the control's."""
-        for protection in (SORTED, BOUND):
+        for protection in (LOOSE, BOUND):
             yield Case(AskedSumsSetting(self.lie, self.clients, self.trials), protection)
 
     def ask(self, honest: Asked, wanted: bool) -> Asked:
