@@ -369,7 +369,7 @@ class _Play:
         """Take what colluders tell the server, before they are done and forget it."""
         self.seen = replace(
             self.seen,
-            states={i: self._clients[i].export() for i in self._colluders},
+            states={i: bytes(self._clients[i].export()) for i in self._colluders},
             identities={i: self._identities[i].to_bytes() for i in self._colluders},
         )
 
