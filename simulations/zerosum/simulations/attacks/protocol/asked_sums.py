@@ -8,18 +8,15 @@ of all others. What is left of it is what masks are bound to.
 
 import copy
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.app.user_config import UserConfig
-from flwr.clientapp import ClientApp
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from zerosum.client import contribution, wire
@@ -28,7 +25,6 @@ from zerosum.client.app_request import AppRequest, enveloped, stage_type
 from zerosum.client.binding import rebuilt, records_digest
 from zerosum.client.entropy import SeededEntropy, SystemEntropy
 from zerosum.client.flower import DeployedEnvironment, build_app
-from zerosum.client.mod import answered, private_mod
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -43,10 +39,7 @@ from zerosum.client.training import initial_vector
 from zerosum.secagg import (
     ContributeRequest,
     Contribution,
-    IdentityKey,
-    Roster,
     Session,
-    SignedRoster,
     decode,
 )
 from zerosum.secagg.randomness import numpy_generator
@@ -54,9 +47,9 @@ from zerosum.secagg.session import request_digest
 from zerosum.server.app_grid import AppGrid
 from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
 from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene, View
+from zerosum.simulations.attacks.protocol.asked_nodes import CLASSES, PIXELS, app_of, provisioned
 from zerosum.simulations.attacks.protocol.unbound import (
     LaxRequest,
-    UnboundApp,
     UnboundNode,
     sorted_digest,
 )
@@ -73,14 +66,6 @@ SAID: Mapping[Read, str] = {
     "numbers": "an evaluation by max_loss",
 }
 
-POLICY = """models = ["none", "central"]
-min_noise_multiplier = 0.0
-corruption = 0.0
-min_cohort = 2
-max_contributions = 10
-"""
-
-_PIXELS, _CLASSES = 64, 10
 _NO_NOISE = 1e-8
 """Multiplier of a trusted server's noise, which rounds to none: a server that lies adds none."""
 
@@ -299,16 +284,16 @@ class AppSum(AskedSum):
         state = copy.deepcopy(rng)
         inputs, targets = drawn(setting.clients, setting.records, rng)
         update = first_steps(setting.clients, setting.records, state)[self._victim]
-        self.wanted = np.concatenate([np.zeros(2 * _PIXELS), update])
+        self.wanted = np.concatenate([np.zeros(2 * PIXELS), update])
         # Nothing is trained as long as inputs are multiplied by the second array, of zeros, or the
         # first setting is taken for the learning rate.
-        arrays = [("norm.0", np.ones(_PIXELS)), ("norm.1", np.zeros(_PIXELS))]
+        arrays = [("norm.0", np.ones(PIXELS)), ("norm.1", np.zeros(PIXELS))]
         settings = [("weight-decay", 0.0), ("lr", 1.0)]
         if setting.read != "arrays":
             arrays.reverse()
         if setting.read != "settings":
             settings.reverse()
-        arrays.append(("weight", np.zeros((_CLASSES, _PIXELS))))
+        arrays.append(("weight", np.zeros((CLASSES, PIXELS))))
         values = tuple((name, value.astype(np.float32)) for name, value in arrays)
         self.honest = Asked(values, tuple(settings), "0", "1.0")
         self._app = app_of(inputs, targets, bound=self._bound)
@@ -405,86 +390,6 @@ def question_of(
         noise_draw="per_client",
         max_loss=1.0,
     )
-
-
-def app_of(inputs: np.ndarray, targets: np.ndarray, *, bound: bool) -> ClientApp:
-    """Return a Flower app of softmax regression, as somebody might write one.
-
-    It takes arrays and settings by place, as ``to_numpy_ndarrays`` and ``values`` hand them out,
-    and lets its learning rate fall with the round that the group id says.
-
-    Parameters
-    ----------
-    inputs : ndarray of float64, shape (clients, records, 64)
-    targets : ndarray of int64, shape (clients, records)
-    bound : bool
-        Whether it stands behind the library's mod, or behind the control.
-    """
-    app = ClientApp(mods=[private_mod if bound else unbound_mod])
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        mine = int(context.node_config["partition-id"])
-        record = message.content.array_records["arrays"]
-        names, (centre, gain, weight) = list(record), record.to_numpy_ndarrays()
-        lr, decay = map(float, message.content.config_records["config"].values())  # type: ignore[arg-type]
-        lr /= 1.0 + float(message.metadata.group_id or 0)
-        scaled = (inputs[mine] - centre) * gain
-        powers = np.exp(scaled @ weight.T)
-        errors = powers / powers.sum(axis=1, keepdims=True) - np.eye(_CLASSES)[targets[mine]]
-        slope = errors.T @ scaled / len(scaled) + decay * weight
-        moved = (weight - lr * slope).astype(np.float32)
-        arrays = dict(zip(names, (centre, gain, moved), strict=True))
-        content = RecordDict({"metrics": MetricRecord({"num-examples": len(scaled)})})
-        content["arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
-        return Message(content, reply_to=message)
-
-    return app
-
-
-def unbound_mod(message: Message, context: Context, call_next: Any) -> Message:
-    """Answer as the library's mod would, were masks bound to sorted names: the control."""
-    return answered(message, context, call_next, UnboundApp)
-
-
-def provisioned(folder: Path, count: int) -> tuple[Roster, Callable[[int], UserConfig]]:
-    """Write keys, a signed roster and a policy for so many nodes.
-
-    Returns
-    -------
-    roster : Roster
-        For the server.
-    node_config : callable
-        Roster index to a node's config.
-    """
-    authority = IdentityKey.generate()
-    keys = [IdentityKey.generate() for _ in range(count)]
-    roster = Roster(1, {index: key.public for index, key in enumerate(keys)})
-    with _private_files():
-        (folder / "roster").write_bytes(SignedRoster.sign(roster, authority).to_bytes())
-        (folder / "policy.toml").write_text(POLICY, encoding="utf-8")
-        for index, key in enumerate(keys):
-            (folder / f"{index}.key").write_bytes(key.to_bytes())
-
-    def node_config(index: int) -> UserConfig:
-        return {
-            "state-dir": str(folder / f"state-{index}"),
-            "policy": str(folder / "policy.toml"),
-            "identity": str(folder / f"{index}.key"),
-            "roster": str(folder / "roster"),
-            "authority": authority.public.hex(),
-        }
-
-    return roster, node_config
-
-
-@contextmanager
-def _private_files() -> Iterator[None]:
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def _with_content(original: Message, content: RecordDict) -> Message:
