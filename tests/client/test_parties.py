@@ -107,7 +107,7 @@ class Node:
         self.app = build_app(DeployedEnvironment)
 
     def opening(self, round):
-        return wire.pack({"session": session(round).to_bytes(), "protocol": "pairwise"})
+        return wire.pack({"session": session(round).to_bytes()})
 
     def ask(self, kind, content):
         return self.app(Message(content, 1, kind), self.context).content

@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
-from policies import policy_of
+from flwr.app import ConfigRecord, Context, RecordDict
+from policies import LEAST_TOML, policy_of
 
 from zerosum.client import budget, stages, wire
 from zerosum.client.contribution import Protection
 from zerosum.client.entropy import SystemEntropy
+from zerosum.client.flower import IDEAL, DeployedEnvironment, SimulatedNode
+from zerosum.client.mod import AppEnvironment
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Question, Request
+from zerosum.client.simulated import OPEN_POLICY
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -22,14 +25,19 @@ from zerosum.client.stages import Declined
 from zerosum.client.store import FileStore, MemoryStore
 from zerosum.secagg import (
     ClientParty,
+    IdealClientParty,
     IdentityKey,
+    ProtocolRefused,
     RemoteProtocolError,
     Roster,
     Session,
     UnsafeGraph,
     WrongRoster,
 )
+from zerosum.secagg.ideal import Roll
 from zerosum.secagg.parameters import parameters
+from zerosum.secagg.randomness import derive_seed
+from zerosum.secagg.wire import to_bitmap
 from zerosum.server.accounting import RunLedger
 from zerosum.server.spec import SamplingSpec
 
@@ -57,7 +65,7 @@ class Node:
     def credentials(self, context):
         return self.given
 
-    def open_party(self, context, session, protocol):
+    def open_party(self, context, session):
         roster = stages.roster_for(session, self.given)
         identity = None if self.given is None else self.given.identity
         return ClientParty(session, 0, identity=identity, roster=roster)
@@ -86,8 +94,8 @@ def session(server="malicious", bound=True, n=N, **changes):
     return Session(**(values | changes))
 
 
-def advertise(node, proposed, protocol="pairwise"):
-    content = wire.pack({"session": proposed.to_bytes(), "protocol": protocol})
+def advertise(node, proposed):
+    content = wire.pack({"session": proposed.to_bytes()})
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
     return stages.advertise(node, content, context)
 
@@ -146,10 +154,12 @@ def test_a_cohort_below_the_policys_is_refused_before_it_is_asked_anything():
     assert advertise(Node(min_cohort=session().min_survivors), session())
 
 
-@pytest.mark.parametrize("protocol", ["ideal", "none", "PAIRWISE"])
+@pytest.mark.parametrize("protocol", ["ideal", "none"])
 def test_no_other_protocol_is_joined(protocol):
-    with pytest.raises(Declined, match="protocol"):
-        advertise(Node(), session(), protocol)
+    node = Node()
+    with pytest.raises(Declined, match=f"protocol '{protocol}' is not among .*'pairwise'"):
+        advertise(node, session(protocol=protocol))
+    assert node.kept is None
 
 
 def asked(population, kind="train", steps=None, **privacy):
@@ -336,3 +346,79 @@ def test_the_price_knows_whether_a_fellow_client_colludes(corruption, colluders)
     policy, proposed = policy_of(corruption=corruption), session(min_survivors=N)
     request = asked(N, noise_multiplier=2.0)
     assert stages._check_guarantee(request, proposed, policy, ROSTER) == colluders
+
+
+# --- what trusts the server, whichever way it comes ----------------------------------------------
+
+
+class Played(SimulatedNode):
+    """A node that Flower's simulation plays, with a policy of its own."""
+
+    def __init__(self, context, policy):
+        self.policy = policy
+
+    def store(self, context):
+        return MemoryStore()
+
+
+def kept_ideal(session, context):
+    """Leave a party that trusts the server in a context's state, as a simulated node does."""
+    party = IdealClientParty(session, 0)
+    party.advertise()
+    context.state[IDEAL] = ConfigRecord({"state": party.export()})
+    everybody = Roll(session.digest, to_bitmap(range(N), N))
+    return wire.pack({"message": everybody.to_bytes()})
+
+
+def test_a_strict_policy_answers_no_session_that_trusts_the_server_from_a_kept_state():
+    trusting = session(protocol="ideal")
+    for policy, answers in ((OPEN_POLICY, True), (policy_of(), False)):
+        context = Context(run_id=1, node_id=1, node_config={"partition-id": 0, "num-partitions": N},
+                          state=RecordDict(), run_config={})  # fmt: skip
+        message = kept_ideal(trusting, context)
+        node = Played(context, policy)
+        if answers:
+            assert wire.bytes_field(stages.share(node, message, context), "message")
+            continue
+        with pytest.raises(ProtocolRefused, match="protocol ideal; the policy takes pairwise"):
+            stages.share(node, message, context)
+
+
+@pytest.mark.parametrize("environment", [DeployedEnvironment, AppEnvironment])
+def test_a_node_of_its_own_finds_no_such_party_at_all(environment, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text(LEAST_TOML + 'protocols = ["pairwise", "ideal", "none"]\n')
+    config = {"partition-id": 0, "state-dir": str(tmp_path / "state"), "policy": str(policy)}
+    context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
+    message = kept_ideal(session(protocol="ideal"), context)
+    more = () if environment is DeployedEnvironment else (None, None)
+    node = environment(context, *more)
+    assert node.policy.protocols == ["pairwise"]
+    with pytest.raises(Declined, match="no such session is open here"):
+        stages.share(node, message, context)
+
+
+@pytest.mark.parametrize("stage", ["share", "contribute", "confirm", "unmask"])
+def test_a_live_party_that_trusts_the_server_is_asked_nothing_under_a_strict_policy(stage):
+    class Live(Node):
+        def party(self, context, message):
+            return IdealClientParty(session(protocol="ideal"), 0)
+
+    with pytest.raises(Declined, match="protocol 'ideal' is not among this client's"):
+        getattr(stages, stage)(Live(), wire.pack({"message": b"m"}), None)
+
+
+def test_a_request_that_leaves_the_noise_to_others_than_its_session_says_is_declined():
+    """Noise that a server adds is missing where it is not trusted with the vectors."""
+    private = {"model": "distributed", "noise_multiplier": 1.0, "clip": 0.5}
+    request = asked(N, **private)
+    built = Protection.build(
+        request.question.privacy, request.question.encoding, cohort=N, dimension=5,
+        rotation_seed=derive_seed(0, "rotation", 1, 0),
+    )  # fmt: skip
+    fitting = {"bounds": built.bounds, "ring_bits": built.ring_bits, "vector_length": built.length}
+    masked = session(**fitting)
+    assert stages.protection_for(request, masked).private
+    question = request.question.model_copy(update={"noise_draw": "summed"})
+    with pytest.raises(Declined, match="noise_draw = 'summed' is not the session's 'per_client'"):
+        stages.protection_for(Request(question, request.model), masked)

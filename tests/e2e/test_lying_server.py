@@ -1,6 +1,7 @@
 """A server that lies, around deployed clients: state in contexts, decisions in files."""
 
 import copy
+import dataclasses
 import threading
 
 import numpy as np
@@ -23,7 +24,7 @@ from zerosum.client.spec import (
 from zerosum.client.stages import Declined
 from zerosum.client.store import FileStore
 from zerosum.secagg import Session
-from zerosum.secagg.messages import ConfirmRequest, UnmaskRequest, decode
+from zerosum.secagg.messages import ConfirmRequest, ContributeRequest, UnmaskRequest, decode
 from zerosum.secagg.wire import to_bitmap
 from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
 from zerosum.simulations.grid import InProcessGrid, nodes
@@ -43,13 +44,22 @@ class Constant(DeployedEnvironment):
         return np.ones(LENGTH)
 
 
-def request():
-    question = Question(
-        kind="train", round=1, seed=0, population=CLIENTS, task="digits", data=DataSpec(),
-        model=ModelSpec(), training=TrainSpec(), privacy=PrivacySpec(model="none", clip=None),
-        encoding=EncodingSpec(bits=20, range=1.0), noise_draw="per_client", max_loss=1.0,
-    )  # fmt: skip
-    return Request(question, np.zeros(LENGTH, dtype=np.float32))
+def request(**changes):
+    values = {
+        "kind": "train",
+        "round": 1,
+        "seed": 0,
+        "population": CLIENTS,
+        "task": "digits",
+        "data": DataSpec(),
+        "model": ModelSpec(),
+        "training": TrainSpec(),
+        "privacy": PrivacySpec(model="none", clip=None),
+        "encoding": EncodingSpec(bits=20, range=1.0),
+        "noise_draw": "per_client",
+        "max_loss": 1.0,
+    }
+    return Request(Question(**(values | changes)), np.zeros(LENGTH, dtype=np.float32))
 
 
 class Lab:
@@ -67,7 +77,7 @@ class Lab:
         state = {"state-dir": str(self.folder / "state" / str(index)), "policy": str(self.policy)}
         return state | self.keys.node_config(index)
 
-    def sum(self, tamper, round=1):
+    def sum(self, tamper, round=1, asked=None):
         def through(message, context):
             kind = message.metadata.message_type
             if kind == wire.STAGE_TYPES["advertise"]:
@@ -86,7 +96,7 @@ class Lab:
             entropy=SeededEntropy(0),
         )
         try:
-            return coordinator.private_sum(request(), EVERYBODY, round=round)
+            return coordinator.private_sum(asked or request(), EVERYBODY, round=round)
         finally:
             if self.mistakes:  # of the test, which the grid would take for a client's
                 raise self.mistakes[0]
@@ -219,12 +229,42 @@ def test_the_ideal_protocol_is_no_way_to_a_plain_vector(lab):
     def tamper(message, context):
         if message.metadata.message_type == wire.STAGE_TYPES["advertise"]:
             for protocol in ("ideal", "none"):
-                other = lab.with_message(message, protocol=protocol)
+                lie = dataclasses.replace(lab.session, protocol=protocol).to_bytes()
+                other = lab.with_message(message, session=lie)
                 seen.append(lab.is_refused(other, context))
         return lab.app(message, context)
 
     lab.sum(tamper)
     assert seen == [True, True]
+
+
+@pytest.mark.parametrize("protocols", ['["pairwise"]', '["pairwise", "ideal", "none"]'])
+def test_a_node_draws_its_own_noise_whatever_its_policy_lists(lab, protocols):
+    """Noise that a server promises to add is missing in the vectors that it is not trusted with."""
+    lab.policy.write_text(f'models = ["none", "distributed"]\nprotocols = {protocols}\n')
+    private = PrivacySpec(clip=1.0, noise_multiplier=1.0, delta=0.01)
+    honest = request(privacy=private, encoding=EncodingSpec())
+    summed = request(privacy=private, encoding=EncodingSpec(), noise_draw="summed")
+    seen = {}
+
+    def tamper(message, context):
+        kind = message.metadata.message_type
+        if kind == wire.STAGE_TYPES["advertise"]:
+            for name in ("ideal", "none"):
+                trusting = dataclasses.replace(lab.session, protocol=name).to_bytes()
+                seen[name] = lab.is_refused(lab.with_message(message, session=trusting), context)
+        if kind == wire.STAGE_TYPES["contribute"]:
+            asked = decode(wire.bytes_field(message.content, "message"), ContributeRequest,
+                           lab.session)  # fmt: skip
+            told = dataclasses.replace(asked, request=summed.digest).to_bytes()
+            lie = lab.with_message(message, message=told, request=summed.header)
+            seen["summed"] = lab.is_refused(lie, context)
+        return lab.app(message, context)
+
+    total = lab.sum(tamper, asked=honest)
+    assert seen == {"ideal": True, "none": True, "summed": True}
+    # The victim declined all that was asked of it after the lie, and nobody else noticed.
+    assert total.survivors == tuple(i for i in range(CLIENTS) if i != VICTIM)
 
 
 def test_a_message_that_arrives_many_times_at_once_is_answered_once(lab):

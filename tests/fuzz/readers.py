@@ -93,14 +93,14 @@ POLICIES = (
 )
 
 
-def make_session(kind: str) -> Session:
+def make_session(kind: str, protocol: str = "pairwise") -> Session:
     """A session of nine clients."""
     values: dict[str, Any] = {
         "run_id": b"run", "round": 1, "attempt": 0, "roster_version": 1, "cohort": COHORT,
         "threshold": 5, "min_survivors": 2, "ring_bits": 13, "vector_length": 5,
         "degree": SIZE - 1, "bounds": b"bounds",
     }  # fmt: skip
-    values |= {"mode": "semi-honest"} | KINDS[kind]
+    values |= {"mode": "semi-honest", "protocol": protocol} | KINDS[kind]
     if values["mode"] == "malicious":
         values["roster_digest"] = ROSTER.digest
     return Session(**values)
@@ -111,11 +111,15 @@ class Played:
     """A session that was played to its end: what was said, and states from before each stage."""
 
     session: Session
-    ideal: bool = False
     asked: dict[str, dict[int, Any]] = field(default_factory=dict)
     sent: dict[str, dict[int, Any]] = field(default_factory=dict)
     states: dict[str, bytes] = field(default_factory=dict)
     lines: list[bytes] = field(default_factory=list)
+
+    @property
+    def ideal(self) -> bool:
+        """Whether the server is trusted."""
+        return not self.session.masked
 
     def given(self, index: int) -> dict[str, Any]:
         """What a client takes part with."""
@@ -159,7 +163,7 @@ class Played:
 
 def targets() -> Iterator[Target]:
     """Give every reader."""
-    games = {(kind, ideal): Played(make_session(kind), ideal).play()
+    games = {(kind, ideal): Played(make_session(kind, "ideal" if ideal else "pairwise")).play()
              for kind in KINDS for ideal in (False, True)}  # fmt: skip
     yield _session_target([game.session for game in games.values()])
     yield from _roster_targets()

@@ -1,5 +1,6 @@
 """A laboratory for sessions: makes them, plays them, and keeps what was said."""
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterable
@@ -115,6 +116,9 @@ class Play:
     asked: dict[str, dict[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.ideal:
+            protocol = "none" if self.keep else "ideal"
+            self.session = dataclasses.replace(self.session, protocol=protocol)
         cache = SharedCache() if self.cached else None
         kind = IdealClientParty if self.ideal else ClientParty
         self.clients: dict[int, Any] = {

@@ -92,8 +92,8 @@ def test_the_ideal_server_refuses_as_the_real_one_does(lab):
 
 
 def test_both_kinds_of_party_have_the_same_shape(lab):
-    session = lab.session(3)
-    clients: list[Client] = [ClientParty(session, 10), IdealClientParty(session, 10)]
-    servers: list[Server] = [ServerParty(session), IdealServerParty(session)]
+    session, open_ = lab.session(3), lab.session(3, protocol="ideal")
+    clients: list[Client] = [ClientParty(session, 10), IdealClientParty(open_, 10)]
+    servers: list[Server] = [ServerParty(session), IdealServerParty(open_)]
     assert [client.stage for client in clients] == ["advertise", "advertise"]
     assert [server.stage for server in servers] == ["advertise", "advertise"]

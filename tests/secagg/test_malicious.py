@@ -78,9 +78,9 @@ def test_the_stages_are_those_of_the_mode(lab):
 def test_a_semi_honest_session_has_no_confirm_stage(lab):
     play = lab.play(4).until("unmask")
     index = play.session.cohort[0]
-    for kind in (play.clients[index], IdealClientParty(play.session, index)):
+    for kind in (play.clients[index], IdealClientParty(lab.session(4, protocol="ideal"), index)):
         with pytest.raises(OutOfOrder, match="no confirm"):
-            kind.confirm(ConfirmRequest(play.session.digest, play.messages[index].survivors))
+            kind.confirm(ConfirmRequest(kind.session.digest, play.messages[index].survivors))
 
 
 @pytest.mark.parametrize("forged", ["zero", "other key", "other fields", "swapped", "unsigned"])

@@ -33,19 +33,24 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+@pytest.fixture(
+    scope="module",
+    params=[(kind, ideal) for kind in KINDS for ideal in (False, True)],
+    ids=lambda param: f"{param[0]}, ideal" if param[1] else param[0],
+)
 def spoken(lab, request):
     """One message of every type, and the session they were spoken in."""
+    kind, ideal = request.param
     found = {}
-    for ideal in (False, True):
-        play = lab.Play(lab.session(9, **KINDS[request.param]), ideal=ideal)
-        play.finish({play.session.cohort[4]: "share"})
-        for by in (*play.asked.values(), *play.sent.values()):
-            for message in by.values():
-                if message is not None:
-                    found.setdefault(type(message), message)
-    signed = {ConfirmRequest, Confirmation} if play.session.signed else set()
-    assert set(found) == {*TYPES, *signed, Presence, Roll, Question}
+    play = lab.Play(lab.session(9, **KINDS[kind]), ideal=ideal)
+    play.finish({play.session.cohort[4]: "share"})
+    for by in (*play.asked.values(), *play.sent.values()):
+        for message in by.values():
+            if message is not None:
+                found.setdefault(type(message), message)
+    own = {Presence, Roll, Question, Contribution, UnmaskRequest} if ideal else set(TYPES)
+    signed = {ConfirmRequest} if ideal else {ConfirmRequest, Confirmation}
+    assert set(found) == own | (signed if play.session.signed else set())
     return play.session, found
 
 

@@ -15,6 +15,7 @@ from zerosum.secagg import (
     OldRoster,
     Policy,
     PolicyRefusal,
+    ProtocolRefused,
     ServerMode,
     ServerModeRefused,
     StaleSession,
@@ -39,11 +40,26 @@ def good_session(lab, **changes):
 
 
 def test_a_session_that_a_policy_accepts_is_begun(lab):
-    session = good_session(lab)
-    index = session.cohort[0]
-    for kind in (ClientParty, IdealClientParty):
-        party = kind(session, index, policy=POLICY, **lab.credentials(session, index))
+    trusting = dataclasses.replace(POLICY, protocols=frozenset({"pairwise", "ideal"}))
+    for kind, protocol in ((ClientParty, "pairwise"), (IdealClientParty, "ideal")):
+        session = good_session(lab, protocol=protocol)
+        index = session.cohort[0]
+        party = kind(session, index, policy=trusting, **lab.credentials(session, index))
         assert party.stage == "advertise"
+
+
+@pytest.mark.parametrize("protocol", ["ideal", "none"])
+def test_a_policy_of_masks_alone_begins_and_restores_no_session_that_trusts_the_server(
+    lab, protocol
+):
+    session = good_session(lab, protocol=protocol)
+    index = session.cohort[0]
+    with pytest.raises(ProtocolRefused, match=f"protocol {protocol}; the policy takes pairwise"):
+        IdealClientParty(session, index, policy=POLICY)
+    kept = IdealClientParty(session, index).export()
+    assert IdealClientParty.restore(kept).stage == "advertise"
+    with pytest.raises(ProtocolRefused):
+        IdealClientParty.restore(kept, policy=POLICY)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerosum.secagg import (
+    ClientParty,
+    IdealClientParty,
+    IdealServerParty,
     LocalProtocolError,
+    MalformedMessage,
     RemoteProtocolError,
+    ServerParty,
     Session,
     UnknownVersion,
     WrongParty,
@@ -41,6 +46,9 @@ def test_the_digest_tells_every_field_apart(lab):
         {"degree": 2},
         {"degree": 2, "graph_seed": b"h" * 32},
         {"mode": "malicious", "degree": 2},
+        {"protocol": "ideal"},
+        {"protocol": "none"},
+        {"protocol": "ideal", "noise_draw": "summed"},
     ]
     digests = {lab.session(**{**base, **change}).digest for change in changes}
     assert len(digests) == len(changes)
@@ -73,7 +81,9 @@ def test_the_digest_tells_every_field_apart(lab):
         {"roster_digest": b"short"},
         {"mode": "malicious", "roster_digest": b""},
         {"mode": "malicious", "degree": 2, "graph_seed": b"g" * 32},
-        {"version": 2},
+        {"version": 1},
+        {"noise_draw": "summed"},
+        {"protocol": "none", "noise_draw": "summed"},
     ],
 )
 def test_senseless_sessions_are_refused(lab, change):
@@ -99,6 +109,42 @@ def test_damaged_session_bytes_are_a_peers_error(lab, data):
     except RemoteProtocolError:
         return
     assert session.to_bytes() == bad
+
+
+def test_noise_that_nobody_would_add_is_no_session_of_a_peers_either(lab):
+    """The bytes of a masked session whose noise a server would draw: its vectors have none."""
+    summed = lab.session(4, protocol="ideal", noise_draw="summed").to_bytes()
+    at = len(b"zerosum session\0") + 2 * 8
+    assert summed[at : at + 16] == (1).to_bytes(8, "big") * 2
+    masked = summed[:at] + bytes(8) + summed[at + 8 :]
+    with pytest.raises(MalformedMessage, match='noise_draw = "summed" under protocol = "pairwise"'):
+        Session.from_bytes(masked)
+    for place in (at, at + 8):
+        unknown = summed[:place] + (9).to_bytes(8, "big") + summed[place + 8 :]
+        with pytest.raises(MalformedMessage, match="unknown protocol or draw of noise"):
+            Session.from_bytes(unknown)
+
+
+@pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
+def test_a_party_serves_sessions_of_its_own_protocol_alone(lab, protocol):
+    session = lab.session(4, protocol=protocol)
+    parties = {
+        "pairwise": [lambda: ClientParty(session, 10), lambda: ServerParty(session)],
+        "ideal": [lambda: IdealClientParty(session, 10), lambda: IdealServerParty(session)],
+        "none": [
+            lambda: IdealClientParty(session, 10),
+            lambda: IdealServerParty(session, keep=True),
+        ],
+    }
+    for make in parties.pop(protocol):
+        assert make().stage == "advertise"
+    clients = {"pairwise": ClientParty, "ideal": IdealClientParty, "none": IdealClientParty}
+    for other, (_, server) in parties.items():
+        with pytest.raises(LocalProtocolError, match=f'protocol = "{protocol}"'):
+            server()
+        if clients[other] is not clients[protocol]:
+            with pytest.raises(LocalProtocolError, match=f'protocol = "{protocol}"'):
+                clients[other](session, 10)
 
 
 def test_another_version_is_named(lab):

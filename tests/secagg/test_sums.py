@@ -77,7 +77,8 @@ def test_every_schedule_on_a_sparse_graph_gives_the_plain_sum_or_names_who_is_cu
         assert told[4] is None or told[4] in session.cohort
     else:
         check_sum(lab, session, real, told, gone)
-        if set(gone) == {index for lost in told[2].values() for index in lost}:
+        lost = {index: stage for stage, who in told[2].items() for index in who}
+        if lost == gone:  # where clients draw neighbours, some may be cut off before they vanish
             assert told == wanted
 
 

@@ -105,7 +105,7 @@ def found_list(page, word):
 @pytest.mark.parametrize("index", COHORT)
 def test_an_advert_follows_from_the_pages_formulas(page, index):
     client, advert = Reference(page, index), found(page, "Advertise: Advert,", f"client {index} to")
-    assert advert["magic"] + advert["version, type"] == b"zsag\x01\x01"
+    assert advert["magic"] + advert["version, type"] == b"zsag\x02\x01"
     assert advert["session"] == client.session
     assert advert["channel key"] == raw(client.channel)
     assert advert["mask key"] == raw(client.mask)

@@ -326,8 +326,8 @@ def test_a_vector_beyond_what_was_asked_spoils_no_model(noise):
     class Cheating(FixedAnswers):
         factor = 1
 
-        def open_party(self, context, session, protocol):
-            party = super().open_party(context, session, protocol)
+        def open_party(self, context, session):
+            party = super().open_party(context, session)
             if self.index(context) == 4:
                 honest, ring = party.contribute, session.ring
                 party.contribute = lambda message, vector: honest(

@@ -1,23 +1,23 @@
 """What is asked of somebody else's Flower app: its own message, and how the answer is protected.
 
 The records that a strategy sends (arrays, config) travel beside the request as they are, their
-names marked; the request holds their digest, and so is bound to the masks like any other.
+names marked; the request holds their digest (:mod:`~zerosum.client.binding`), and so is bound to
+the masks like any other.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final, Self
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.app.user_config import UserConfig
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from zerosum.client import wire
 from zerosum.client.arrays import ArrayLayout
+from zerosum.client.binding import Record, config_digest, rebuilt, records_digest
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import Scale
 
@@ -26,14 +26,13 @@ TASK: Final = "flower-app"
 
 _MARK: Final = "app."
 _ENVELOPE: Final = "zerosum.stage"
-_KINDS: Final = {ArrayRecord: b"arrays", ConfigRecord: b"config", MetricRecord: b"metrics"}
 
 
 class AppQuestion(Question):
     """Everything in a request to an app but the app's own records."""
 
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 of the records that the app is handed."""
+    """SHA-256 of the records that the app is handed, in their order."""
     message_type: str
     """Type of the message that the app is handed, with its action: which function answers."""
     run_config: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -72,7 +71,14 @@ class AppRequest(Request):
         weight_key: str,
         metrics: Mapping[str, float],
     ) -> Self:
-        """Ask a question about these records, of an app's function for messages of this type."""
+        """Ask a question about these records, of an app's function for messages of this type.
+
+        Raises
+        ------
+        ValueError
+            If they hold what no digest knows.
+        """
+        records = rebuilt(records)
         fields = dict(question) | {
             "content": records_digest(records).hex(),
             "message_type": message_type,
@@ -89,14 +95,14 @@ class AppRequest(Request):
         Raises
         ------
         ValueError
-            If there is none, the records are not those that it speaks of, or their arrays cannot
-            be summed.
+            If there is none, its bytes are not canonical, the records are not those that it speaks
+            of, or their arrays cannot be summed.
         """
+        header = wire.bytes_field(content, "request")
         try:
-            question = AppQuestion.model_validate_json(wire.bytes_field(content, "request"))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise ValueError(f"unreadable request: {first['loc']}: {first['msg']}") from None
+            question = AppQuestion.from_canonical(header)
+        except ValueError as error:
+            raise ValueError(f"unreadable request: {error}") from None
         records = unmarked(content)
         if records_digest(records).hex() != question.content:
             raise ValueError("the records sent are not those that the request speaks of")
@@ -138,15 +144,15 @@ def only_arrays(records: RecordDict) -> ArrayRecord:
     return found[0]
 
 
-def marked(records: RecordDict) -> dict[str, ArrayRecord | ConfigRecord | MetricRecord]:
+def marked(records: RecordDict) -> dict[str, Record]:
     """Return an app's records under names that none of this program's has."""
     return {_MARK + name: record for name, record in records.items()}
 
 
 def unmarked(content: RecordDict) -> RecordDict:
-    """Return the app's records in a message, under their own names."""
+    """Return the app's records in a message, made anew, in their order, under their own names."""
     named = {k.removeprefix(_MARK): v for k, v in content.items() if k.startswith(_MARK)}
-    return RecordDict(named)
+    return rebuilt(RecordDict(named))
 
 
 def enveloped(content: RecordDict, stage_type: str, records: RecordDict) -> RecordDict:
@@ -165,42 +171,3 @@ def stage_type(content: RecordDict) -> str | None:
     record = content.get(_ENVELOPE)
     value = record.get("type") if isinstance(record, ConfigRecord) else None
     return value if isinstance(value, str) else None
-
-
-def records_digest(records: RecordDict) -> bytes:
-    """Return SHA-256 of an app's records: names, types and all values, in the order of names."""
-    digest = hashlib.sha256(b"zerosum app records\0")
-    for name, record in sorted(records.items()):
-        _add(digest, _KINDS[type(record)], name.encode())
-        for key, value in sorted(record.items()):
-            if isinstance(record, ArrayRecord):
-                array = record[key]
-                said = json.dumps([array.dtype, list(array.shape), array.stype])
-                _add(digest, key.encode(), said.encode(), array.data)
-            else:
-                _add(digest, key.encode(), json.dumps(value, default=_bytes).encode())
-        _add(digest)
-    return digest.digest()
-
-
-def config_digest(config: UserConfig) -> bytes:
-    """Return SHA-256 of a run config: keys, types and values."""
-    digest = hashlib.sha256(b"zerosum run config\0")
-    for key, value in sorted(config.items()):
-        _add(digest, key.encode(), json.dumps(value).encode())
-    return digest.digest()
-
-
-def _add(digest: "hashlib._Hash", *parts: bytes) -> None:
-    """Add the number of parts, and each after its length."""
-    digest.update(len(parts).to_bytes(8, "little"))
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-
-
-def _bytes(value: object) -> object:
-    """Return bytes as JSON that no other value has."""
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    raise TypeError(f"a {type(value).__name__} is no value of a record")

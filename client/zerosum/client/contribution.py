@@ -230,7 +230,7 @@ class Protection:
             "rule": code.rule,
             "top_up": self.topped_up,
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
     @property
     def std_contribution(self) -> float:

@@ -1,7 +1,7 @@
 """One view of the data sets that a Task may return: a length, and batches by index."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -35,8 +35,8 @@ class Examples(Protocol):
 class TensorExamples:
     """Two tensors with one row an example, each batch cast and moved as it is taken."""
 
-    inputs: torch.Tensor
-    targets: torch.Tensor
+    inputs: torch.Tensor = field(repr=False)
+    targets: torch.Tensor = field(repr=False)
     dtype: torch.dtype
     device: torch.device
 
@@ -61,7 +61,7 @@ class SubsetExamples:
     """Some rows of tensors that hold more, gathered only as they are taken."""
 
     whole: TensorExamples
-    rows: torch.Tensor
+    rows: torch.Tensor = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -83,7 +83,7 @@ class DatasetExamples:
     would have one item decide which keys and dtype the others are given.
     """
 
-    dataset: Any
+    dataset: Any = field(repr=False)
     dtype: torch.dtype
     device: torch.device
     alike: bool = False

@@ -40,7 +40,13 @@ from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.stages import Declined, Environment, roster_for
 from zerosum.client.store import BusyStoreError, DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
+from zerosum.secagg import (
+    Client,
+    ClientParty,
+    IdealClientParty,
+    RemoteProtocolError,
+    Session,
+)
 from zerosum.secagg.messages import session_of
 from zerosum.secagg.state import ClientState
 
@@ -193,7 +199,10 @@ class DeployedEnvironment:
     @cached_property
     def policy(self) -> ClientPolicy:
         """Read the policy, once a message; raises PolicyError where the node has none."""
-        return read_policy(str(self._config.get("policy", "")))
+        policy = read_policy(str(self._config.get("policy", "")))
+        # A session that trusts the server shows it this node's vector, or leaves it the noise.
+        masked = [name for name in policy.protocols if name == "pairwise"]
+        return policy.model_copy(update={"protocols": masked})
 
     def index(self, context: Context) -> int:
         """Return ``partition-id``; raises Declined where the node has none."""
@@ -227,8 +236,8 @@ class DeployedEnvironment:
             self._credentials = Credentials.of(identity, roster, self.index(context))
         return self._credentials
 
-    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
-        """Make a party of the real protocol, whatever name the server used for it."""
+    def open_party(self, context: Context, session: Session) -> Client:
+        """Make a party of the real protocol: of a masked session, or of none."""
         credentials = self.credentials(context)
         return ClientParty(
             session,
@@ -302,7 +311,11 @@ class DeployedEnvironment:
 
 
 def _request(content: RecordDict) -> Request:
-    return Request.from_bytes(wire.bytes_field(content, "request"), wire.model_bytes(content))
+    """Read a request; decline what is none, or is written otherwise than its reader writes it."""
+    try:
+        return Request.from_bytes(wire.bytes_field(content, "request"), wire.model_bytes(content))
+    except ValueError as error:
+        raise Declined(str(error)) from None
 
 
 @lru_cache(maxsize=16)
@@ -334,10 +347,10 @@ class SimulatedNode(DeployedEnvironment):
         """Return key and roster, which follow from the run's id."""
         return simulated_credentials(context)
 
-    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
+    def open_party(self, context: Context, session: Session) -> Client:
         """Make a party of the protocol that the session runs."""
-        if protocol == "pairwise":
-            return super().open_party(context, session, protocol)
+        if session.masked:
+            return super().open_party(context, session)
         return IdealClientParty(session, self.index(context))
 
     def party(self, context: Context, message: bytes) -> Client:
@@ -345,7 +358,7 @@ class SimulatedNode(DeployedEnvironment):
         kept = context.state.config_records.get(IDEAL)
         data = None if kept is None else kept.get("state")
         if isinstance(data, bytes):
-            return IdealClientParty.restore(data)
+            return IdealClientParty.restore(data, policy=self.policy.for_sessions())
         return super().party(context, message)
 
     def keep(self, context: Context, party: Client) -> None:
@@ -386,9 +399,7 @@ def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, 
     from zerosum.client.threads import use_one_thread
 
     use_one_thread()  # as in every simulation: sums of floats depend on it
-    task = resolve_task(
-        name, DataSpec.model_validate_json(data), ModelSpec.model_validate_json(model), seed
-    )
+    task = resolve_task(name, DataSpec.from_canonical(data), ModelSpec.from_canonical(model), seed)
     return task, Answerer(task)
 
 

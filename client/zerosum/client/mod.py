@@ -7,10 +7,11 @@ One line of a ClientApp changes::
 or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``.
 
 The mod stands first among the mods. It answers the stages of the protocol, which the app never
-sees, and hands the app the strategy's message when it is time to train; the app's reply is turned
-into a clipped, noised and masked vector, and nothing else of it is sent. Messages that are no part
-of a private sum are refused: their answers would leave in plain. The node is configured as for
-:class:`zerosum.client.flower.DeployedEnvironment`.
+sees, and hands the app the strategy's message when it is time to train: its type and its records,
+to which masks are bound, and blanks for the rest (:mod:`~zerosum.client.binding`). The app's reply
+is turned into a clipped, noised and masked vector, and nothing else of it is sent. Messages that
+are no part of a private sum are refused: their answers would leave in plain. The node is configured
+as for :class:`zerosum.client.flower.DeployedEnvironment`.
 
 Importing this imports neither torch nor dp_accounting.
 """
@@ -26,8 +27,9 @@ from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from zerosum.client.app_request import AppRequest, config_digest, only_arrays, stage_type
+from zerosum.client.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.arrays import UnusableArraysError
+from zerosum.client.binding import config_digest, shown, shown_message
 from zerosum.client.failures import FAILURES
 from zerosum.client.flower import DeployedEnvironment, build_app
 from zerosum.client.request import Request
@@ -121,10 +123,13 @@ class AppEnvironment(DeployedEnvironment):
         weighted: np.ndarray = np.append(delta.astype(np.float64), 1.0) * (count / most)
         return weighted
 
+    def handed(self, request: AppRequest) -> Message:
+        """Return what the app is handed: all that masks are bound to, and blanks."""
+        return shown_message(request.question.message_type, request.records)
+
     def _reply(self, request: AppRequest) -> RecordDict:
         """Hand the app the message that the strategy meant for it."""
-        message = _changed(self._message, self._message.metadata.message_type, request.records)
-        reply = _called(self._call_next, message, self._context)
+        reply = _called(self._call_next, self.handed(request), self._context)
         if reply.has_error():
             raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
         return reply.content
@@ -138,6 +143,22 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     Declined
         For any refusal or failure, without its cause, which is in this client's log.
     """
+    return answered(message, context, call_next)
+
+
+def answered(
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    environment: type[AppEnvironment] = AppEnvironment,
+) -> Message:
+    """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
+
+    Raises
+    ------
+    Declined
+        As :func:`private_mod`.
+    """
     category = message.metadata.message_type
     asked = stage_type(message.content) if message.has_content() else None
     if asked is None:
@@ -147,7 +168,7 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
             category,
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
-    app = build_app(lambda context: AppEnvironment(context, message, call_next))
+    app = build_app(lambda context: environment(context, message, call_next))
     reply = app(_changed(message, asked, message.content), context)
     return Message(reply.content, reply_to=message)
 
@@ -156,7 +177,8 @@ class PrivateClientApp(ClientApp):
     """A ClientApp behind :func:`private_mod`, of whose errors nothing leaves the node.
 
     Flower sends a server the text of whatever an app raises. The mod keeps back what is raised
-    within it; this also what lies around it: a lifespan function, and the mods themselves.
+    within it; this also what lies around it: a lifespan function, and the mods themselves. These
+    are handed the context without the ids of run and node, too.
 
     Parameters
     ----------
@@ -178,7 +200,7 @@ class PrivateClientApp(ClientApp):
             For any refusal or failure, without its cause, which is in this client's log.
         """
         try:
-            return super().__call__(message, context)
+            return super().__call__(message, shown(context, context.state))
         except Declined:
             raise
         except FAILURES:
@@ -189,8 +211,7 @@ class PrivateClientApp(ClientApp):
 def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
     """Call an app with a context whose state lacks what is ours: seeds of masks among it."""
     ours = {name: record for name, record in context.state.items() if name.startswith(_OURS)}
-    its = copy.copy(context)
-    its.state = RecordDict({k: v for k, v in context.state.items() if k not in ours})
+    its = shown(context, RecordDict({k: v for k, v in context.state.items() if k not in ours}))
     try:
         return call_next(message, its)
     finally:

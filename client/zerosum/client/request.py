@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from zerosum.client.components import moments_length
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
     ModelSpec,
+    PositiveFloat,
     PrivacySpec,
     Spec,
     TrainSpec,
@@ -44,7 +45,7 @@ class Question(Spec):
     privacy: PrivacySpec
     encoding: EncodingSpec
     noise_draw: Literal["per_client", "summed"]
-    max_loss: float
+    max_loss: PositiveFloat
 
     @model_validator(mode="after")
     def _kind_has_its_protection(self) -> Self:
@@ -111,13 +112,13 @@ class Request:
         Raises
         ------
         ValueError
-            If the header is not a question or the model not whole float32 words.
+            If the header is not the canonical bytes of a question, or the model not whole float32
+            words.
         """
         try:
-            question = Question.model_validate_json(header)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise ValueError(f"unreadable request: {first['loc']}: {first['msg']}") from None
+            question = Question.from_canonical(header)
+        except ValueError as error:
+            raise ValueError(f"unreadable request: {error}") from None
         if len(model) % 4:
             raise ValueError(f"a float32 model cannot have {len(model)} bytes")
         return cls(question, np.frombuffer(model, dtype="<f4"))

@@ -4,15 +4,16 @@ Every class here is one section of an experiment file. Keys, types, defaults and
 ``docs/configuration.md`` are generated from these fields.
 """
 
+import json
 import math
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from zerosum.client.openings import Openings
 from zerosum.client.renyi_filter import fixed_order
-from zerosum.secagg import Policy, ServerMode
+from zerosum.secagg import Policy, Protocol, ServerMode
 from zerosum.secagg.failures import security_of
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -53,12 +54,60 @@ class Spec(BaseModel):
     """A frozen section that refuses keys it does not know."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        # Not null, which is another value: what is not finite and got by the checks has to show.
+        ser_json_inf_nan="constants",
     )
 
     def canonical(self) -> bytes:
-        """Return the spec as canonical JSON: what enters a request's hash."""
-        return self.model_dump_json(by_alias=True).encode()
+        """Return the spec as canonical JSON: what enters a request's hash.
+
+        Raises
+        ------
+        ValueError
+            If a number in it is not finite: JSON has none such, so that no reader would take it.
+        """
+        data = self.model_dump_json(by_alias=True).encode()
+        json.loads(data, parse_constant=_not_finite)
+        return data
+
+    @classmethod
+    def from_canonical(cls, data: bytes) -> Self:
+        """Read what :meth:`canonical` wrote, and nothing else.
+
+        What is hashed are the bytes of a spec that was read. If a reader took others than it
+        writes (spaces, other orders, keys twice, 1 for 1.0), two texts would have one digest, and
+        a server could send them to two clients whose masks still cancel.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are no such spec, or not the ones that it is written as.
+        """
+        try:
+            read = cls.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(f"{first['loc']}: {first['msg']}") from None
+        written = read.canonical()
+        if written != data:
+            at = next(
+                (i for i, (a, b) in enumerate(zip(written, data, strict=False)) if a != b),
+                min(len(written), len(data)),
+            )
+            raise ValueError(
+                f"not canonical: from byte {at} on {data[at : at + 20]!r}, where this reader "
+                f"writes {written[at : at + 20]!r}"
+            )
+        return read
+
+
+def _not_finite(name: str) -> None:
+    raise ValueError(f"{name} is no number that JSON has: a spec holds finite numbers")
 
 
 class TrainSpec(Spec):
@@ -464,7 +513,8 @@ multiplier: in epsilon at `budget_delta`."""
     """Servers that a session must withstand, any of these; `semi-honest` trusts the server to \
 follow the protocol."""
     protocols: list[Literal["pairwise", "ideal", "none"]] = ["pairwise"]
-    """Protocols that this client takes part in: the others show its vector to the server."""
+    """Protocols that this client takes part in: the others show its vector to the server. A node \
+of its own takes part in `pairwise` alone, whatever is listed: they are for simulations."""
     tasks: list[str] | Literal["built-in", "any"] = "built-in"
     """Tasks that this client runs: their code runs here. `built-in`: those that ship with \
 zerosum."""
@@ -509,6 +559,7 @@ declined."""
             corruption=self.corruption,
             smallest_cohort=self.min_cohort,
             server_modes=frozenset(map(ServerMode, self.servers)),
+            protocols=frozenset(map(Protocol, self.protocols)),
             longest_vector=self.max_vector_length,
             security=self.security,
         )

@@ -1,7 +1,7 @@
 """Clients' records side by side: what a group is trained on, step by step."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -35,7 +35,7 @@ class Member:
     """
 
     load: "Callable[[], Dataset]"
-    seed: bytes | int
+    seed: bytes | int = field(repr=False)
 
     @property
     def number(self) -> int:
@@ -57,7 +57,7 @@ class Trained:
         Whether it was trained with others.
     """
 
-    delta: np.ndarray
+    delta: np.ndarray = field(repr=False)
     count: int
     together: bool
 
@@ -80,12 +80,12 @@ class Records:
         Rows of each step, int64.
     """
 
-    dataset: Any
-    number: int
+    dataset: Any = field(repr=False)
+    number: int = field(repr=False)
     count: int
-    inputs: Any
-    targets: torch.Tensor
-    steps: tuple[torch.Tensor, ...]
+    inputs: Any = field(repr=False)
+    targets: torch.Tensor = field(repr=False)
+    steps: tuple[torch.Tensor, ...] = field(repr=False)
 
     @property
     def form(self) -> tuple[Any, ...]:

@@ -56,8 +56,8 @@ class Environment(Protocol):
         """Return the signing key and roster that this client was given, if it was."""
         ...
 
-    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
-        """Make the party of a new session that the policy admitted."""
+    def open_party(self, context: Context, session: Session) -> Client:
+        """Make the party of a new session that the policy admitted; of the session's protocol."""
         ...
 
     def party(self, context: Context, message: bytes) -> Client:
@@ -98,9 +98,8 @@ class Environment(Protocol):
 def advertise(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Open a session: check it against the policy and send this client's public keys."""
     session = Session.from_bytes(wire.bytes_field(content, "session"))
-    protocol = wire.str_field(content, "protocol")
     roster = roster_for(session, environment.credentials(context))
-    _check_session(session, protocol, environment.policy, roster)
+    _check_session(session, environment.policy, roster)
     store = environment.store(context)
     if roster is not None:
         store.admit_roster(roster.version, roster.digest)
@@ -112,7 +111,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
         session.digest,
         environment.policy.openings,
     )
-    party = environment.open_party(context, session, protocol)
+    party = environment.open_party(context, session)
     step = party.advertise()
     return _sent(environment, context, party, step)
 
@@ -120,7 +119,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
 def share(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Seal shares of this client's secrets for its neighbours."""
     message = wire.bytes_field(content, "message")
-    party = environment.party(context, message)
+    party = _party(environment, context, message)
     step = party.share(message)
     return _sent(environment, context, party, step)
 
@@ -128,7 +127,7 @@ def share(environment: Environment, content: RecordDict, context: Context) -> Re
 def contribute(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Answer the request: train or evaluate, clip, noise, encode, mask."""
     message = wire.bytes_field(content, "message")
-    party = environment.party(context, message)
+    party = _party(environment, context, message)
     store = environment.store(context)
     _check_budget(store, environment.policy)
     request = environment.request(content)
@@ -165,7 +164,7 @@ def _agreed(
 def confirm(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Sign the set of survivors; of one set only."""
     message = wire.bytes_field(content, "message")
-    party = environment.party(context, message)
+    party = _party(environment, context, message)
     step = party.confirm(message)
     return _sent(environment, context, party, step)
 
@@ -173,7 +172,7 @@ def confirm(environment: Environment, content: RecordDict, context: Context) -> 
 def unmask(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
     """Release one share for each neighbour, and end the session."""
     message = wire.bytes_field(content, "message")
-    party = environment.party(context, message)
+    party = _party(environment, context, message)
     step = party.unmask(message)
     return _sent(environment, context, party, step, last=True)
 
@@ -194,6 +193,11 @@ def protection_for(request: Request, session: Session) -> Protection:
         dimension=request.dimension,
         rotation_seed=derive_seed(question.seed, "rotation", session.round, session.attempt),
     )
+    if question.noise_draw != session.noise_draw:
+        raise Declined(
+            f"the request's noise_draw = {question.noise_draw!r} is not the session's "
+            f"{str(session.noise_draw)!r}"
+        )
     if protection.bounds != session.bounds:
         raise Declined("the request's privacy or encoding is not the session's")
     if (protection.ring_bits, protection.length) != (session.ring_bits, session.vector_length):
@@ -216,13 +220,10 @@ def roster_for(session: Session, credentials: Credentials | None) -> Roster | No
     return credentials.roster if credentials is not None and bound else None
 
 
-def _check_session(
-    session: Session, protocol: str, policy: ClientPolicy, roster: Roster | None
-) -> None:
+def _check_session(session: Session, policy: ClientPolicy, roster: Roster | None) -> None:
     """Decline a session that this client's policy does not take part in."""
-    if protocol not in policy.protocols:
-        raise Declined(f"protocol {protocol!r} is not among this client's {policy.protocols}")
-    if protocol == "pairwise" and session.signed and roster is None:
+    _check_protocol(session, policy)
+    if session.masked and session.signed and roster is None:
         raise Declined(
             "a session that withstands a malicious server needs this node's identity, roster and "
             "authority in its node config"
@@ -233,6 +234,25 @@ def _check_session(
             f"a sum of {session.min_survivors} is below the policy's min_cohort = "
             f"{policy.min_cohort}"
         )
+
+
+def _check_protocol(session: Session, policy: ClientPolicy) -> None:
+    """Decline a session under a protocol that this client's policy does not trust the server by."""
+    if session.protocol not in policy.protocols:
+        raise Declined(
+            f"protocol {str(session.protocol)!r} is not among this client's {policy.protocols}"
+        )
+
+
+def _party(environment: Environment, context: Context, message: bytes) -> Client:
+    """Return the party of a message's session, whose protocol the policy still trusts.
+
+    The policy admitted the session at advertise. Whatever else put a party where it is kept, a
+    client whose policy lists masks alone never answers one that trusts the server.
+    """
+    party = environment.party(context, message)
+    _check_protocol(party.session, environment.policy)
+    return party
 
 
 def _check_budget(store: DecisionStore, policy: ClientPolicy) -> None:
@@ -318,8 +338,6 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
     tasks = list(BUILTIN_TASKS) if policy.tasks == "built-in" else policy.tasks
     if tasks != "any" and question.task not in tasks:
         raise Declined(f"task {question.task!r} is not among this client's {tasks}")
-    if question.noise_draw == "summed" and "ideal" not in policy.protocols:
-        raise Declined("noise drawn by the server is for simulations under the ideal protocol")
 
 
 def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:

@@ -53,14 +53,6 @@ def bytes_field(content: RecordDict, name: str) -> bytes:
     return value
 
 
-def str_field(content: RecordDict, name: str) -> str:
-    """Read a field of text; raises ValueError as :func:`bytes_field` does."""
-    value = _field(content, name)
-    if not isinstance(value, str):
-        raise ValueError(f"message has no field {name!r} of text")
-    return value
-
-
 def int_field(content: RecordDict, name: str) -> int:
     """Read an integer field; raises ValueError as :func:`bytes_field` does."""
     value = _field(content, name)

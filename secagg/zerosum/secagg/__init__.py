@@ -79,6 +79,7 @@ from zerosum.secagg.errors import (
     OldRoster,
     OutOfOrder,
     PolicyRefusal,
+    ProtocolRefused,
     ReconstructionFailed,
     RemoteProtocolError,
     RequestMismatch,
@@ -115,7 +116,7 @@ from zerosum.secagg.party import Client, Result, Server, Step
 from zerosum.secagg.policy import Policy
 from zerosum.secagg.ring import Ring
 from zerosum.secagg.server import ServerParty
-from zerosum.secagg.session import ServerMode, Session, request_digest
+from zerosum.secagg.session import NoiseDraw, Protocol, ServerMode, Session, request_digest
 
 __all__ = [
     "Advert",
@@ -148,11 +149,14 @@ __all__ = [
     "Message",
     "MinSurvivorsTooLow",
     "NoFeasibleGraph",
+    "NoiseDraw",
     "NonCanonicalKey",
     "OldRoster",
     "OutOfOrder",
     "Policy",
     "PolicyRefusal",
+    "Protocol",
+    "ProtocolRefused",
     "ReconstructionFailed",
     "RemoteProtocolError",
     "RequestMismatch",

@@ -122,6 +122,10 @@ class ServerModeRefused(PolicyRefusal):
     """The session trusts the server with more than the policy does: a downgrade."""
 
 
+class ProtocolRefused(PolicyRefusal):
+    """The session would show the server more than the policy does: a protocol that trusts it."""
+
+
 class CohortTooSmall(PolicyRefusal):
     """The cohort is smaller than the policy's smallest."""
 

@@ -165,7 +165,17 @@ def _each(name: str, size: int, data: bytes) -> Layout:
 
 def session_layout(session: Session) -> Layout:
     """Return the names and sizes of the fields of a session's bytes."""
-    names = ("version", "mode", "round", "attempt", "roster", "degree", "threshold")
+    names = (
+        "version",
+        "mode",
+        "protocol",
+        "noise draw",
+        "round",
+        "attempt",
+        "roster",
+        "degree",
+        "threshold",
+    )
     numbers = [(name, 8) for name in (*names, "min survivors", "ring bits", "coordinates")]
     parts = {
         "run id": len(session.run_id),

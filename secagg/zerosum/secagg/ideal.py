@@ -26,7 +26,7 @@ from zerosum.secagg.messages import ConfirmRequest, Contribution, Message, Unmas
 from zerosum.secagg.party import Incoming, Step
 from zerosum.secagg.policy import Policy
 from zerosum.secagg.randomness import RandomSource
-from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.session import DIGEST_BYTES, Protocol, Session
 from zerosum.secagg.staged_client import SeatedClient
 from zerosum.secagg.stages import StagedServer
 from zerosum.secagg.state import open_state, read_lines, read_place, seal_state
@@ -121,7 +121,9 @@ class IdealClientParty(SeatedClient):
     Raises
     ------
     LocalProtocolError
-        If ``index`` is not in the cohort, or the record is damaged.
+        If the session is a masked one, ``index`` is not in the cohort, or the record is damaged.
+    PolicyRefusal
+        Or one of its kinds, if the policy does not take part in the session.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class IdealClientParty(SeatedClient):
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
     ) -> None:
-        self._sit(session, index)
+        self._sit(session, index, masks=False)
         if policy is not None:
             policy.admit(session, roster)
         self._decisions = Decisions(session.digest, record)
@@ -198,6 +200,7 @@ class IdealClientParty(SeatedClient):
         *,
         identity: IdentityKey | None = None,
         roster: Roster | None = None,
+        policy: Policy | None = None,
         source: RandomSource | None = None,
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
@@ -208,9 +211,13 @@ class IdealClientParty(SeatedClient):
         ------
         LocalProtocolError
             If ``data`` is damaged, or contradicts the record.
+        ProtocolRefused
+            If the policy does not trust the server.
         """
         *place, lines = open_state(_STATE_TAG, bytes(data), 4)
         session, index, phase = read_place(*place)
+        if policy is not None:
+            policy.admit_protocol(session)
         party = cls(session, index, record=(*read_lines(lines, session), *record))
         party._phase = phase
         return party
@@ -252,6 +259,11 @@ class IdealServerParty(StagedServer):
         Whether to keep every contribution in :attr:`contributions` (protocol "none").
     roster, cache
         As for ``ServerParty``; not used.
+
+    Raises
+    ------
+    LocalProtocolError
+        If the session promises the clients something else.
     """
 
     def __init__(
@@ -263,6 +275,11 @@ class IdealServerParty(StagedServer):
         cache: SharedCache | None = None,
     ) -> None:
         super().__init__(session)
+        if session.protocol is not (Protocol.NONE if keep else Protocol.IDEAL):
+            raise LocalProtocolError(
+                f'keep = {keep} for a session with protocol = "{session.protocol}": clients were '
+                'told "none" where their vectors are kept, and "ideal" where not'
+            )
         self._keep = keep
         self._total = session.ring.zeros(session.vector_length)
         self._contributions: dict[int, NDArray[Any]] = {}

@@ -5,7 +5,7 @@ X25519 (RFC 7748), HKDF with SHA-256 (RFC 5869) salted with the session's digest
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -165,9 +165,9 @@ class PartySecrets:
 
     channel: KeyPair
     mask: KeyPair
-    self_seed: bytes
-    polynomials: bytes
-    neighbours: bytes
+    self_seed: bytes = field(repr=False)
+    polynomials: bytes = field(repr=False)
+    neighbours: bytes = field(repr=False)
 
     @classmethod
     def expand(

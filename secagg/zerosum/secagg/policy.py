@@ -11,13 +11,14 @@ from zerosum.secagg.errors import (
     CohortTooSmall,
     LocalProtocolError,
     MinSurvivorsTooLow,
+    ProtocolRefused,
     ServerModeRefused,
     VectorTooLong,
 )
 from zerosum.secagg.failures import SECURITY, as_written
 from zerosum.secagg.identity import Roster
 from zerosum.secagg.parameters import check
-from zerosum.secagg.session import ServerMode, Session
+from zerosum.secagg.session import Protocol, ServerMode, Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,8 @@ class Policy:
         Fraction of a cohort that may drop out.
     server_modes : frozenset of ServerMode
         How far the server may be trusted; by default it is not.
+    protocols : frozenset of Protocol
+        What may hide the vectors; by default masks alone.
     smallest_cohort : int
         Fewest clients in a cohort, 2 or more: who is content with a pair says so.
     longest_vector : int, optional
@@ -59,6 +62,7 @@ class Policy:
     smallest_cohort: int
     dropout: float = 0.0
     server_modes: frozenset[ServerMode] = frozenset({ServerMode.MALICIOUS})
+    protocols: frozenset[Protocol] = frozenset({Protocol.PAIRWISE})
     longest_vector: int | None = None
     min_survivors: float = 0.0
     accepts: Callable[[bytes], bool] | None = None
@@ -66,8 +70,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "server_modes", frozenset(map(ServerMode, self.server_modes)))
-        if not self.server_modes:
-            raise LocalProtocolError("a policy accepts at least one server mode")
+        object.__setattr__(self, "protocols", frozenset(map(Protocol, self.protocols)))
+        if not self.server_modes or not self.protocols:
+            raise LocalProtocolError("a policy accepts at least one server mode and one protocol")
         for name in ("corruption", "dropout", "min_survivors"):
             if not 0 <= getattr(self, name) <= 1:
                 raise LocalProtocolError(f"{name} = {getattr(self, name)} is not in 0 .. 1")
@@ -94,11 +99,12 @@ class Policy:
         Raises
         ------
         PolicyRefusal
-            ``ServerModeRefused``, ``CohortTooSmall``, ``VectorTooLong``, ``MinSurvivorsTooLow``,
-            ``BoundsRefused`` or ``UnsafeGraph``.
+            ``ServerModeRefused``, ``ProtocolRefused``, ``CohortTooSmall``, ``VectorTooLong``,
+            ``MinSurvivorsTooLow``, ``BoundsRefused`` or ``UnsafeGraph``.
         WrongRoster
             If the session is bound to another roster.
         """
+        self.admit_protocol(session)
         if session.mode not in self.server_modes:
             accepted = " or ".join(sorted(self.server_modes))
             raise ServerModeRefused(f"a {session.mode} server; the policy takes {accepted}")
@@ -118,6 +124,18 @@ class Policy:
         if self.accepts is not None and not self.accepts(session.bounds):
             raise BoundsRefused("the encoding and privacy parameters are not acceptable")
         self._check_graph(session, len(roster) if roster is not None else population)
+
+    def admit_protocol(self, session: Session) -> None:
+        """Refuse a session under a protocol that this client does not take part in.
+
+        Raises
+        ------
+        ProtocolRefused
+            Whatever brought the session: a message, or a state that was kept of it.
+        """
+        if session.protocol not in self.protocols:
+            accepted = " or ".join(sorted(self.protocols))
+            raise ProtocolRefused(f"protocol {session.protocol}; the policy takes {accepted}")
 
     def _check_graph(self, session: Session, population: int | None) -> None:
         # A sparse session that opens with fewer survivors may lose more than the policy assumes.

@@ -37,7 +37,7 @@ class Recovered:
         How many words were decoded to locate wrong shares.
     """
 
-    secrets: dict[int, bytes] = field(default_factory=dict)
+    secrets: dict[int, bytes] = field(default_factory=dict, repr=False)
     wrong: dict[int, tuple[int, ...]] = field(default_factory=dict)
     failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
     scattered: set[int] = field(default_factory=set)

@@ -94,6 +94,10 @@ class ServerParty(StagedServer):
         super().__init__(session)
         if colluders is not None and colluders < 0:
             raise LocalProtocolError(f"colluders = {colluders} is negative: write 0 or more")
+        if not session.masked:
+            raise LocalProtocolError(
+                f'a server of masked sessions was given one with protocol = "{session.protocol}"'
+            )
         if session.signed and roster is None:
             raise LocalProtocolError("a session whose clients sign needs the roster")
         if roster is not None:

@@ -15,7 +15,7 @@ from zerosum.secagg.errors import (
 from zerosum.secagg.ring import Ring
 from zerosum.secagg.wire import Reader, prefixed, u64
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 DIGEST_BYTES = 32
 
 _SESSION_TAG = b"zerosum session\0"
@@ -30,8 +30,28 @@ class ServerMode(enum.StrEnum):
     MALICIOUS = "malicious"
 
 
+class Protocol(enum.StrEnum):
+    """What hides a vector from the server: masks, or nothing but its promise.
+
+    ``ideal`` trusts the server to keep the sum only; under ``none`` it keeps every vector.
+    """
+
+    PAIRWISE = "pairwise"
+    IDEAL = "ideal"
+    NONE = "none"
+
+
+class NoiseDraw(enum.StrEnum):
+    """Who draws the noise of a sum: each client its own, or a trusted server once."""
+
+    PER_CLIENT = "per_client"
+    SUMMED = "summed"
+
+
 _MODE_CODES = {ServerMode.SEMI_HONEST: 0, ServerMode.MALICIOUS: 1}
 _MODES = {code: mode for mode, code in _MODE_CODES.items()}
+_PROTOCOLS = tuple(Protocol)
+_NOISE_DRAWS = tuple(NoiseDraw)
 _STAGES = {
     ServerMode.SEMI_HONEST: ("advertise", "share", "contribute", "unmask"),
     ServerMode.MALICIOUS: ("advertise", "share", "contribute", "confirm", "unmask"),
@@ -65,6 +85,10 @@ class Session:
         Canonical bytes of the encoding and privacy parameters; opaque here.
     mode : ServerMode
         What the server is trusted with: malicious, which is not at all, or semi-honest.
+    protocol : Protocol
+        Whether vectors are masked. A party serves sessions of its own protocol only.
+    noise_draw : NoiseDraw
+        Who draws the noise; summed by a trusted server under ``ideal`` alone.
     roster_digest : bytes
         SHA-256 of the roster whose keys sign, 32 bytes; may be empty under a semi-honest server.
     graph_seed : bytes
@@ -91,18 +115,22 @@ class Session:
     degree: int
     bounds: bytes = b""
     mode: ServerMode = ServerMode.MALICIOUS
+    protocol: Protocol = Protocol.PAIRWISE
+    noise_draw: NoiseDraw = NoiseDraw.PER_CLIENT
     roster_digest: bytes = b""
     graph_seed: bytes = b""
     version: int = PROTOCOL_VERSION
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohort", tuple(map(int, self.cohort)))
-        object.__setattr__(self, "mode", ServerMode(self.mode))
+        for name, kind in (("mode", ServerMode), ("protocol", Protocol), ("noise_draw", NoiseDraw)):
+            object.__setattr__(self, name, kind(getattr(self, name)))
         if self.version != PROTOCOL_VERSION:
             raise LocalProtocolError(
                 f"protocol version {self.version} is not spoken here, only {PROTOCOL_VERSION}"
             )
         self._check_names()
+        self._check_noise()
         self._check_cohort()
         self._check_sizes()
         self._check_graph()
@@ -114,6 +142,17 @@ class Session:
             value = getattr(self, name)
             if not 0 <= value < _U64_LIMIT:
                 raise LocalProtocolError(f"{name} = {value} is not in 0 .. 2^64 - 1")
+
+    def _check_noise(self) -> None:
+        """Refuse noise that nobody would add: a server that sees only masks cannot be trusted to.
+
+        A client that leaves the noise of a masked sum to others sends its vector without any.
+        """
+        if self.noise_draw is NoiseDraw.SUMMED and self.protocol is not Protocol.IDEAL:
+            raise LocalProtocolError(
+                f'noise_draw = "{self.noise_draw}" under protocol = "{self.protocol}": only a '
+                'trusted sum ("ideal") has its noise drawn once; write "per_client"'
+            )
 
     def _check_cohort(self) -> None:
         cohort = self.cohort
@@ -171,6 +210,11 @@ class Session:
         return self.degree == self.size - 1
 
     @property
+    def masked(self) -> bool:
+        """Whether vectors are masked, so that the server sees no more than their sum."""
+        return self.protocol is Protocol.PAIRWISE
+
+    @property
     def signed(self) -> bool:
         """Whether clients sign: the server is not trusted to show all of them the same."""
         return self.mode is ServerMode.MALICIOUS
@@ -209,7 +253,8 @@ class Session:
 
     def to_bytes(self) -> bytes:
         """Return the canonical bytes: equal sessions, and only those, have equal bytes."""
-        head = (self.version, _MODE_CODES[self.mode], self.round, self.attempt)
+        kinds = (_PROTOCOLS.index(self.protocol), _NOISE_DRAWS.index(self.noise_draw))
+        head = (self.version, _MODE_CODES[self.mode], *kinds, self.round, self.attempt)
         graph = (self.roster_version, self.degree, self.threshold, self.min_survivors)
         vector = (self.ring_bits, self.vector_length)
         cohort = b"".join(map(u64, self.cohort))
@@ -232,13 +277,16 @@ class Session:
         version = reader.u64()
         if version != PROTOCOL_VERSION:
             raise UnknownVersion(f"a session of protocol version {version}")
-        mode, round_, attempt, roster, degree, threshold, survivors, bits, length = (
-            reader.u64() for _ in range(9)
+        mode, protocol, draw = (reader.u64() for _ in range(3))
+        round_, attempt, roster, degree, threshold, survivors, bits, length = (
+            reader.u64() for _ in range(8)
         )
         run_id, bounds, cohort, digest, seed = (reader.prefixed() for _ in range(5))
         reader.finish()
         if mode not in _MODES or len(cohort) % 8:
             raise MalformedMessage("a session with an unknown server mode or a torn cohort")
+        if protocol >= len(_PROTOCOLS) or draw >= len(_NOISE_DRAWS):
+            raise MalformedMessage("a session with an unknown protocol or draw of noise")
         members = (cohort[at : at + 8] for at in range(0, len(cohort), 8))
         try:
             return cls(
@@ -256,6 +304,8 @@ class Session:
                 degree=degree,
                 bounds=bounds,
                 mode=_MODES[mode],
+                protocol=_PROTOCOLS[protocol],
+                noise_draw=_NOISE_DRAWS[draw],
             )
         except LocalProtocolError as error:
             raise MalformedMessage(f"a session that is not valid: {error}") from error

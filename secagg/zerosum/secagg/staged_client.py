@@ -18,7 +18,12 @@ class SeatedClient:
     What a party that masks and one that trusts the server (:mod:`~zerosum.secagg.ideal`) share.
     """
 
-    def _sit(self, session: Session, index: int) -> None:
+    def _sit(self, session: Session, index: int, *, masks: bool) -> None:
+        if session.masked != masks:
+            own = "masked sessions" if masks else "sessions that trust the server"
+            raise LocalProtocolError(
+                f'a party of {own} was given one with protocol = "{session.protocol}"'
+            )
         try:
             self._position = session.position(index)
         except WrongParty as error:
@@ -71,7 +76,7 @@ class StagedClient(SeatedClient):
         decisions: Decisions,
         threads: int,
     ) -> None:
-        self._sit(session, index)
+        self._sit(session, index, masks=True)
         self._cache: SessionCache | None = None if cache is None else cache.of(session.digest)
         self._decisions = decisions
         self._threads = threads

@@ -32,6 +32,18 @@ def _damage() -> Iterator[None]:
         raise LocalProtocolError(f"the exported state is damaged: {error}") from error
 
 
+class HiddenBytes(bytes):
+    """Bytes that are secret: they say how many they are, and not what.
+
+    A state is kept in Flower's context, of which any app or library may write a description.
+    """
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} secret bytes>"
+
+    __str__ = __repr__
+
+
 def seal_state(tag: bytes, parts: Sequence[bytes]) -> bytes:
     """Return a tag, the parts after their lengths, and a checksum."""
     body = tag + b"".join(map(prefixed, parts))
@@ -115,12 +127,13 @@ class ClientState:
     request: ContributeRequest | None = None
     answer: UnmaskShares | None = field(default=None, repr=False)
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self) -> HiddenBytes:
         """Return the canonical bytes; secret while there is a seed."""
         place = (self.session.to_bytes(), u64(self.index), bytes((self.phase,)))
         kept = (self.adverts, self.request, self.answer)
         messages = [b"" if message is None else message.to_bytes() for message in kept]
-        return seal_state(_TAG, [*place, self.seed, b"\n".join(self.lines), *messages])
+        sealed = seal_state(_TAG, [*place, self.seed, b"\n".join(self.lines), *messages])
+        return HiddenBytes(sealed)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ClientState":

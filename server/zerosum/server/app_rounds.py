@@ -16,7 +16,8 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.user_config import UserConfig
 
 from zerosum.client import wire
-from zerosum.client.app_request import AppRequest, only_arrays, records_digest
+from zerosum.client.app_request import AppRequest, only_arrays
+from zerosum.client.binding import rebuilt, records_digest
 from zerosum.client.entropy import Entropy
 from zerosum.client.request import Kind
 from zerosum.client.spec import PrivacySpec
@@ -305,16 +306,16 @@ class AppRounds:
         """Return what all clients are sent, with integers as integers."""
         first = messages[0].content
         others = {id(message.content): message.content for message in messages}
-        digests = {records_digest(content) for content in others.values()}
-        if len(digests) > 1:
-            raise ConfigError(
-                "the strategy sends its clients different messages: a private sum asks everybody "
-                "the same"
-            )
         try:
+            digests = {records_digest(rebuilt(content)) for content in others.values()}
             arrays = only_arrays(first)
         except ValueError as error:
             raise ConfigError(f"the strategy's message: {error}") from None
+        if len(digests) > 1:
+            raise ConfigError(
+                "the strategy sends its clients different messages: a private sum asks everybody "
+                "the same, in the same order"
+            )
         name = next(iter(first.array_records))
         return RecordDict({**first, name: self._with_integers(arrays)})
 

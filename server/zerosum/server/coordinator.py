@@ -20,6 +20,8 @@ from zerosum.client.request import Request
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import (
     IdealServerParty,
+    NoiseDraw,
+    Protocol,
     Roster,
     ServerMode,
     ServerParty,
@@ -234,7 +236,7 @@ class Coordinator:
             else:
                 party = self._party(session, colluders)
                 opened.append(Group(number, session, protection, party))
-        return PrivateSum(invitation, opened, failures, self._spec.protocol)
+        return PrivateSum(invitation, opened, failures)
 
     def _session(
         self, invitation: Invitation, cohort: tuple[int, ...]
@@ -267,6 +269,8 @@ class Coordinator:
             graph_seed=SystemRandomness().take(SEED_BYTES) if permuted else b"",
             bounds=protection.bounds,
             mode=mode,
+            protocol=Protocol(spec.protocol),
+            noise_draw=NoiseDraw(shape.noise_draw),
         )
         return session, protection, limits.colluders
 

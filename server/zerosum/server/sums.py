@@ -6,7 +6,7 @@ No transport and no time: what goes to clients is read here, and what comes from
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 from flwr.app import ArrayRecord, RecordDict
 
@@ -41,18 +41,27 @@ class Shape:
         Length of an answer.
     seed : int
         The experiment's: rotations follow from it.
+    noise_draw : str
+        Who draws the noise.
     """
 
     privacy: PrivacySpec
     encoding: EncodingSpec
     dimension: int
     seed: int
+    noise_draw: Literal["per_client", "summed"]
 
     @classmethod
     def of(cls, request: Request) -> Self:
         """Return the shape of a request, which says nothing of its model."""
         question = request.question
-        return cls(question.privacy, question.encoding, request.dimension, question.seed)
+        return cls(
+            question.privacy,
+            question.encoding,
+            request.dimension,
+            question.seed,
+            question.noise_draw,
+        )
 
 
 @dataclass(frozen=True)
@@ -97,8 +106,6 @@ class PrivateSum:
         Those that could be opened.
     failures : sequence of str
         Why the others could not.
-    protocol : str
-        What the clients are told to run.
     """
 
     def __init__(
@@ -106,19 +113,17 @@ class PrivateSum:
         invitation: Invitation,
         groups: Sequence[Group],
         failures: Sequence[str],
-        protocol: str,
     ) -> None:
         self.invitation = invitation
         self.groups = list(groups)
         self.traffic = Traffic()
         self._unopened = list(failures)
-        self._masked = protocol == "pairwise"
         self._stages = groups[0].session.stages if groups else ()
         self._phase = 0
         self._answered: set[int] | None = None
         self._group_of: dict[int, Group] = {}
         self.contents: dict[int, dict[int, RecordDict]] = {
-            group.number: _opening(group, protocol) for group in groups
+            group.number: _opening(group) for group in groups
         }
 
     @property
@@ -160,7 +165,7 @@ class PrivateSum:
         except RemoteProtocolError as error:
             log.warning("client %d is dropped at %s: %s", index, self.stage, error)
             return
-        if self.stage == "contribute" and self._masked and not self.traffic.sample[1]:
+        if self.stage == "contribute" and group.session.masked and not self.traffic.sample[1]:
             self.traffic.sample = group.number, message
         self.traffic.up[index] = self.traffic.up.get(index, 0) + wire.size(reply)
         if self._answered is not None:
@@ -190,9 +195,9 @@ class PrivateSum:
         self._answered = None
 
 
-def _opening(group: Group, protocol: str) -> dict[int, RecordDict]:
-    fields: dict[str, wire.Value] = {"session": group.session.to_bytes(), "protocol": protocol}
-    return dict.fromkeys(group.session.cohort, wire.pack(fields))
+def _opening(group: Group) -> dict[int, RecordDict]:
+    content = wire.pack({"session": group.session.to_bytes()})
+    return dict.fromkeys(group.session.cohort, content)
 
 
 def _close(

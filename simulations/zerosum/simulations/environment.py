@@ -201,7 +201,7 @@ class SimulatedEnvironment:
             return None
         return Credentials(self._identities[self.index(context)], self.roster)
 
-    def open_party(self, context: Context, session: Session, protocol: str) -> Client:
+    def open_party(self, context: Context, session: Session) -> Client:
         """Make a party of the protocol that the session runs; a new private sum ends the old."""
         opened = (session.run_id, session.round, session.attempt)
         if opened != self._sum:
@@ -209,7 +209,7 @@ class SimulatedEnvironment:
             for left in list(self._parties):
                 self._end(left)
         index = self.index(context)
-        if protocol != "pairwise":
+        if not session.masked:
             return IdealClientParty(session, index)
         identity = self._identities[index] if self._identities else None
         return ClientParty(session, index, identity=identity, roster=self.roster, cache=self.cache)

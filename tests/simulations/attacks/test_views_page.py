@@ -15,6 +15,7 @@ from zerosum.simulations.attacks.inference.mirrored_sums import PropertySetting
 from zerosum.simulations.attacks.inference.trained import TrainedSetting
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
+from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting
 from zerosum.simulations.attacks.published.ages import TablesSetting
 from zerosum.simulations.attacks.published.answers import AnswersSetting
@@ -100,6 +101,13 @@ def test_arrays_are_of_the_types_and_shapes_that_the_page_says(setting, lacks, o
         attack = type("Passive", (), {"threat": Curious.threat})()
     scene = setting.play(attack, PLAIN, 0)
     check(scene.view, type(scene.view).__name__, lacks, scene.truth)
+
+
+def test_sums_over_nodes_are_of_the_types_and_shapes_that_the_page_says(one_thread):
+    setting = AskedSumsSetting("arrays", clients=4, trials=2)
+    scene = setting.play(Curious(), Protection("masked", "double"), 0)
+    check(scene.view, "AskedView", set(), scene.truth)
+    assert not np.any(scene.view.totals), "nobody trains as long as nobody lies"
 
 
 def check(view, kind, lacks, truth=None):

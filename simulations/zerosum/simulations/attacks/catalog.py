@@ -27,6 +27,7 @@ BUILT_IN = (
     "published.small_tables",
     "published.linkage",
     "protocol.dropout_lies",
+    "protocol.request_binding",
     "protocol.weak_seeds",
     "protocol.weak_masks",
     "poisoning.replacement",

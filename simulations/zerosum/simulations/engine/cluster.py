@@ -69,7 +69,7 @@ class _Actor:
         """Return who contributed, the sum of their vectors, or the vector of one, and the log."""
         if self._known is None or self._known[0] != number:
             header, session, model = asked
-            question = Question.model_validate_json(header)
+            question = Question.from_canonical(header)
             self._known = number, Work(Request(question, model), Session.from_bytes(session))
         work = self._known[1]
         total = np.zeros(work.session.vector_length, dtype=np.int64)

@@ -242,7 +242,7 @@ def _serve(
             os._exit(0)
         if len(order) == 3:
             header, session, entries = order
-            question = Question.model_validate_json(header)
+            question = Question.from_canonical(header)
             work = Work(Request(question, model[:entries]), Session.from_bytes(session))
             continue
         clients, mode = order

@@ -105,8 +105,8 @@ def trained(
 
 @lru_cache(maxsize=8)
 def _trainer(model: bytes, training: bytes, shape: tuple[int, ...], classes: int) -> LocalTrainer:
-    task: Any = _OwnRecords(ModelSpec.model_validate_json(model), shape, classes)
-    return choose_trainer(task, TrainSpec.model_validate_json(training))
+    task: Any = _OwnRecords(ModelSpec.from_canonical(model), shape, classes)
+    return choose_trainer(task, TrainSpec.from_canonical(training))
 
 
 @dataclass(frozen=True)

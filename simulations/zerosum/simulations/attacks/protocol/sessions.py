@@ -20,6 +20,7 @@ from zerosum.secagg import (
     IdealServerParty,
     IdentityKey,
     Message,
+    Protocol,
     RemoteProtocolError,
     Roster,
     SecAggError,
@@ -313,6 +314,7 @@ class _Play:
             ring_bits=self._ring_bits,
             vector_length=len(self._vectors[0]),
             mode=mode,
+            protocol=Protocol.PAIRWISE if self._protection.masked else Protocol.IDEAL,
         )
 
     def _client(self, index: int, draws: _Draws) -> ClientParty | IdealClientParty:
@@ -367,7 +369,7 @@ class _Play:
         """Take what colluders tell the server, before they are done and forget it."""
         self.seen = replace(
             self.seen,
-            states={i: self._clients[i].export() for i in self._colluders},
+            states={i: bytes(self._clients[i].export()) for i in self._colluders},
             identities={i: self._identities[i].to_bytes() for i in self._colluders},
         )
 

@@ -25,12 +25,24 @@ def first_steps(clients: int, records: int, rng: np.random.Generator) -> np.ndar
     -------
     ndarray of float64, shape (clients, 640)
     """
+    inputs, targets = drawn(clients, records, rng)
+    errors = 0.1 - np.eye(10)[targets]
+    steps = -LR * np.einsum("crp,crk->ckp", inputs, errors) / records
+    updates: np.ndarray = steps.reshape(clients, -1)
+    return updates
+
+
+def drawn(clients: int, records: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw each client's digits.
+
+    Returns
+    -------
+    inputs : ndarray of float64, shape (clients, records, 64)
+    targets : ndarray of int64, shape (clients, records)
+    """
     train = datasets.digits(DataSpec()).train
     if clients * records > len(train):
         raise ValueError(f"{clients} clients of {records} records: there are {len(train)}")
     chosen = train.take(rng.permutation(len(train))[: clients * records])
-    inputs = chosen.inputs.reshape(clients, records, -1).astype(np.float64)
-    errors = 0.1 - np.eye(10)[chosen.targets].reshape(clients, records, 10)
-    steps = -LR * np.einsum("crp,crk->ckp", inputs, errors) / records
-    updates: np.ndarray = steps.reshape(clients, -1)
-    return updates
+    inputs: np.ndarray = chosen.inputs.reshape(clients, records, -1).astype(np.float64)
+    return inputs, chosen.targets.reshape(clients, records)

@@ -1,0 +1,105 @@
+"""Nodes as somebody deploys them, with files of their own, and an app as somebody writes one."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app.user_config import UserConfig
+from flwr.clientapp import ClientApp
+
+from zerosum.client.mod import answered, private_mod
+from zerosum.secagg import IdentityKey, Roster, SignedRoster
+from zerosum.simulations.attacks.protocol.unbound import UnboundApp
+
+POLICY = """models = ["none", "central"]
+min_noise_multiplier = 0.0
+corruption = 0.0
+min_cohort = 2
+max_contributions = 10
+"""
+
+PIXELS, CLASSES = 64, 10
+
+
+def app_of(inputs: np.ndarray, targets: np.ndarray, *, bound: bool) -> ClientApp:
+    """Return a Flower app of softmax regression, as somebody might write one.
+
+    It takes arrays and settings by place, as ``to_numpy_ndarrays`` and ``values`` hand them out,
+    and lets its learning rate fall with the round that the group id says.
+
+    Parameters
+    ----------
+    inputs : ndarray of float64, shape (clients, records, 64)
+    targets : ndarray of int64, shape (clients, records)
+    bound : bool
+        Whether it stands behind the library's mod, or behind the control.
+    """
+    app = ClientApp(mods=[private_mod if bound else unbound_mod])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        mine = int(context.node_config["partition-id"])
+        record = message.content.array_records["arrays"]
+        names, (centre, gain, weight) = list(record), record.to_numpy_ndarrays()
+        lr, decay = map(float, message.content.config_records["config"].values())  # type: ignore[arg-type]
+        lr /= 1.0 + float(message.metadata.group_id or 0)
+        scaled = (inputs[mine] - centre) * gain
+        powers = np.exp(scaled @ weight.T)
+        errors = powers / powers.sum(axis=1, keepdims=True) - np.eye(CLASSES)[targets[mine]]
+        slope = errors.T @ scaled / len(scaled) + decay * weight
+        moved = (weight - lr * slope).astype(np.float32)
+        arrays = dict(zip(names, (centre, gain, moved), strict=True))
+        content = RecordDict({"metrics": MetricRecord({"num-examples": len(scaled)})})
+        content["arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def unbound_mod(message: Message, context: Context, call_next: Any) -> Message:
+    """Answer as the library's mod would, were masks bound to sorted names: the control."""
+    return answered(message, context, call_next, UnboundApp)
+
+
+def provisioned(folder: Path, count: int) -> tuple[Roster, Callable[[int], UserConfig]]:
+    """Write keys, a signed roster and a policy for so many nodes.
+
+    Returns
+    -------
+    roster : Roster
+        For the server.
+    node_config : callable
+        Roster index to a node's config.
+    """
+    authority = IdentityKey.generate()
+    keys = [IdentityKey.generate() for _ in range(count)]
+    roster = Roster(1, {index: key.public for index, key in enumerate(keys)})
+    with _private_files():
+        (folder / "roster").write_bytes(SignedRoster.sign(roster, authority).to_bytes())
+        (folder / "policy.toml").write_text(POLICY, encoding="utf-8")
+        for index, key in enumerate(keys):
+            (folder / f"{index}.key").write_bytes(key.to_bytes())
+
+    def node_config(index: int) -> UserConfig:
+        return {
+            "state-dir": str(folder / f"state-{index}"),
+            "policy": str(folder / "policy.toml"),
+            "identity": str(folder / f"{index}.key"),
+            "roster": str(folder / "roster"),
+            "authority": authority.public.hex(),
+        }
+
+    return roster, node_config
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,400 @@
+"""A setting: sums over nodes as they are deployed, each asked what a lying server likes.
+
+Nodes have keys, rosters, policies and records in files, and withstand a malicious server. Before a
+client contributes, the attack says what that client is asked. The lie is as good as can be: its
+digest is made anew for the client that is told it, and the answer passed off as one to the request
+of all others. What is left of it is what masks are bound to.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
+
+from zerosum.client import contribution, wire
+from zerosum.client.answer import Answerer
+from zerosum.client.app_request import AppRequest, enveloped, stage_type
+from zerosum.client.binding import rebuilt, records_digest
+from zerosum.client.entropy import SeededEntropy, SystemEntropy
+from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.request import Question, Request
+from zerosum.client.spec import (
+    DataSpec,
+    EncodingSpec,
+    ModelSpec,
+    PrivacySpec,
+    SecAggSpec,
+    TrainSpec,
+)
+from zerosum.client.task import ClientInfo, resolve_task
+from zerosum.client.training import initial_vector
+from zerosum.secagg import (
+    ContributeRequest,
+    Contribution,
+    Session,
+    decode,
+)
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.secagg.session import request_digest
+from zerosum.server.app_grid import AppGrid
+from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
+from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene, View
+from zerosum.simulations.attacks.protocol.asked_nodes import CLASSES, PIXELS, app_of, provisioned
+from zerosum.simulations.attacks.protocol.unbound import (
+    LaxRequest,
+    UnboundNode,
+    sorted_digest,
+)
+from zerosum.simulations.attacks.protocol.updates import drawn, first_steps
+from zerosum.simulations.attacks.sections import UNCLIPPED_RANGE, check_played
+from zerosum.simulations.grid import App, InProcessGrid, nodes
+
+Read = Literal["arrays", "settings", "group id", "numbers"]
+
+SAID: Mapping[Read, str] = {
+    "arrays": "an app that reads arrays by place",
+    "settings": "an app that reads settings by place",
+    "group id": "an app whose learning rate falls with the group id",
+    "numbers": "an evaluation by max_loss",
+}
+
+_NO_NOISE = 1e-8
+"""Multiplier of a trusted server's noise, which rounds to none: a server that lies adds none."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one client is asked when it contributes, as far as a server writes it.
+
+    Attributes
+    ----------
+    arrays : tuple of (str, ndarray)
+        What an app is sent, in order.
+    settings : tuple of (str, float)
+        Its config, in order.
+    group_id : str
+        In the message's metadata.
+    max_loss : str
+        In the request, as JSON.
+    """
+
+    arrays: tuple[tuple[str, np.ndarray], ...]
+    settings: tuple[tuple[str, float], ...]
+    group_id: str
+    max_loss: str
+
+    def records(self) -> RecordDict:
+        """Return the records of an app's message."""
+        arrays = ArrayRecord({name: Array(value) for name, value in self.arrays})
+        return RecordDict({"arrays": arrays, "config": ConfigRecord(dict(self.settings))})
+
+
+@dataclass(frozen=True)
+class AskedView(View):
+    """What a lying server has of some sums; ``stopped`` says why there are none.
+
+    Attributes
+    ----------
+    totals : ndarray of float64, shape (trials, d), or None
+        The opened sums; zeros where one was abandoned. None where all were.
+    """
+
+    totals: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class AskedSumsSetting:
+    """Sums in each of which one client's answer is wanted.
+
+    An attack with a method ``ask(honest, wanted) -> Asked`` lies: it says what a client is asked
+    in place of ``honest``; ``wanted`` is true of the victim alone.
+
+    Attributes
+    ----------
+    read : str
+        What of a message decides what the clients compute.
+    clients, trials : int
+        In each cohort; sums, each with other records, keys and victim.
+    records : int
+        Of each client, 8x8 digits: its update is a step of a linear model on them.
+    """
+
+    read: Read
+    clients: int = 5
+    trials: int = 3
+    records: int = 20
+
+    @property
+    def name(self) -> str:
+        """As the table says."""
+        return f"{self.clients} nodes, {SAID[self.read]}"
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Play the sums; see :class:`~.interface.Setting`."""
+        check_played(protection, ("masking", "bits", "request_hash"))
+        if protection.masking != "double":
+            raise NotApplicable("nodes take part in masked sessions alone")
+        played = [self._trial(attack, protection, seed, trial) for trial in range(self.trials)]
+        opened = [total for total, _, _, _ in played]
+        truth = np.stack([wanted for _, wanted, _, _ in played])
+        why = dict.fromkeys(reason for _, _, _, reason in played if reason)
+        totals = None
+        if any(total is not None for total in opened):
+            totals = np.stack([np.zeros(truth.shape[1]) if t is None else t for t in opened])
+        view = AskedView(attack.threat, protection, "; ".join(why), totals)
+        steps = np.array([step for _, _, step, _ in played])
+        return Scene(view, {"updates": truth, "steps": steps}, math.inf)
+
+    def _trial(
+        self, attack: Any, protection: Protection, seed: int, trial: int
+    ) -> tuple[np.ndarray | None, np.ndarray, float, str]:
+        """Return a sum or None, the victim's answer, the step of a coordinate, and why not."""
+        rng = numpy_generator(seed, "asked sums", trial)
+        kind = TaskSum if self.read == "numbers" else AppSum
+        with TemporaryDirectory() as folder:
+            play = kind(self, protection.bits, protection.request_hash, rng, Path(folder))
+            try:
+                total = play.opened(getattr(attack, "ask", lambda honest, wanted: honest))
+            except RoundAbandoned as error:
+                return None, play.wanted, play.step, str(error)
+        return total, play.wanted, play.step, ""
+
+
+Ask = Callable[[Asked, bool], Asked]
+
+
+class AskedSum:
+    """One sum under way: real nodes, a real coordinator, and a liar between them.
+
+    Parameters
+    ----------
+    setting : AskedSumsSetting
+    bits : int
+        Of a coordinate.
+    bound : bool
+        Whether masks are bound as this library's are, or as the controls'.
+    rng : numpy.random.Generator
+        Draws victim and records.
+    folder : Path
+        Of all nodes' files.
+    """
+
+    honest: Asked
+    wanted: np.ndarray
+    step: float
+    request: Request
+
+    def __init__(
+        self,
+        setting: AskedSumsSetting,
+        bits: int,
+        bound: bool,
+        rng: np.random.Generator,
+        folder: Path,
+    ) -> None:
+        self._clients, self._bound, self._bits = setting.clients, bound, bits
+        self._victim = int(rng.integers(setting.clients))
+        self._session: Session | None = None
+        self._ask: Ask = lambda honest, wanted: honest
+        self._given = provisioned(folder, setting.clients)
+        self._begin(setting, rng)
+        question = self.request.question
+        self.step = contribution.Protection.build(
+            question.privacy,
+            question.encoding,
+            cohort=setting.clients,
+            dimension=self.request.dimension,
+            rotation_seed=bytes(32),
+        ).encoding.step
+
+    def _begin(self, setting: AskedSumsSetting, rng: np.random.Generator) -> None:
+        """Draw records, and make the app, the request and what is wanted of the victim."""
+        raise NotImplementedError
+
+    def opened(self, ask: Ask) -> np.ndarray:
+        """Return the opened sum, float64, shape (d,); raises RoundAbandoned where there is none."""
+        self._ask = ask
+        told = self._read(ask(self.honest, False))  # the masks of all others are bound to that
+        roster, config = self._given
+        grid = InProcessGrid(self._between, self._clients, node_config=config)
+        coordinator = Coordinator(
+            self._around(grid, told),
+            Nodes(nodes(self._clients), roster),
+            SecAggSpec(protocol="pairwise", server="malicious", dropout=0.2),
+            run_id=b"asked sums",
+            entropy=SystemEntropy(),
+        )
+        cohort = tuple(range(self._clients))
+        return coordinator.private_sum(told, [cohort], round=1).total
+
+    def _around(self, grid: InProcessGrid, told: Request) -> Grid:
+        return grid
+
+    def _between(self, message: Message, context: Context) -> Message:
+        """Deliver a message, or at contribute what the attack asks instead."""
+        stage = self._stage(message)
+        if stage == wire.STAGE_TYPES["advertise"]:
+            self._session = Session.from_bytes(wire.bytes_field(message.content, "session"))
+        if stage != wire.STAGE_TYPES["contribute"] or self._session is None:
+            return self._app(message, context)
+        wanted = context.node_config["partition-id"] == self._victim
+        return self._lied_to(message, context, self._ask(self.honest, wanted), self._session)
+
+    def _lied_to(
+        self, message: Message, context: Context, asked: Asked, session: Session
+    ) -> Message:
+        """Ask a client something else, and pass its answer off as one to the real request."""
+        request, content = self._read(asked), self._beside(asked)
+        real = decode(wire.bytes_field(message.content, "message"), ContributeRequest, session)
+        told = replace(real, request=request.digest).to_bytes()
+        content[wire.RECORD] = ConfigRecord({"message": told, "request": request.header})
+        lie = _with_content(message, content)
+        lie.metadata.group_id = asked.group_id
+        reply = self._app(lie, context)
+        answer = decode(wire.bytes_field(reply.content, "message"), Contribution, session)
+        passed = replace(answer, request=real.request).to_bytes()
+        return _with_content(reply, wire.pack({"message": passed}))
+
+    def _read(self, asked: Asked) -> Request:
+        """Return the request that says so, with the digest that its readers find."""
+        raise NotImplementedError
+
+    def _beside(self, asked: Asked) -> RecordDict:
+        """Return what travels beside a request: an app's records, or a model."""
+        raise NotImplementedError
+
+    def _stage(self, message: Message) -> str | None:
+        return message.metadata.message_type
+
+    _app: App
+
+
+class AppSum(AskedSum):
+    """A sum of what an ordinary app trains, behind the mod."""
+
+    def _begin(self, setting: AskedSumsSetting, rng: np.random.Generator) -> None:
+        state = copy.deepcopy(rng)
+        inputs, targets = drawn(setting.clients, setting.records, rng)
+        update = first_steps(setting.clients, setting.records, state)[self._victim]
+        self.wanted = np.concatenate([np.zeros(2 * PIXELS), update])
+        # Nothing is trained as long as inputs are multiplied by the second array, of zeros, or the
+        # first setting is taken for the learning rate.
+        arrays = [("norm.0", np.ones(PIXELS)), ("norm.1", np.zeros(PIXELS))]
+        settings = [("weight-decay", 0.0), ("lr", 1.0)]
+        if setting.read != "arrays":
+            arrays.reverse()
+        if setting.read != "settings":
+            settings.reverse()
+        arrays.append(("weight", np.zeros((CLASSES, PIXELS))))
+        values = tuple((name, value.astype(np.float32)) for name, value in arrays)
+        self.honest = Asked(values, tuple(settings), "0", "1.0")
+        self._app = app_of(inputs, targets, bound=self._bound)
+        encoding = EncodingSpec(bits=self._bits, range=UNCLIPPED_RANGE)
+        privacy = PrivacySpec(model="none", clip=None)
+        self._request = AppRequest.of(
+            question_of("train", setting.clients, privacy, encoding),
+            self.honest.records(),
+            message_type="train",
+            run_config={},
+            weight_key="num-examples",
+            metrics={},
+        )
+        self.request = self._request
+
+    def _read(self, asked: Asked) -> AppRequest:
+        records = rebuilt(asked.records())
+        content = (records_digest if self._bound else sorted_digest)(records).hex()
+        question = self._request.question.model_copy(update={"content": content})
+        return AppRequest(question, np.zeros(0, dtype=np.float32), records)
+
+    def _around(self, grid: InProcessGrid, told: Request) -> Grid:
+        around = AppGrid(grid, "train")
+        if isinstance(told, AppRequest):
+            around.carry(told.records, "train")
+        return around
+
+    def _stage(self, message: Message) -> str | None:
+        return stage_type(message.content)
+
+    def _beside(self, asked: Asked) -> RecordDict:
+        return enveloped(wire.pack({}), wire.STAGE_TYPES["contribute"], asked.records())
+
+
+class TaskSum(AskedSum):
+    """A sum of evaluations of this library's own: means of losses, in parts of ``max_loss``.
+
+    A server is trusted with the noise. One that lies adds none, and has the sum as it is.
+    """
+
+    def _begin(self, setting: AskedSumsSetting, rng: np.random.Generator) -> None:
+        seed = int(rng.integers(1 << 31))
+        privacy = PrivacySpec(
+            model="central", clip=1.0, noise_multiplier=_NO_NOISE, delta=1e-5, honest_fraction=0.5
+        )
+        encoding = EncodingSpec(bits=self._bits)
+        question = question_of("evaluate", setting.clients, privacy, encoding).model_copy(
+            update={"seed": seed, "task": "digits", "model": ModelSpec(name="linear")}
+        )
+        task = resolve_task(question.task, question.data, question.model, seed)
+        self.request = Request(question, initial_vector(task, seed))
+        self.honest = Asked((), (), "0", "1.0")
+        self._app = build_app(DeployedEnvironment if self._bound else UnboundNode)
+        info = ClientInfo(
+            index=self._victim, count=setting.clients, seed=seed, node_config={"device": "cpu"}
+        )
+        told = question.model_copy(update={"max_loss": math.inf})
+        answer = Answerer(task, trainer="general").update(
+            Request(told, self.request.model), info, SeededEntropy(seed)
+        )
+        self.wanted = answer.astype(np.float64)
+
+    def _read(self, asked: Asked) -> Request:
+        own, model = self.request.header, self.request.model_bytes
+        header = own.replace(b'"max_loss":1.0', b'"max_loss":' + asked.max_loss.encode())
+        digest = request_digest(header, model)  # where no reader takes it, any will do
+        with suppress(ValueError):
+            kind = Request if self._bound else LaxRequest
+            digest = kind.from_bytes(header, model).digest
+        told = Request(self.request.question, self.request.model)
+        told.__dict__.update(header=header, digest=digest)  # in place of what it would write
+        return told
+
+    def _beside(self, asked: Asked) -> RecordDict:
+        model = self.request.model_bytes
+        return wire.pack({}, wire.model_record(model, len(self.request.model)))
+
+
+def question_of(
+    kind: Literal["train", "evaluate"], clients: int, privacy: PrivacySpec, encoding: EncodingSpec
+) -> Question:
+    """Return what the clients of such a sum are asked, but for its task."""
+    return Question(
+        kind=kind,
+        round=1,
+        seed=0,
+        population=clients,
+        task="flower-app",
+        data=DataSpec(),
+        model=ModelSpec(),
+        training=TrainSpec(),
+        privacy=privacy,
+        encoding=encoding,
+        noise_draw="per_client",
+        max_loss=1.0,
+    )
+
+
+def _with_content(original: Message, content: RecordDict) -> Message:
+    """Return a copy of a Flower message with another content, and metadata of its own."""
+    changed = copy.copy(original)
+    changed.__dict__["_metadata"] = copy.copy(original.metadata)
+    changed.__dict__["_content"] = content
+    return changed

@@ -1,0 +1,89 @@
+"""Nodes whose masks are bound to less than what they were asked: controls, and nobody's defaults.
+
+No client of this library is one of these. They are what a node was whose digest is over sorted
+names, which hands on the metadata of a message as it came, and reads more texts than it writes.
+"""
+
+import copy
+import hashlib
+from functools import cached_property
+
+import numpy as np
+from flwr.app import Array, Message, RecordDict
+from pydantic import ConfigDict
+
+from zerosum.client import wire
+from zerosum.client.app_request import AppQuestion, AppRequest, unmarked
+from zerosum.client.flower import DeployedEnvironment
+from zerosum.client.mod import AppEnvironment
+from zerosum.client.request import Question, Request
+from zerosum.client.stages import Declined
+from zerosum.secagg.session import request_digest
+
+
+def sorted_digest(records: RecordDict) -> bytes:
+    """Return a digest of an app's records that says nothing of their order."""
+    digest = hashlib.sha256()
+    for name, record in sorted(records.items()):
+        digest.update(repr((name, type(record).__name__, len(record))).encode())
+        for key, value in sorted(record.items()):
+            if isinstance(value, Array):
+                said = [value.dtype, value.shape, value.stype]
+                digest.update(repr([key, said, len(value.data)]).encode() + value.data)
+            else:
+                digest.update(repr([key, value]).encode())
+    return digest.digest()
+
+
+class UnboundApp(AppEnvironment):
+    """A node of somebody else's app: bound to its records in no order, and to no metadata."""
+
+    def request(self, content: RecordDict) -> AppRequest:
+        """Read the request, and compare its records in the order of their names."""
+        question = AppQuestion.from_canonical(wire.bytes_field(content, "request"))
+        records = unmarked(content)
+        if sorted_digest(records).hex() != question.content:
+            raise Declined("the records sent are not those that the request speaks of")
+        return AppRequest(question, np.zeros(0, dtype=np.float32), records)
+
+    def handed(self, request: AppRequest) -> Message:
+        """Return the message as it came, with the app's records."""
+        message = copy.copy(self._message)
+        message.content = request.records
+        return message
+
+
+class LaxQuestion(Question):
+    """A question that takes any float, and writes null for what JSON does not have."""
+
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="null")
+    max_loss: float
+
+
+class LaxRequest(Request):
+    """A request whose digest is of what its reader writes, whatever text was read."""
+
+    @classmethod
+    def from_bytes(cls, header: bytes, model: bytes) -> "LaxRequest":
+        """Read a request from any text that says the same."""
+        question = LaxQuestion.model_validate_json(header)
+        return cls(question, np.frombuffer(model, dtype="<f4"))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the question as it is written by itself, and the model."""
+        return request_digest(json_of(self.question), self.model_bytes)
+
+
+def json_of(question: Question) -> bytes:
+    """Return a question as JSON, unchecked."""
+    return question.model_dump_json(by_alias=True).encode()
+
+
+class UnboundNode(DeployedEnvironment):
+    """A node of this library's own tasks that reads more texts than it writes."""
+
+    def request(self, content: RecordDict) -> Request:
+        """Read a request from any text."""
+        header = wire.bytes_field(content, "request")
+        return LaxRequest.from_bytes(header, wire.model_bytes(content))

@@ -1,0 +1,186 @@
+"""A request has one text: what a reader takes is what it would write, byte for byte."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ConfigDict, ValidationError
+
+from zerosum.client import wire
+from zerosum.client.app_request import TASK, AppQuestion, AppRequest, enveloped
+from zerosum.client.request import Question, Request
+from zerosum.client.spec import (
+    DataSpec,
+    EncodingSpec,
+    ModelSpec,
+    PrivacySpec,
+    Spec,
+    TrainSpec,
+)
+from zerosum.secagg.session import request_digest
+from zerosum.server.spec import Experiment
+
+
+def question(**changes):
+    values = {
+        "kind": "evaluate",
+        "round": 1,
+        "seed": 0,
+        "population": 3,
+        "task": TASK,
+        "data": DataSpec(),
+        "model": ModelSpec(),
+        "training": TrainSpec(lr=0.1),
+        "privacy": PrivacySpec(model="none"),
+        "encoding": EncodingSpec(),
+        "noise_draw": "per_client",
+        "max_loss": 2.5,
+    }
+    return Question(**(values | changes))
+
+
+def app_request():
+    return AppRequest.of(
+        question(),
+        RecordDict(),
+        message_type="evaluate",
+        run_config={},
+        weight_key="n",
+        metrics={"loss": 2.5},
+    )
+
+
+def read_request(header):
+    return Request.from_bytes(header, b"")
+
+
+def read_app_request(header):
+    return AppRequest.read(
+        enveloped(wire.pack({"request": header}), "train.contribute", RecordDict())
+    )
+
+
+READERS = {
+    "of a task": (lambda: Request(question(), np.zeros(0, np.float32)).header, read_request),
+    "of an app": (lambda: app_request().header, read_app_request),
+}
+
+TWINS = {
+    "NaN": ('"max_loss":2.5', '"max_loss":NaN'),
+    "infinity": ('"max_loss":2.5', '"max_loss":Infinity'),
+    "minus infinity": ('"max_loss":2.5', '"max_loss":-Infinity'),
+    "null": ('"max_loss":2.5', '"max_loss":null'),
+    "a number beyond floats": ('"max_loss":2.5', '"max_loss":1e999'),
+    "a number below floats": ('"max_loss":2.5', '"max_loss":1e-999'),
+    "minus zero": ('"max_loss":2.5', '"max_loss":-0.0'),
+    "text for a number": ('"max_loss":2.5', '"max_loss":"2.5"'),
+    "an exponent": ('"max_loss":2.5', '"max_loss":25e-1'),
+    "one more digit": ('"max_loss":2.5', '"max_loss":2.50'),
+    "digits that no float keeps": ('"max_loss":2.5', '"max_loss":2.50000000000000000001'),
+    "an integer for a float": ('"momentum":0.0', '"momentum":0'),
+    "a float for an integer": ('"round":1', '"round":1.0'),
+    "a truth for an integer": ('"round":1', '"round":true'),
+    "an integer for a truth": ('"top_up":true', '"top_up":1'),
+    "NaN for none": ('"noise_multiplier":null', '"noise_multiplier":NaN'),
+    "a space": ('"round":1', '"round": 1'),
+    "a line end": ('"round":1', '\n"round":1'),
+    "a key twice": ('"round":1', '"round":2,"round":1'),
+    "a key twice, the same": ('"round":1', '"round":1,"round":1'),
+    "another order": ('"round":1,"seed":0', '"seed":0,"round":1'),
+    "an escaped letter": ('"mlp"', '"ml\\u0070"'),
+    "an escaped key": ('"round"', '"roun\\u0064"'),
+    "an unknown key": ('"round":1', '"round":1,"more":1'),
+    "a key left out": ('"bias":true,', ""),
+    "a word of the files": ('"batch_size":10', '"batch_size":"all"'),
+    "a number of 5000 digits": ('"seed":0', '"seed":' + 5000 * "9"),
+    "half a letter": ('"mlp"', '"\\ud800"'),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("twin", TWINS)
+def test_no_text_but_the_readers_own_is_a_request(reader, twin):
+    make, read = READERS[reader]
+    header, (own, other) = make(), TWINS[twin]
+    read(header)
+    assert own.encode() in header
+    with pytest.raises(ValueError, match="unreadable request"):
+        read(header.replace(own.encode(), other.encode(), 1))
+    for around in (b" " + header, header + b"\n", b"\xef\xbb\xbf" + header, header + b"{}"):
+        with pytest.raises(ValueError, match="unreadable request"):
+            read(around)
+
+
+def test_the_control_has_one_digest_for_three_questions():
+    """What pydantic writes by itself for NaN and for infinity is null."""
+
+    class Lax(Question):
+        model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="null")
+        max_loss: float
+
+    header = question().canonical()
+    texts = [header.replace(b'"max_loss":2.5', b'"max_loss":' + v) for v in (b"NaN", b"Infinity")]
+    read = [Lax.model_validate_json(text) for text in texts]
+    assert [math.isnan(each.max_loss) for each in read] == [True, False]
+    digests = {request_digest(each.model_dump_json().encode(), b"") for each in read}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_written_by_nobody(value):
+    with pytest.raises(ValueError, match="finite"):
+        question(max_loss=value)
+    forced = question().model_copy(update={"max_loss": value})
+    with pytest.raises(ValueError, match="no number that JSON has"):
+        forced.canonical()
+
+
+def spec_classes(kind=Spec):
+    return {kind}.union(*map(spec_classes, kind.__subclasses__()))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_no_key_of_any_section_takes_a_number_that_is_not_finite(value):
+    found = {kind for kind in spec_classes() if kind.__module__.startswith("zerosum.")}
+    found = {kind for kind in found if ".attacks." not in kind.__module__}  # controls among them
+    assert {Experiment, Question, AppQuestion, PrivacySpec} <= found
+    for kind in found:
+        for name, field in kind.model_fields.items():
+            key = field.alias or name
+            with pytest.raises(ValidationError) as caught:
+                kind(**{key: value})
+            refused = {error["loc"][0] for error in caught.value.errors() if error["loc"]}
+            assert key in refused, f"{kind.__name__}.{name} takes {value}"
+
+
+def test_minus_zero_is_another_question_than_zero():
+    header = question().canonical()
+    other = header.replace(b'"momentum":0.0', b'"momentum":-0.0')
+    asked, twin = Request.from_bytes(header, b""), Request.from_bytes(other, b"")
+    assert asked.question == twin.question, "Python takes them for equal"
+    assert asked.digest != twin.digest
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=1e-300)
+
+
+@given(FINITE, st.integers(-(2**70), 2**70), st.text())
+def test_what_is_written_is_read(number, seed, task):
+    try:
+        header = question(max_loss=number, seed=seed, task=task).canonical()
+    except UnicodeError:
+        return  # half a letter, which no JSON has
+    read = Request.from_bytes(header, b"").question
+    assert (read.max_loss, read.seed, read.task) == (number, seed, task)
+    assert read.canonical() == header
+    assert json.loads(header)["max_loss"] == number
+
+
+def test_a_refusal_says_where_the_text_departs():
+    header = question().canonical()
+    with pytest.raises(ValueError, match=r"not canonical: from byte 27 on b' 1,"):
+        Question.from_canonical(header.replace(b'"round":1', b'"round": 1'))

@@ -1,0 +1,65 @@
+"""A client that is asked something else than its fellows: read exactly, or not at all."""
+
+import numpy as np
+import pytest
+
+from zerosum.simulations.attacks.catalog import all_attacks, choose
+from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
+from zerosum.simulations.attacks.protocol.request_binding import BOUND, HOW, LOOSE, RequestBinding
+
+STOPPED = {
+    "arrays": "exceeds what they can send",
+    "settings": "exceeds what they can send",
+    "numbers": "after contribute, 0 clients are left",
+}
+
+
+def outcome(lie, protection, **setting):
+    attack = RequestBinding(lie=lie, trials=1)
+    case = Case(AskedSumsSetting(lie, trials=1, **setting), protection)
+    return play(0, Cell(attack, case), 0)
+
+
+def hits(scored):
+    return scored["update recovered"].hits.tolist()
+
+
+@pytest.mark.parametrize("lie", HOW)
+def test_a_digest_that_leaves_something_out_gives_the_update_away(lie, one_thread):
+    found = outcome(lie, LOOSE)
+    assert (found.status, hits(found.units), hits(found.baseline)) == ("value", [True], [False])
+
+
+@pytest.mark.parametrize("lie", HOW)
+def test_masks_bound_to_all_that_a_client_observes_give_nothing(lie, one_thread):
+    found = outcome(lie, BOUND)
+    assert hits(found.units) == [False]
+    if lie in STOPPED:
+        assert found.status == "stopped"
+        assert STOPPED[lie] in found.note
+    else:  # nobody sees what was chosen: all train alike, and the sum is a sum
+        assert (found.status, found.note) == ("value", "")
+
+
+def test_an_honest_server_gets_the_same_sum_of_bound_and_unbound_nodes(one_thread):
+    """The control lacks the binding and nothing else."""
+    attack = type("Honest", (), {"threat": RequestBinding.threat})()
+    for lie in ("group id", "numbers"):
+        setting = AskedSumsSetting(lie, clients=4, trials=1)
+        bound, other = (setting.play(attack, each, 0) for each in (BOUND, LOOSE))
+        np.testing.assert_array_equal(bound.truth["updates"], other.truth["updates"])
+        steps = 4 * bound.truth["steps"]
+        assert (np.abs(bound.view.totals - other.view.totals) <= steps).all()
+        assert np.abs(bound.view.totals).max() > 0.01
+
+
+def test_the_command_knows_the_attack_by_its_name():
+    assert [each.lie for each in choose(["request-binding"])] == list(HOW)
+    assert sum(each.name == "request binding" for each in all_attacks()) == len(HOW)
+    (found,) = {
+        play(0, Cell(RequestBinding(), Case(AskedSumsSetting("arrays"), protection)), 0).status
+        for protection in (Protection("plain"), Protection("noised", "double", noise="local"))
+    }
+    assert found == "not applicable"
