@@ -32,6 +32,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import LEAST_TOML
 
 from zerosum.client import wire
 from zerosum.client.app_request import AppQuestion, AppRequest, enveloped, unmarked
@@ -42,6 +43,15 @@ from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, 
 from zerosum.client.stages import Declined
 
 CONFIG = {"lr": 0.5, "epochs": 2, "warm": True, "name": "x"}
+NODE = {"partition-id": 1}
+"""Of the node itself, which has a policy: a node without one declines everything."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_policy_of_the_node(tmp_path_factory):
+    file = tmp_path_factory.mktemp("node") / "policy.toml"
+    file.write_text(LEAST_TOML)
+    NODE["policy"] = str(file)
 
 
 def array(values, dtype="float32"):
@@ -100,7 +110,7 @@ def context(**changes):
     values = {
         "run_id": 7,
         "node_id": 5,
-        "node_config": {"partition-id": 1},
+        "node_config": NODE,
         "state": RecordDict(),
         "run_config": dict(CONFIG),
     }
@@ -278,7 +288,7 @@ def test_nothing_of_ours_is_in_what_lies_around_the_mod_but_the_nodes_own_state(
             app(Message(metadata=metadata(message_type="train"), content=RecordDict()), where)
     assert seen == [(0, 0, tuple(sorted(CONFIG)))] * 2
     blank = shown(context(), RecordDict())
-    assert blank.node_config == {"partition-id": 1}
+    assert blank.node_config == NODE
 
 
 # --- records -------------------------------------------------------------------------------------

@@ -225,6 +225,7 @@ PUBLIC = {
         "AppRequest", "Result",
     },
     "decisions: hashes that a node keeps in the open": {"Step", "ClientState"},
+    "which holders are told to be wrong, no share": {"Located"},
     "of a model, not of records": {"FlatModel", "Project"},
     "of one step of training, gone when it is over, and printed by nothing": {
         "Capture", "Measured", "_Seen",

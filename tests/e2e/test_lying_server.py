@@ -241,7 +241,9 @@ def test_the_ideal_protocol_is_no_way_to_a_plain_vector(lab):
 @pytest.mark.parametrize("protocols", ['["pairwise"]', '["pairwise", "ideal", "none"]'])
 def test_a_node_draws_its_own_noise_whatever_its_policy_lists(lab, protocols):
     """Noise that a server promises to add is missing in the vectors that it is not trusted with."""
-    lab.policy.write_text(f'models = ["none", "distributed"]\nprotocols = {protocols}\n')
+    lab.policy.write_text(
+        f'models = ["none", "distributed"]\nprotocols = {protocols}\n{LEAST_TOML}'
+    )
     private = PrivacySpec(clip=1.0, noise_multiplier=1.0, delta=0.01)
     honest = request(privacy=private, encoding=EncodingSpec())
     summed = request(privacy=private, encoding=EncodingSpec(), noise_draw="summed")

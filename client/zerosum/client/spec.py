@@ -523,7 +523,7 @@ zerosum."""
     max_contributions: PositiveInt = 1000
     """Contributions, of all runs together, after which this client declines every further \
 request."""
-    max_epsilon: Annotated[float, Field(gt=0)]
+    max_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=True)]
     """Largest epsilon that this client spends, of all runs together: its own epsilon_sum, what a \
 server that sees masked sums, or a fellow client, learns of it at the guaranteed noise, at \
 `budget_delta`. Declined is a request that would exceed it, and any whose cost has no bound: \

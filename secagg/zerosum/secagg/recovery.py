@@ -89,8 +89,8 @@ class _Search:
 
     table: ShareTable
     threshold: int
-    check: Check
-    stream: Keystream
+    check: Check = field(repr=False)
+    stream: Keystream = field(repr=False)
     out: Recovered
     known: Counter[int] = field(default_factory=Counter)
 

@@ -20,6 +20,7 @@ min_noise_multiplier = 0.0
 corruption = 0.0
 min_cohort = 2
 max_contributions = 10
+max_epsilon = inf
 """
 
 PIXELS, CLASSES = 64, 10
