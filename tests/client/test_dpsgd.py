@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from random_models import MovesBuffer, MovesFrozenParameter, MovesWeights, Queue
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -15,6 +16,7 @@ from zerosum.client.examples import draw
 from zerosum.client.inside import noise_inside, train_on_noise
 from zerosum.client.mechanisms import BinnedGaussian
 from zerosum.client.spec import PrivacySpec, TrainSpec
+from zerosum.client.task import TaskError
 from zerosum.client.training import initial_vector
 from zerosum.secagg.randomness import Keystream, insecure_keystream
 
@@ -276,6 +278,79 @@ def test_local_steps_are_sgd_where_noise_is_negligible() -> None:
         optimizer.step()
     expected = nn.utils.parameters_to_vector(model.parameters()).detach().numpy() - start
     assert np.allclose(found, expected, rtol=0, atol=5e-3)
+
+
+class Always(Toy):
+    """A model of whose examples none has a gradient, or that moves something of its own."""
+
+    def __init__(self, piece: Callable[[], nn.Module]) -> None:
+        self.piece = piece
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 4), self.piece(), nn.Linear(4, 3))
+
+
+class Raising(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise RuntimeError("needs two records")
+        return x
+
+
+class ByItsDeviation(nn.Module):
+    """Of one record the deviation is NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / x.std(0) if self.training else x
+
+
+@pytest.mark.filterwarnings("ignore:std.*degrees of freedom:UserWarning")
+@pytest.mark.parametrize(
+    ("piece", "said"),
+    [
+        (Raising, r"no example has a gradient .*: RuntimeError: needs two records; correct"),
+        (ByItsDeviation, r"no example has a gradient .*: ValueError: it is NaN or infinite;"),
+        (lambda: MovesBuffer(0), r"model: buffer 1\.centre is moved while it computes"),
+        (lambda: MovesFrozenParameter(0), r"model: parameter 1\.prototype is moved while"),
+        (lambda: MovesWeights(0), r"model: parameter 1\.layer\.bias is moved while"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_example_by_example_is_named_before_it_is(
+    piece: Callable[[], nn.Module], said: str
+) -> None:
+    made = ExampleTrainer(Always(piece), TrainSpec(steps=1), EVERY)
+    start = initial_vector(Always(piece), 0)
+    with pytest.raises(TaskError, match=said):
+        made.try_gradients(start, records())
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_one_record_without_a_gradient_is_no_fault_of_the_model(broken: int) -> None:
+    inputs, targets = records()
+    targets[broken] = 7
+    trainer().try_gradients(initial_vector(Toy(), 0), (inputs, targets))
+    trainer().try_gradients(initial_vector(Toy(), 0), records(0))
+
+
+def test_attributes_that_move_are_put_back_and_named_once(caplog) -> None:
+    task = Always(lambda: Queue(0))
+    made, start = ExampleTrainer(task, TrainSpec(steps=1), EVERY), initial_vector(task, 0)
+    made.try_gradients(start, records())
+    made.descent(start, records, coins())
+    assert caplog.text.count("attribute 1.queue is moved by a pass") == 1
+    assert made.model[1].queue == []
+
+
+@pytest.mark.parametrize("privacy", [EVERY, LOCAL])
+def test_a_client_of_whose_examples_none_has_a_gradient_logs_it_at_home(caplog, privacy) -> None:
+    inputs, targets = records()
+    made, start = trainer(privacy), initial_vector(Toy(), 0)
+    if privacy is EVERY:
+        made.descent(start, lambda: (inputs, targets + 5), coins())
+        assert "none of the 40 examples drawn has a gradient" in caplog.text
+    else:
+        made.train_privately(start, lambda: (inputs, targets + 5), coins(), 1)
+        assert "this client sends noise alone" in caplog.text
 
 
 @pytest.mark.parametrize(("count", "said"), [(40, False), (41, True)])

@@ -121,7 +121,9 @@ def test_one_backward_pass_gives_what_a_loop_gives(name: str, count: int) -> Non
     found = clipped.clipped_sum(inputs, targets, CLIP).clone()
     assert clipped.layerwise
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
-    assert torch.allclose(clipped._one_by_one(inputs, targets, CLIP), expected, rtol=0, atol=1e-10)
+    each = ClippedGradients(flat, losses, layerwise=False)
+    assert torch.allclose(each.clipped_sum(inputs, targets, CLIP), expected, rtol=0, atol=1e-10)
+    assert each.way == "vmap"
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -234,6 +236,8 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     ),
 }
 
+WAYS = {"a branch on values": "loop"}
+
 
 class Folded(nn.Module):
     def __init__(self) -> None:
@@ -250,7 +254,8 @@ def test_any_other_model_is_taken_example_by_example(name: str) -> None:
     inputs, targets = batch(9, 6)
     clipped = ClippedGradients(flat, losses)
     found = clipped.clipped_sum(inputs, targets, CLIP)
-    assert not clipped.layerwise
+    folded = name == "positions folded into the batch"  # of one example alone they are positions
+    assert clipped.way == ("lone layers" if folded else WAYS.get(name, "vmap"))
     expected = loop(flat.model, inputs, targets, CLIP)
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
 
@@ -269,7 +274,7 @@ def test_a_model_that_mixes_examples_gets_each_alone() -> None:
     inputs, targets = batch(9, 6)
     clipped = ClippedGradients(flat, losses)
     whole = clipped.clipped_sum(inputs, targets, CLIP).clone()
-    assert not clipped.layerwise
+    assert clipped.way == "lone layers"
     one = clipped.clipped_sum(inputs[:1], targets[:1], CLIP).clone()
     rest = clipped.clipped_sum(inputs[1:], targets[1:], CLIP)
     assert torch.allclose(whole, one + rest, rtol=0, atol=1e-10)
@@ -296,8 +301,8 @@ def test_zero_gradients_are_no_division_by_zero(layerwise: bool) -> None:
     flat = flatten(seeded(lambda: nn.Linear(6, 3, bias=False)))
     inputs, targets = batch(4, 6)
     inputs[1] = 0
-    clipped = ClippedGradients(flat, losses)
-    found = _either(clipped, layerwise)(inputs, targets, CLIP)
+    clipped = ClippedGradients(flat, losses, layerwise=layerwise)
+    found = clipped.clipped_sum(inputs, targets, CLIP)
     expected = loop(flat.model, inputs[[0, 2, 3]], targets[[0, 2, 3]], CLIP)
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
 
@@ -313,7 +318,7 @@ def test_an_example_that_is_not_finite_contributes_zero(
     inputs, targets = batch(6, *shape)
     inputs[2].view(-1)[0] = bad
     rest = [0, 1, 3, 4, 5]
-    found = _either(ClippedGradients(flat, losses), layerwise)(inputs, targets, CLIP)
+    found = ClippedGradients(flat, losses, layerwise=layerwise).clipped_sum(inputs, targets, CLIP)
     expected = loop(flat.model, inputs[rest], targets[rest], CLIP)
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
 
@@ -325,7 +330,7 @@ def test_squares_beyond_float32_are_clipped_all_the_same(layerwise: bool) -> Non
     targets = torch.tensor([0, 1])
     with torch.no_grad():
         flat.weights.zero_()
-    found = _either(ClippedGradients(flat, losses), layerwise)(inputs, targets, CLIP)
+    found = ClippedGradients(flat, losses, layerwise=layerwise).clipped_sum(inputs, targets, CLIP)
     expected = loop(flat.model.double(), inputs.double(), targets, CLIP)
     assert torch.allclose(found.double(), expected, rtol=1e-5, atol=1e-6)
 
@@ -348,7 +353,3 @@ def test_frozen_parameters_and_unused_layers_have_no_part() -> None:
     found = clipped.clipped_sum(inputs, targets, CLIP)
     expected = loop(flat.model, inputs, targets, CLIP)
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
-
-
-def _either(clipped: ClippedGradients, layerwise: bool) -> Callable[..., Tensor]:
-    return clipped.clipped_sum if layerwise else clipped._one_by_one

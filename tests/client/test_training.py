@@ -240,6 +240,24 @@ def test_buffers_do_not_carry_over_and_dropout_repeats() -> None:
     assert np.array_equal(local.train(start, data, SEED), delta)
 
 
+@pytest.mark.parametrize("spec", [TrainSpec(steps=3), TrainSpec(steps=3, momentum=0.9)])
+def test_sparse_embeddings_are_trained_like_dense_ones(spec: TrainSpec) -> None:
+    class Words(Toy):
+        def __init__(self, sparse: bool) -> None:
+            self.sparse = sparse
+
+        def model(self) -> nn.Module:
+            table = nn.EmbeddingBag(7, 4, mode="sum", sparse=self.sparse)
+            return nn.Sequential(table, nn.Linear(4, 3))
+
+    tokens = torch.arange(40).view(10, 4) % 7
+    data = tokens, tokens[:, 0] % 3
+    start = initial_vector(Words(False), 0)
+    dense, sparse = (trainer(spec, Words(kind)).train(start, data, 0) for kind in (False, True))
+    assert np.abs(dense).max() > 0
+    assert np.allclose(dense, sparse, rtol=0, atol=1e-6)
+
+
 def test_no_global_generator_moves_or_matters() -> None:
     task = Toy(Counting)
 

@@ -9,8 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.per_example import ClippedGradients
+from zerosum.client.task import ClientInfo, TaskError
 from zerosum.server.config import ConfigError
+from zerosum.server.flower import _prepared
 from zerosum.server.runs import METRICS, MODEL
 from zerosum.simulations import api
 from zerosum.simulations.config import load_experiment
@@ -144,6 +147,8 @@ def test_without_noise_a_round_is_a_step_on_all_examples(tmp_path):
 def test_figures_are_of_examples_and_amplified_by_their_own_coins(tmp_path):
     epsilon = run(STEPS, tmp_path / "run", "secagg.protocol=ideal").summary["epsilon"]
     assert {figure["unit"] for figure in epsilon.values()} == {"example"}
+    for figure in epsilon.values():
+        assert sum("no item of a client's data set" in note for note in figure["assumptions"]) == 1
     assert 0 < epsilon["release"]["value"] < epsilon["sum"]["value"] < epsilon["local"]["value"]
     whole = run(STEPS, tmp_path / "all", "secagg.protocol=ideal", "privacy.lot=1438")
     assert whole.summary["epsilon"]["sum"]["value"] > 3 * epsilon["sum"]["value"]
@@ -166,6 +171,7 @@ def test_a_client_whose_gradients_fail_answers_like_any_other(tmp_path, monkeypa
     def broken(*arguments):
         raise RuntimeError("no gradient")
 
+    monkeypatch.setattr(ExampleTrainer, "try_gradients", lambda *arguments: None)
     monkeypatch.setattr(ClippedGradients, "clipped_sum", broken)
     logging.getLogger("zerosum.client").setLevel(logging.CRITICAL)
     try:
@@ -175,6 +181,52 @@ def test_a_client_whose_gradients_fail_answers_like_any_other(tmp_path, monkeypa
             assert all(line["survivors"] == 10 for line in result.rounds)
     finally:
         logging.getLogger("zerosum.client").setLevel(logging.NOTSET)
+
+
+class TextTask(OwnTask):
+    """Token counts by an embedding with sparse gradients, behind a layer that may not train."""
+
+    def __init__(self, layer=nn.Identity):
+        super().__init__()
+        self.layer = layer
+
+    def model(self):
+        return nn.Sequential(nn.EmbeddingBag(5, 3, sparse=True), self.layer(), nn.Linear(3, 2))
+
+    def data(self, client):
+        generator = torch.Generator().manual_seed(client.index)
+        tokens = torch.randint(0, 5, (7, 4), generator=generator)
+        return tokens, (tokens[:, 0] > 2).long()
+
+
+class Raising(nn.Module):
+    def forward(self, x):
+        return x if not self.training else 1 / 0
+
+
+TEXT = ("privacy.examples=70", "privacy.lot=60", "rounds=8")
+
+
+@pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+def test_sparse_embeddings_are_trained_and_not_on_noise_alone(tmp_path, monkeypatch, config):
+    monkeypatch.setattr(api, "resolve_task", lambda *specs: TextTask())
+    result = run(config, tmp_path / "run", "secagg.protocol=ideal", *TEXT, "server.lr=8")
+    model = nn.Sequential(nn.EmbeddingBag(5, 3), nn.Identity(), nn.Linear(3, 2))
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in result.model.items()})
+    right = [
+        (model(tokens).argmax(1) == targets).float().mean()
+        for tokens, targets in (TextTask().data(ClientInfo(i, 10)) for i in range(10))
+    ]
+    assert torch.stack(right).mean() > 0.7
+
+
+@pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
+def test_a_model_of_whose_examples_none_can_be_trained_on_is_refused(tmp_path, monkeypatch, config):
+    monkeypatch.setattr(api, "resolve_task", lambda *specs: TextTask(Raising))
+    with pytest.raises(TaskError, match=r"no example has a gradient of its own.*ZeroDivisionError"):
+        run(config, tmp_path / "run", "secagg.protocol=ideal", *TEXT)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -202,3 +254,18 @@ def test_training_inside_needs_its_number_of_steps(tmp_path):
 def test_noise_inside_training_that_rounds_to_nothing_is_refused_before_a_run(tmp_path):
     with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-09: a rounded Gauss"):
         run(INSIDE, tmp_path / "run", "privacy.noise_multiplier=1e-9")
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_a_server_tries_the_gradients_of_public_records_before_it_asks_anybody(public) -> None:
+    class Public(TextTask):
+        def test_data(self):
+            return self.data(ClientInfo(0, 10)) if public else None
+
+    experiment = load_experiment(STEPS, [*TEXT, "data.clients=10"])
+    assert _prepared(experiment, Public(), 10).privacy.noise_multiplier == 1.0
+    if public:
+        with pytest.raises(TaskError, match="no example has a gradient of its own"):
+            _prepared(experiment, Public(Raising), 10)
+    else:  # nothing to try it on: each client says so at home
+        _prepared(experiment, Public(Raising), 10)

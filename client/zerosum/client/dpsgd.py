@@ -7,17 +7,19 @@ noise itself, to integers, and takes step after step.
 
 import logging
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from zerosum.client.apart import known_loss
 from zerosum.client.examples import Examples, as_examples, draw
 from zerosum.client.failures import FAILURES
 from zerosum.client.inside import local_lot, noise_inside
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
-from zerosum.client.task import Task
+from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.torch_seed import seeded
 from zerosum.client.training import LocalTrainer, per_example_losses
 from zerosum.secagg.randomness import Keystream
@@ -84,7 +86,10 @@ class ExampleTrainer(LocalTrainer):
         self._clip = math.inf if privacy.clip is None else privacy.clip * _WITHIN
         self._failed: set[int] = set()
         self._clipped = ClippedGradients(
-            self._flat, lambda outputs, targets: per_example_losses(task, outputs, targets)
+            self._flat,
+            partial(per_example_losses, task),
+            apart=known_loss(task.loss),
+            watched=(task,),
         )
 
     def descent(self, start: np.ndarray, load: "Load", coins: Keystream) -> np.ndarray:
@@ -144,6 +149,48 @@ class ExampleTrainer(LocalTrainer):
         self._restore_buffers()
         return delta
 
+    def try_gradients(self, start: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
+        """Compute the gradient of each of the first few records, as training would.
+
+        What fails for every record, as where a model cannot have a gradient of one example, would
+        otherwise be each record's own failure: nothing but noise would be trained on, without a
+        word.
+
+        Raises
+        ------
+        TaskError
+            If none has a finite gradient, or the model moves a buffer or a parameter by itself.
+        """
+        self._load(start)
+        examples = self._examples_of(dataset, alike=True)
+        self.model.train()
+        tried = min(records, len(examples))
+        failed: list[str] = []
+        with seeded(0):
+            for place in range(tried):
+                try:
+                    self._try_gradient(examples, torch.tensor([place]))
+                except Exception as error:
+                    failed.append(error_line(error))
+        self._restore_buffers()
+        if tried and len(failed) == tried:
+            raise TaskError(
+                f'no example has a gradient of its own, for which unit = "example" asks: '
+                f"{failed[0]}; correct model() or loss(), or protect whole clients"
+            )
+        for moved in sorted(self._clipped.moved, key=str):
+            if moved.kind != "attribute":
+                raise TaskError(
+                    f"model: {moved} is moved while it computes, which carries one example into "
+                    'others, and unit = "example" cannot allow; keep it still, or train it by its '
+                    "gradient"
+                )
+
+    def _try_gradient(self, examples: Examples, one: torch.Tensor) -> None:
+        self._gradients(examples, one)  # the way that training goes
+        if not bool(self._clipped.lone_gradients(*examples.take(one)).isfinite().all()):
+            raise ValueError("it is NaN or infinite")
+
     def _examples(self, load: "Load") -> Examples:
         self._failed.clear()
         try:
@@ -165,6 +212,7 @@ class ExampleTrainer(LocalTrainer):
         total = torch.zeros_like(self._flat.weights)
         self.model.train()
         drawn = draw(len(examples), self._privacy.example_rate, coins)
+        failed = len(self._failed)
         with seeded(coins.take(8)):
             for part in torch.split(drawn, BATCH) if len(drawn) else ():
                 try:
@@ -172,6 +220,12 @@ class ExampleTrainer(LocalTrainer):
                 except FAILURES as error:
                     log.info("examples are taken one at a time, because one fails: %s", error)
                     total += self._each_alone(examples, part)
+        if len(self._failed) - failed == len(drawn) > 1:
+            # At home only: that all fail is as private as they are.
+            log.error(
+                "none of the %d examples drawn has a gradient: this client sends noise alone",
+                len(drawn),
+            )
         return total
 
     def _each_alone(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:

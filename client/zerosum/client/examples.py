@@ -93,7 +93,7 @@ class DatasetExamples:
 
     def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Return items by index, collated."""
-        items = [self.dataset[i] for i in indices.tolist()]
+        items = [plain(self.dataset[i]) for i in indices.tolist()]
         if self.alike and any(_form(item) != _form(items[0]) for item in items[1:]):
             raise TaskError("data: a batch has items of different structure, shape or dtype")
         inputs, targets = default_collate(items)
@@ -154,7 +154,8 @@ def _is_pair(dataset: Sequence[Any]) -> bool:
 
 def _tensor(part: Any) -> torch.Tensor:
     if isinstance(part, torch.Tensor):
-        return part
+        tensor: torch.Tensor = plain(part)
+        return tensor
     if isinstance(part, np.ndarray):
         return torch.tensor(part)
     raise TaskError(f"data: {type(part).__name__} is neither a tensor nor a numpy array")
@@ -167,6 +168,20 @@ def _move(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
         return {key: _move(value, dtype, device) for key, value in part.items()}
     if isinstance(part, tuple | list):
         return [_move(value, dtype, device) for value in part]
+    return part
+
+
+def plain(part: Any) -> Any:
+    """Return what a data set gives with plain tensors in it.
+
+    A tensor's subclass brings code of its own, which would be run on whole batches.
+    """
+    if isinstance(part, torch.Tensor):
+        return part if type(part) is torch.Tensor else part.as_subclass(torch.Tensor)
+    if type(part) is dict:
+        return {key: plain(value) for key, value in part.items()}
+    if type(part) in (tuple, list):
+        return type(part)(plain(value) for value in part)
     return part
 
 

@@ -1,52 +1,49 @@
 """The sum of clipped per-example gradients: what DP-SGD adds noise to (Abadi et al. 2016).
 
-Two ways that give the same numbers. For models whose parameters all lie in Linear and Conv2d
-layers, one backward pass to the layers' outputs: an example's squared gradient norm follows from
-a layer's input and output gradient, and the clipped sum is one more product in which each example
-weighs min(1, C / norm). For any other model, ``torch.func``: a gradient an example.
+Four ways that give the same numbers, the quickest first. One backward pass over a whole batch to
+the layers' outputs: an example's squared gradient norm follows from a layer's input and output
+gradient, and the clipped sum is one more product in which each example weighs min(1, C / norm).
+That is right only where no example reaches another, and used only where that is known. The same
+pass with every example alone under ``vmap``, for any model whose parameters all lie in Linear and
+Conv2d layers. A gradient an example under ``vmap``, for any other. A backward pass an example.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from zerosum.client.apart import Call, NotLayerwise, known_loss, known_stages, run
+from zerosum.client.carried import Moved, Snapshot
 from zerosum.client.layer_norms import LAYERS, Capture, Measured, measure, write_weighted_sum
-from zerosum.client.task import TaskError
+from zerosum.client.lone import LoneLayers, Losses, lone_losses, rows, vectorised
+from zerosum.client.task import TaskError, error_line
 from zerosum.client.vectors import FlatModel
 
 log = logging.getLogger("zerosum.client")
 
-Losses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""From outputs and targets, one loss an example, shape (n,)."""
-
 CHUNK_ENTRIES = 1 << 23
 """Entries of per-example gradients that ``torch.func`` holds at once."""
 
-_PROBED = 3
 _MIXING = nn.modules.batchnorm._BatchNorm
-
-
-class _NotLayerwise(Exception):
-    """A forward pass in which layers do not tell an example's gradient."""
+_SPARSE = (nn.Embedding, nn.EmbeddingBag)
 
 
 class ClippedGradients:
     """Computes the sum over a batch of each example's gradient, cut to norm C.
 
-    Formal guarantees: on models that treat examples one by one, adding or removing an example
-    changes the result by a vector of L2 norm at most C, float rounding aside: integer encoding
-    with its own bound, not this, carries the sensitivity. An example whose gradient is NaN or
-    infinite contributes zero, and one whose positions cancel to a thousandth is cut shorter. Models
-    that mix the examples of a batch are found by comparing both ways on the first that has two,
-    and are given the second, in which every example is alone. Which way it is may hang on an
-    example, and changes the others' gradients by float rounding; where the model drops units at
-    random it also draws their coins anew, so these have to be secret.
+    Formal guarantees: adding or removing an example changes the result by a vector of L2 norm at
+    most C, float rounding aside: integer encoding with its own bound, not this, carries the
+    sensitivity. No model, loss or mode is tried out for that. Modules and losses are known to keep
+    examples apart, or every example is computed alone, from the same state of model and task: what
+    a pass moves is put back after it. Beyond reach is what :mod:`zerosum.client.carried` cannot
+    find, and an operator with a batching rule of its own. An example whose gradient is NaN or
+    infinite contributes zero, and one whose positions cancel to a thousandth is cut shorter. Which
+    way is taken may hang on an example, and changes the others' gradients by float rounding; where
+    the model drops units at random it also draws their coins anew, so these have to be secret.
 
     What one example raises, the whole batch raises: ask again for each alone.
 
@@ -57,31 +54,49 @@ class ClippedGradients:
     losses : callable
         From outputs and targets, one loss an example.
     layerwise : bool
-        Whether the fast way may be used where it can be.
+        Whether the ways that go by layers may be used.
+    apart : bool, optional
+        Whether each loss follows from its own row of outputs; default: if the loss is marked so.
+    watched : tuple of objects
+        What the loss belongs to, beside the model: its state is put back too.
 
     Raises
     ------
     TaskError
-        If the model has batch normalisation, for which no example has a gradient of its own.
+        If the model has batch normalisation, for which no example has a gradient of its own, or is
+        a script, whose state cannot be seen.
     """
 
-    def __init__(self, flat: FlatModel, losses: Losses, *, layerwise: bool = True) -> None:
-        for name, module in flat.model.named_modules():
-            if isinstance(module, _MIXING):
-                raise TaskError(
-                    f"model: {name or 'it'} ({type(module).__name__}) mixes the examples of a "
-                    "batch, so none has a gradient of its own; use GroupNorm or LayerNorm"
-                )
+    def __init__(
+        self,
+        flat: FlatModel,
+        losses: Losses,
+        *,
+        layerwise: bool = True,
+        apart: bool | None = None,
+        watched: tuple[Any, ...] = (),
+    ) -> None:
+        _check_modules(flat.model)
         self._flat = flat
         self._losses = losses
+        self._apart = known_loss(losses) if apart is None else apart
+        self._watched = watched
         self._places = _places(flat)
-        self._layers = _layers(flat.model) if layerwise else None
-        self._settled = False
+        self._parameters = list(self._places)
+        for parameter in self._parameters:
+            parameter.grad = None  # a view of the last sum, which no forward pass may read
+        layers = _layers(flat.model) if layerwise else None
+        self._stages = known_stages(flat.model) if layers else None
+        self._layers = layers or set()
+        self._lone = LoneLayers(flat.model, layers, losses) if layers else None
+        self._vectorises = self._loss_vectorises = True
+        self.moved: set[Moved] = set()
+        self.way = ""
 
     @property
     def layerwise(self) -> bool:
-        """Whether the fast way is in use: settled by the first batch with two gradients."""
-        return self._layers is not None
+        """Whether the last sum was found layer by layer."""
+        return self.way in ("one pass", "lone layers")
 
     def clipped_sum(self, inputs: Any, targets: torch.Tensor, clip: float) -> torch.Tensor:
         """Return the sum of clipped gradients.
@@ -102,47 +117,100 @@ class ClippedGradients:
         """
         if not len(targets):
             return self._flat.gradients.zero_()
-        if self._layers is not None and not self._settled:
-            self._probe(self._layers, inputs, targets)
-        # A lone example is mixed with no other, so it need not wait for two that agree.
-        if self._layers is not None and (self._settled or len(targets) == 1):
+        if self._stages is not None:
+            # Nobody's code but the loss's is run, and torch's modules move nothing.
+            state = None if self._apart else Snapshot(None, *self._watched)
             try:
-                return self._by_layers(self._layers, inputs, targets, clip)
-            except _NotLayerwise as reason:
-                log.info("per-example gradients one by one: %s", reason)
-                self._layers = None
-        return self._one_by_one(inputs, targets, clip)
-
-    def _probe(self, layers: set[nn.Module], inputs: Any, targets: torch.Tensor) -> None:
-        """Give up layers where they disagree with lone gradients, as where a batch is mixed.
-
-        Two examples that have gradients settle it. Whatever one raises leaves it open, so that it
-        does not decide how those after it are computed.
-        """
-        few, some = _rows(inputs, slice(_PROBED)), targets[:_PROBED]
-        training = self._flat.model.training
-        self._flat.model.eval()  # without dropout, whose coins the two ways draw differently
+                return self._in_one_pass(self._stages, state, inputs, targets, clip)
+            except NotLayerwise as reason:
+                self._give_up(reason)
+            finally:
+                self._put_back(state)
+        state = Snapshot(self._flat.model, *self._watched)
         try:
-            rows = self._lone_gradients(few, some)
-            slow = self._clip_rows([rows], 1.0).clone()
-            fast = self._by_layers(layers, few, some, 1.0)
-            agree = bool(torch.dist(fast, slow) <= 1e-2 * slow.norm() + 1e-6)
-        except _NotLayerwise as reason:
-            log.info("per-example gradients one by one: %s", reason)
-            agree = False
+            return self._alone(state, inputs, targets, clip)
         finally:
-            self._flat.model.train(training)
-        if not agree:
-            self._layers = None
-        telling = rows.isfinite().all(1) & rows.any(1)
-        self._settled = not agree or int(telling.sum()) > 1
+            self._put_back(state)
 
-    def _by_layers(
-        self, layers: set[nn.Module], inputs: Any, targets: torch.Tensor, clip: float
+    def lone_gradients(self, inputs: Any, targets: torch.Tensor) -> torch.Tensor:
+        """Return a gradient an example, shape (n, d), by a backward pass each."""
+        state = Snapshot(self._flat.model, *self._watched)
+        try:
+            return torch.cat(list(self._loop(state, inputs, targets)))
+        finally:
+            self._put_back(state)
+
+    def _alone(
+        self, state: Snapshot, inputs: Any, targets: torch.Tensor, clip: float
     ) -> torch.Tensor:
-        with _captured(layers) as seen:
-            losses = self._losses(self._flat.model(inputs), targets)
-        captures = _backward(losses, seen)
+        """Return the sum, by the quickest way in which examples are alone that can be had."""
+        while self._vectorises:
+            try:
+                if self._lone is not None:
+                    self.way = "lone layers"
+                    return self._weighted(
+                        self._lone.captures(inputs, targets, partial(self._put_back, state)), clip
+                    )
+                self.way = "vmap"
+                return self._clip_rows(self._gradients(state, inputs, targets), clip)
+            except NotLayerwise as reason:
+                self._give_up(reason)
+                self._put_back(state)
+            except Exception as error:  # whatever it is: if the batch fails, it does alone as well
+                self._put_back(state)
+                total = self._clip_rows(self._loop(state, inputs, targets), clip)
+                self._vectorises = False
+                log.info("per-example gradients by a loop: %s", error_line(error))
+                return total
+        return self._clip_rows(self._loop(state, inputs, targets), clip)
+
+    def _give_up(self, reason: NotLayerwise) -> None:
+        """Leave the quickest way that there was."""
+        if self._stages is None:
+            self._lone = None
+        self._stages = None
+        log.info("per-example gradients not layer by layer at once: %s", reason)
+
+    def _put_back(self, state: Snapshot | None) -> None:
+        for moved in state.put_back() if state else ():
+            if moved not in self.moved:
+                self.moved.add(moved)
+                log.warning("%s is moved by a pass, and put back: examples must not meet", moved)
+
+    def _in_one_pass(
+        self,
+        stages: list[nn.Module],
+        state: Snapshot | None,
+        inputs: Any,
+        targets: torch.Tensor,
+        clip: float,
+    ) -> torch.Tensor:
+        self.way = "one pass"
+        outputs, seen = run(stages, self._layers, inputs)
+        if state is None:
+            losses = self._losses(outputs, targets)
+        else:
+            losses = self._lone_losses(state, outputs, targets)
+        return self._weighted(_backward(losses, seen), clip)
+
+    def _lone_losses(
+        self, state: Snapshot, outputs: torch.Tensor, targets: torch.Tensor
+    ) -> torch.Tensor:
+        """Return losses of which each was given its own row of outputs alone."""
+        if self._loss_vectorises:
+            try:
+                return lone_losses(self._losses, outputs, targets)
+            except Exception as error:
+                self._put_back(state)
+                log.info("losses by a loop: %s", error_line(error))
+        found = []
+        for i in range(len(targets)):
+            found.append(self._losses(outputs[i : i + 1], targets[i : i + 1]).sum())
+            self._put_back(state)
+        self._loss_vectorises = False  # and not where an example is to blame, which raises here
+        return torch.stack(found)
+
+    def _weighted(self, captures: list[Capture], clip: float) -> torch.Tensor:
         if not captures:
             return self._flat.gradients.zero_()
         measured = [measure(capture) for capture in captures]
@@ -153,61 +221,74 @@ class ClippedGradients:
             usable = _norms([measure(capture) for capture in wide]).isfinite()
             measured = [measure(capture.where(usable)) for capture in wide]
             norms = _norms(measured)
-        return self._weighted(measured, (clip / norms).clamp(max=1.0))
-
-    def _weighted(self, measured: list[Measured], factors: torch.Tensor) -> torch.Tensor:
-        if len(measured) < len(self._layers or ()):  # a layer that no loss depends on
+        factors = (clip / norms).clamp(max=1.0)
+        if len(measured) < len(self._layers):  # a layer that no loss depends on
             self._flat.gradients.zero_()
         for layer in measured:
             write_weighted_sum(layer, factors, self._places)
         return self._flat.gradients
 
-    def _one_by_one(self, inputs: Any, targets: torch.Tensor, clip: float) -> torch.Tensor:
-        size = max(1, CHUNK_ENTRIES // len(self._flat.weights))
-        parts = [slice(start, start + size) for start in range(0, len(targets), size)]
-        rows = (self._gradients(_rows(inputs, part), targets[part]) for part in parts)
-        return self._clip_rows(rows, clip)
-
     def _clip_rows(self, chunks: Iterable[torch.Tensor], clip: float) -> torch.Tensor:
         """Return the sum of rows cut to norm C; each scaled first, so that no square overflows."""
         total = torch.zeros_like(self._flat.weights)
-        for rows in chunks:
-            largest = rows.abs().amax(1, keepdim=True)
-            unit = rows / torch.where(largest > 0, largest, 1.0)
+        for gradients in chunks:
+            largest = gradients.abs().amax(1, keepdim=True)
+            unit = gradients / torch.where(largest > 0, largest, 1.0)
             norms = unit.norm(dim=1, keepdim=True)
             factors = torch.minimum(largest, clip / norms)
             usable = largest.isfinite() & (largest > 0)
             total += torch.where(usable, factors * unit, 0.0).sum(0)
         return self._flat.gradients.copy_(total)
 
-    def _lone_gradients(self, inputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        """Return a gradient an example, shape (n, d), by a backward pass each."""
-        parameters = [p for p in self._flat.model.parameters() if p.requires_grad]
-        found = []
+    def _loop(self, state: Snapshot, inputs: Any, targets: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield each example's gradient, shape (1, d)."""
+        self.way = "loop"
         for i in range(len(targets)):
             one = slice(i, i + 1)
-            loss = self._losses(self._flat.model(_rows(inputs, one)), targets[one]).sum()
-            parts = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-            found.append(torch.cat([part.reshape(-1) for part in parts]))
-        return torch.stack(found)
+            loss = self._losses(self._flat.model(rows(inputs, one)), targets[one]).sum()
+            parts = torch.autograd.grad(
+                loss, self._parameters, allow_unused=True, materialize_grads=True
+            )
+            self._put_back(state)
+            # Sparse, as those of embeddings may be, they cannot be reshaped.
+            yield torch.cat([part.to_dense().reshape(-1) for part in parts]).unsqueeze(0)
 
-    def _gradients(self, inputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        """Return a gradient an example, shape (n, d)."""
+    def _gradients(
+        self, state: Snapshot, inputs: Any, targets: torch.Tensor
+    ) -> Iterator[torch.Tensor]:
+        """Yield a gradient an example, shape (n, d), for some examples at a time."""
         model = self._flat.model
         parameters = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
         buffers = dict(model.named_buffers())
 
         def loss(values: dict[str, torch.Tensor], one: Any, target: torch.Tensor) -> torch.Tensor:
-            outputs = torch.func.functional_call(model, (values, buffers), (_rows(one, None),))
+            outputs = torch.func.functional_call(model, (values, buffers), (rows(one, None),))
             return self._losses(outputs, target.unsqueeze(0)).sum()
 
-        each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), randomness="different")
-        try:
-            found = each(parameters, inputs, targets)
-        except RuntimeError as error:  # branches on values, or an operation without a batching rule
-            log.info("per-example gradients by a loop: %s", error)
-            return self._lone_gradients(inputs, targets)
-        return torch.cat([found[name].flatten(1) for name in self._flat.layout.names], dim=1)
+        size = max(1, CHUNK_ENTRIES // len(self._flat.weights))
+        for start in range(0, len(targets), size):
+            part = slice(start, start + size)
+            few = rows(inputs, part), targets[part]
+            found = vectorised(torch.func.grad(loss), parameters, *few, shared=1)
+            self._put_back(state)
+            yield torch.cat([found[name].flatten(1) for name in self._flat.layout.names], dim=1)
+
+
+def _check_modules(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        said = f"model: {name or 'it'} ({type(module).__name__})"
+        if isinstance(module, _MIXING):
+            raise TaskError(
+                f"{said} mixes the examples of a batch, so none has a gradient of its own; use "
+                "GroupNorm or LayerNorm"
+            )
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TaskError(
+                f"{said} is a script, and what it carries from one example to the next cannot be "
+                "seen; give the module that it was made of"
+            )
+        if getattr(module, "sparse", None) is True and isinstance(module, _SPARSE):
+            module.sparse = False  # of one example a gradient is short enough to be written out
 
 
 def _places(flat: FlatModel) -> dict[torch.Tensor, torch.Tensor]:
@@ -226,8 +307,9 @@ def _layers(model: nn.Module) -> set[nn.Module] | None:
     for module in model.modules():
         if type(module) not in LAYERS:
             continue
-        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-        if own:
+        named = {n: p for n, p in module.named_parameters(recurse=False) if p.requires_grad}
+        own = list(named.values())
+        if own and named.keys() <= {"weight", "bias"} and "forward" not in vars(module):
             found.add(module)
             owned += own
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -235,63 +317,19 @@ def _layers(model: nn.Module) -> set[nn.Module] | None:
     return found if same else None
 
 
-@dataclass
-class _Seen:
-    """A layer's call: its input, that input's version, and the edge of its output."""
-
-    inputs: torch.Tensor
-    version: int
-    edge: GradientEdge
-
-
-@contextmanager
-def _captured(layers: set[nn.Module]) -> Iterator[dict[nn.Module, _Seen]]:
-    """Record every call of the layers inside the block."""
-    seen: dict[nn.Module, _Seen] = {}
-
-    def record(module: nn.Module, given: tuple[Any, ...], output: torch.Tensor) -> None:
-        if module in seen:
-            raise _NotLayerwise("a layer is called more than once")
-        if len(given) != 1:
-            raise _NotLayerwise("a layer is called by keyword")
-        # The edge, because an operation in place would put another tensor behind the same name.
-        seen[module] = _Seen(given[0].detach(), given[0]._version, get_gradient_edge(output))
-
-    handles = [layer.register_forward_hook(record) for layer in layers]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _backward(losses: torch.Tensor, seen: dict[nn.Module, _Seen]) -> list[Capture]:
+def _backward(losses: torch.Tensor, seen: dict[nn.Module, Call]) -> list[Capture]:
     """Go back once, to the outputs of the layers and no further."""
     gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
-        losses.sum(), [s.edge for s in seen.values()], allow_unused=True
+        losses.sum(), [call.edge for call in seen.values()], allow_unused=True
     )
     captures = []
     for (layer, call), gradient in zip(seen.items(), gradients, strict=True):
-        if gradient is None:  # the losses do not depend on it
-            continue
-        if call.inputs._version != call.version:
-            raise _NotLayerwise("a layer's input is changed in place")
-        expected = 4 if isinstance(layer, nn.Conv2d) else max(2, call.inputs.dim())
-        if call.inputs.dim() != expected or len(call.inputs) != len(losses):
-            raise _NotLayerwise("a layer's first dimension is not that of the examples")
-        captures.append(Capture(layer, call.inputs, gradient))
+        if gradient is not None:  # None: the losses do not depend on it
+            call.check_unchanged()
+            captures.append(Capture(layer, call.inputs, gradient))
     return captures
 
 
 def _norms(measured: list[Measured]) -> torch.Tensor:
     """Return the norm of each example's whole gradient, shape (n,)."""
     return torch.stack([layer.squares for layer in measured]).sum(0).sqrt()
-
-
-def _rows(batch: Any, part: slice | None) -> Any:
-    """Return some examples of a batch; with None, one example as a batch of one."""
-    if isinstance(batch, torch.Tensor):
-        return batch.unsqueeze(0) if part is None else batch[part]
-    if isinstance(batch, dict):
-        return {key: _rows(value, part) for key, value in batch.items()}
-    return type(batch)(_rows(value, part) for value in batch)

@@ -229,7 +229,7 @@ class LocalTrainer:
             if part is None:
                 gradient.zero_()
             else:
-                gradient.view(part.shape).copy_(part)
+                gradient.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
         self._descend(origin, first)
 
     def _laid_out(self, inputs: Any) -> Any:

@@ -23,6 +23,11 @@ OBSERVERS = ("sum", "local", "release")
 
 Charges = Iterable[tuple[DpEvent, float]]
 
+APART = (
+    "no item of a client's data set is made of several records, and what models and losses carry "
+    "from one example to the next lies in the model or the task, not in globals, closures or files"
+)
+
 MASKED = "masking is in force: the server sees sums and the roster only"
 
 TRUSTED = (
@@ -275,13 +280,14 @@ def _local_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
 
 
 def _example_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
-    return tuple(
+    drawn = tuple(
         f"each client draws each of its examples with probability {t.example.q:.6g}, "
         + ("by coins that nobody else knows" if t.example.steps == 1 else
            f"in each of {t.example.steps} steps, by coins that nobody else knows")
         for t in terms
         if t.example is not None
     )  # fmt: skip
+    return (*drawn, APART) if drawn else ()
 
 
 def _release_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:

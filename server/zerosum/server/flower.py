@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.simulated import simulated_roster
@@ -115,7 +117,19 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
         )
     if asked.server.rule_examples is not None:
         held_out(task.test_data(), asked.server, asked.seed)
+    _try_gradients(asked, task)
     return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
+
+
+def _try_gradients(asked: Experiment, task: Task) -> None:
+    """Refuse a model of whose examples none has a gradient: its clients would send noise alone."""
+    if not (asked.privacy.private and asked.privacy.by_example):
+        return
+    trainer = ExampleTrainer(task, asked.training, asked.privacy, seed=asked.seed)
+    public = task.test_data()
+    if public is not None:
+        unknown = np.zeros(trainer.public, dtype=np.float32)
+        trainer.try_gradients(np.concatenate([unknown, initial_vector(task, asked.seed)]), public)
 
 
 def _coordinator(

@@ -13,6 +13,7 @@ import torch
 
 from zerosum.client.clipping import layer_clips
 from zerosum.client.devices import repeatable
+from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
@@ -101,11 +102,17 @@ def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experime
     unknown = np.zeros(trainer.public, dtype=np.float32)
     start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
     client = ClientInfo(index=0, count=count, seed=experiment.seed)
+    privacy = experiment.privacy
+    by_example = None
+    if privacy.private and privacy.by_example:
+        by_example = ExampleTrainer(task, experiment.training, privacy, seed=experiment.seed)
     for name, load in (("data", lambda: task.data(client)), ("test_data", task.test_data)):
         try:
             dataset = load()
             if dataset is not None:
                 trainer.try_out(start, dataset)
+                if by_example is not None:
+                    by_example.try_gradients(start, dataset)
         except TaskError:
             raise
         except Exception as error:

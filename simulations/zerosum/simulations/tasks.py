@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
+from zerosum.client.apart import keeps_apart
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo
 from zerosum.simulations import datasets
@@ -107,6 +108,7 @@ class BuiltinTask:
         """Return the public test records."""
         return self._test
 
+    @keeps_apart
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return cross-entropy or squared error of each example, shape (n,)."""
         if targets.is_floating_point():
@@ -156,6 +158,7 @@ class ShakespeareTask(BuiltinTask):
 
     collect = staticmethod(plays)
 
+    @keeps_apart
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean cross-entropy of each sequence's characters, shape (n,)."""
         losses = nn.functional.cross_entropy(

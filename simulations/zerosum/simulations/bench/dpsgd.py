@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from zerosum.client.apart import keeps_apart
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.torch_seed import seeded
 from zerosum.client.vectors import FlatModel, flatten
@@ -102,6 +103,7 @@ def _flat(name: str) -> FlatModel:
         return flatten(MODELS[name]())
 
 
+@keeps_apart
 def _losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
