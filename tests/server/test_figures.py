@@ -220,15 +220,15 @@ def test_a_sum_of_records_has_the_sensitivity_of_one_record() -> None:
     assert event.l1_sensitivity == pytest.approx(20 * event.l2_sensitivity)
 
 
-def test_distributed_dp_sgd_costs_about_what_a_trusted_curator_s_does() -> None:
+def test_distributed_dp_sgd_costs_what_a_trusted_curator_s_does() -> None:
     everyone = {"worst": (((300, 30_000),),), "opened": (300,)}
     found = terms(ExampleUnit(q=0.07), records=True, noise_multiplier=4.5)
     spent = values(found, sampling=Sampling("everyone", 1.0, 0.0), tally=everyone)["sum"]
-    accountant, exact = RdpAccountant(), PLDAccountant()
-    for each in (accountant, exact):
+    renyi, exact = RdpAccountant(), PLDAccountant()
+    for each in (renyi, exact):
         each.compose(PoissonSampledDpEvent(0.07, GaussianDpEvent(4.5)), 300)
-    assert spent == pytest.approx(accountant.get_epsilon(1e-5), rel=0.02)
-    assert exact.get_epsilon(1e-5) < spent  # type: ignore[operator]
+    assert spent == pytest.approx(exact.get_epsilon(1e-5), rel=0.01)
+    assert exact.get_epsilon(1e-5) < spent < 0.93 * renyi.get_epsilon(1e-5)  # type: ignore[operator]
 
 
 def test_dp_sgd_inside_local_training_is_accounted_by_its_distribution() -> None:

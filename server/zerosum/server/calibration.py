@@ -1,8 +1,9 @@
 """What can I afford: the smallest noise multiplier that meets a target, for a planned run."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from scipy.stats import binom
@@ -10,7 +11,7 @@ from scipy.stats import binom
 from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.accounting import sampling_terms
-from zerosum.server.figures import all_figures
+from zerosum.server.figures import OBSERVERS, all_figures
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, terms_of
@@ -139,7 +140,7 @@ def find_noise_multiplier(privacy: PrivacySpec, run: PlannedRun) -> float:
 
     def epsilon(z: float) -> float:
         spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
-        figure = _figures(spec, run, how)[observer]
+        figure = _figures(spec, run, how, (observer,))[observer]
         if figure["value"] is None and figure["accountant"] is None:
             raise UnreachableEpsilonError(f"epsilon_{observer}: {figure['reason']}")
         return math.inf if figure["value"] is None else float(figure["value"])
@@ -152,22 +153,47 @@ def _how(privacy: PrivacySpec, run: PlannedRun) -> Sampling:
 
 
 def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -> float:
-    low, high, reached = 0.0, 1.0, epsilon(1.0)
+    """Return the smallest noise that meets the target: epsilon falls with it.
+
+    Between two multipliers epsilon is nearly a power of the multiplier, so that a straight line in
+    logarithms finds the target in a few steps, each a composition of a whole run. Every other step
+    halves the interval, whatever the line says.
+    """
+    low, above, high, reached = 0.0, math.inf, 1.0, epsilon(1.0)
     while reached > target:
-        low, high = high, 2 * high
+        low, above, high = high, reached, 2 * high
         if high > _LARGEST:
             raise UnreachableEpsilonError(
                 f"epsilon_{observer} = {target:g} needs a noise multiplier above {_LARGEST:g}"
             )
         reached = epsilon(high)
-    while not _close(low, high, reached, target):
-        middle = (low + high) / 2
+    for step in count():
+        if _close(low, high, reached, target):
+            break
+        middle = _between(low, above, high, reached, target, by_line=step % 3 < 2)
         found = epsilon(middle)
         if found > target:
-            low = middle
+            low, above = middle, found
         else:
             high, reached = middle, found
     return high
+
+
+def _between(
+    low: float, above: float, high: float, reached: float, target: float, *, by_line: bool
+) -> float:
+    """Return where to look next, inside the interval.
+
+    The line aims at just below the target; where that is met, at the end that is left to move.
+    """
+    if not (by_line and low > 0 and math.isfinite(above) and 0 < reached < above):
+        return (low + high) / 2
+    if reached >= target * (1 - _PRECISION):
+        return max((low + high) / 2, high * (1 - 0.9 * _PRECISION))
+    slope = math.log(above / reached) / math.log(high / low)
+    aim = target * (1 - 0.4 * _PRECISION)
+    middle = high * (reached / aim) ** (1 / slope)
+    return middle if low < middle < high else (low + high) / 2
 
 
 def _close(low: float, high: float, reached: float, target: float) -> bool:
@@ -177,7 +203,12 @@ def _close(low: float, high: float, reached: float, target: float) -> bool:
     return high <= low * (1 + _PRECISION) and reached >= target * (1 - _PRECISION)
 
 
-def _figures(privacy: PrivacySpec, run: PlannedRun, how: Sampling) -> dict[str, dict[str, Any]]:
+def _figures(
+    privacy: PrivacySpec,
+    run: PlannedRun,
+    how: Sampling,
+    observers: Collection[str] = OBSERVERS,
+) -> dict[str, dict[str, Any]]:
     groups = run.secagg.groups
     cohort = planned_cohort(run.sampling, run.population, run.rounds, groups, run.surprise)
     # The seed of a rotation changes no figure.
@@ -203,4 +234,4 @@ def _figures(privacy: PrivacySpec, run: PlannedRun, how: Sampling) -> dict[str, 
         draws=tuple(n * groups * (cohort + 1) for n in counts),
     )
     masked = run.secagg.protocol != "none"
-    return all_figures(known, tally, how, privacy.delta, masked=masked)
+    return all_figures(known, tally, how, privacy.delta, masked=masked, observers=observers)

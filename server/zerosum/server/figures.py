@@ -6,7 +6,7 @@ are known by their events alone.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacem
 from zerosum.client.events import MaybeAbandonedDpEvent
 from zerosum.client.mechanisms import Drawn
 from zerosum.server.costs import doubled, for_replacement
-from zerosum.server.ledger import Adjacency, Ledger
+from zerosum.server.ledger import Accounted, Adjacency, Ledger
 from zerosum.server.terms import Sampling, Tally, Terms
 
 OBSERVERS = ("sum", "local", "release")
@@ -45,9 +45,7 @@ class Bound:
     Attributes
     ----------
     at : callable
-        Epsilon at a delta.
-    accountant : str
-        How events were composed.
+        Epsilon at a delta, with the accountant that found it.
     adjacency : {"add_remove", "replace", "zero_out"}
         What two neighbouring inputs differ in.
     participations : int
@@ -56,8 +54,7 @@ class Bound:
         What must hold for the bound to be true.
     """
 
-    at: Callable[[float], float]
-    accountant: str
+    at: Callable[[float], Accounted]
     adjacency: Adjacency
     participations: int
     assumptions: tuple[str, ...]
@@ -169,16 +166,23 @@ def figure(
     unit : str
         What the figure protects: "client" or "example".
     """
-    value, slack, how = _with_slack(bound.at, delta, draws * tau)
+    found, slack, how = _with_slack(bound.at, delta, draws * tau)
+    value, notes = found.value, [*bound.assumptions, drawn + how]
+    if found.slack:
+        cost = f"{found.slack:.2g} of delta"
+        cost += f" and {found.margin:.2g} of epsilon" if found.margin else ""
+        notes.append(
+            f"accounted as the rounded Gaussian that the integer noise is close to, for {cost}"
+        )
     return {
         "value": value if math.isfinite(value) else None,
         "delta": delta,
-        "slack": slack,
+        "slack": slack + found.slack,
         "adjacency": bound.adjacency,
         "unit": unit,
-        "accountant": bound.accountant,
+        "accountant": found.accountant,
         "participations": bound.participations,
-        "assumptions": [*bound.assumptions, drawn + how],
+        "assumptions": notes,
         "reason": None if math.isfinite(value) else "no finite epsilon holds at this delta",
     }
 
@@ -201,9 +205,15 @@ def refused(
 
 
 def all_figures(
-    terms: Mapping[str, Terms], tally: Tally, sampling: Sampling, delta: float, *, masked: bool
+    terms: Mapping[str, Terms],
+    tally: Tally,
+    sampling: Sampling,
+    delta: float,
+    *,
+    masked: bool,
+    observers: Collection[str] = OBSERVERS,
 ) -> dict[str, dict[str, Any]]:
-    """Return the figures for every observer: keys "sum", "local", "release".
+    """Return the figures for every observer that is asked for: "sum", "local", "release".
 
     Raises
     ------
@@ -218,29 +228,35 @@ def all_figures(
     tau = max(t.tau for t in rows)
     drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in rows}))
     local = local_bound(rows, tally)
-    if rows[0].model == "central":
-        result = {name: refused(delta, TRUSTED, unit=unit) for name in ("sum", "local")}
-    else:
-        seen = sum_bound(rows, tally, local, masked=masked)
-        result = {
-            "sum": figure(seen, delta, draws, tau, drawn, unit),
-            "local": figure(local, delta, draws, tau, drawn, unit),
-        }
-    if all(t.topped_up or t.model != "distributed" for t in rows):
-        released = release_bound(rows, tally, local, sampling)
-        result["release"] = figure(released, delta, draws, tau, drawn, unit)
-    else:
-        lengths = ", ".join(str(t.length) for t in rows)
-        result["release"] = refused(
-            delta,
-            "privacy.top_up = false: the variance of a sum then tells how many took part "
-            f"(over {lengths} coordinates), which no released-sums figure covers",
-            "zero_out",
-            unit,
-        )
+    result: dict[str, dict[str, Any]] = {}
+    for name in observers:
+        bound: Bound | None = local
+        if name == "release":
+            bound = release_bound(rows, tally, local, sampling) if _constant(rows) else None
+        elif name == "sum":
+            bound = sum_bound(rows, tally, local, masked=masked)
+        if name != "release" and rows[0].model == "central":
+            result[name] = refused(delta, TRUSTED, unit=unit)
+        elif bound is None:
+            result[name] = refused(delta, _not_constant(rows), "zero_out", unit)
+        else:
+            result[name] = figure(bound, delta, draws, tau, drawn, unit)
     for told in result.values():
         told["assumptions"] += sorted({t.caveat for t in rows if t.caveat})
     return result
+
+
+def _constant(terms: tuple[Terms, ...]) -> bool:
+    """Return whether a released sum's noise is the same whoever took part."""
+    return all(t.topped_up or t.model != "distributed" for t in terms)
+
+
+def _not_constant(terms: tuple[Terms, ...]) -> str:
+    lengths = ", ".join(str(t.length) for t in terms)
+    return (
+        "privacy.top_up = false: the variance of a sum then tells how many took part "
+        f"(over {lengths} coordinates), which no released-sums figure covers"
+    )
 
 
 def _by_example(terms: tuple[Terms, ...]) -> bool:
@@ -315,16 +331,16 @@ def _composed(
         ledgers.append(ledger)
 
     @lru_cache(maxsize=16)
-    def at(delta: float) -> float:
-        return max((ledger.epsilon(delta) for ledger in ledgers), default=0.0)
+    def at(delta: float) -> Accounted:
+        found = (ledger.accounted(delta) for ledger in ledgers)
+        return max(found, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
 
-    accountant = ledgers[0].accountant if ledgers else "nothing composed"
-    return Bound(at, accountant, adjacency, participations, tuple(notes))
+    return Bound(at, adjacency, participations, tuple(notes))
 
 
 def _with_slack(
-    at: Callable[[float], float], delta: float, distance: float
-) -> tuple[float, float, str]:
+    at: Callable[[float], Accounted], delta: float, distance: float
+) -> tuple[Accounted, float, str]:
     """Return epsilon, slack and, in words, how the sampler's distance was accounted.
 
     Total variation costs (1 + e^epsilon) distance of delta. Where that is no longer small beside
@@ -333,16 +349,17 @@ def _with_slack(
     """
     if distance == 0:
         return at(delta), 0.0, ""
-    first = at(delta)
+    first = at(delta).value
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance
         if slack < delta / 1000:
-            value = at(delta - slack)
-            if (1 + math.exp(min(600.0, value))) * distance <= slack:
-                return value, slack, "; delta - slack is accounted"
+            found = at(delta - slack)
+            if (1 + math.exp(min(600.0, found.value))) * distance <= slack:
+                return found, slack, "; delta - slack is accounted"
     slack = -delta * math.expm1(-distance)
-    value = at(delta - slack) + 2 * distance
-    return value, slack, ", by its pointwise log-ratio"
+    found = at(delta - slack)
+    found = replace(found, value=found.value + 2 * distance)
+    return found, slack, ", by its pointwise log-ratio"
 
 
 def _with_notes(bound: Bound, *notes: str) -> Bound:

@@ -6,6 +6,7 @@ Everything that this project calls an epsilon is composed here.
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -20,8 +21,42 @@ from zerosum.client.events import ORDERS, UnsupportedEventError
 from zerosum.client.mechanisms import gaussian_delta
 from zerosum.server import costs
 from zerosum.server.costs import RELATIONS, Adjacency
+from zerosum.server.coupling import Closeness, coupled_run
 
-__all__ = ["Adjacency", "Ledger"]
+__all__ = ["Accounted", "Adjacency", "Ledger"]
+
+_COUPLING_PART = 0.1
+"""Most of delta that a total variation may cost; where it would cost more, it is not used."""
+
+_RATIO_PART = 5e-4
+"""Part of delta that pays for likelihood ratios beyond their bound."""
+
+_RARE = 50.0
+"""ln of the odds against likelihood ratios beyond their bound, where a delta is asked for."""
+
+_LARGEST_RATIO = 0.5
+"""Bound on a log-ratio above which it is not used: e^-0.5 leaves more than half of delta."""
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """An epsilon and how it was found.
+
+    Attributes
+    ----------
+    value : float
+        Epsilon; may be infinite.
+    accountant : str
+        "pld", "exact gaussian", "rdp" or "pure"; ", coupled" behind it where integer noise was
+        accounted as a Gaussian that it is close to.
+    slack, margin : float
+        The parts of delta and of epsilon that this closeness cost.
+    """
+
+    value: float
+    accountant: str
+    slack: float = 0.0
+    margin: float = 0.0
 
 
 class Ledger:
@@ -33,9 +68,10 @@ class Ledger:
         What two neighbouring inputs differ in.
     accountant : {"pld", "rdp"}
         "pld" composes privacy-loss distributions while every event has one (in closed form if all
-        are Gaussian), and Renyi divergences from the first event that has none. Either is cut
-        down to the sum of pure epsilons where that is less; where one of these is above 100 that
-        sum is all, "pure".
+        are Gaussian), and Renyi divergences from the first event that has none. Integer noise close
+        to a Gaussian is accounted both ways, by the Gaussian's distribution and by its own Renyi
+        divergences, and the smaller counts. Either is cut down to the sum of pure epsilons where
+        that is less; where one of these is above 100 that sum is all, "pure".
 
     Examples
     --------
@@ -52,12 +88,12 @@ class Ledger:
             raise ValueError(f'accountant is "pld" or "rdp", not {accountant!r}')
         self.adjacency: Adjacency = adjacency
         self._counts: Counter[DpEvent] = Counter()
-        self._pld_possible = accountant == "pld"
+        self._pld_wanted = self._pld_possible = accountant == "pld"
         self._rdp_possible = True
 
     @property
     def accountant(self) -> str:
-        """The accountant in use for what has been composed so far."""
+        """The accountant of what has been composed so far, before any coupling."""
         if not self._pld_possible:
             return "rdp"
         if self._all_gaussian():
@@ -110,13 +146,65 @@ class Ledger:
         ValueError
             If ``delta`` is not in [0, 1].
         """
+        return self.accounted(delta).value
+
+    def accounted(self, delta: float) -> Accounted:
+        """Return epsilon at ``delta``, with the accountant that found it.
+
+        Raises
+        ------
+        ValueError
+            If ``delta`` is not in [0, 1].
+        """
         if not 0 <= delta <= 1:
             raise ValueError(f"delta lies in [0, 1], not at {delta}")
         if not self._counts or delta == 1:
-            return 0.0
+            return Accounted(0.0, self.accountant)
         if any(map(costs.exposes, self._counts)):
-            return math.inf
-        return min(self._pure, self._epsilon(delta))
+            return Accounted(math.inf, self.accountant)
+        own = Accounted(min(self._pure, self._epsilon(delta)), self.accountant)
+        varied = self._by_variation(delta)
+        # The other way costs more than this slack, so that it need not be asked.
+        cheap = varied is not None and varied.slack <= _RATIO_PART * delta
+        candidates = (own, varied, None if cheap else self._by_log_ratio(delta))
+        return min((one for one in candidates if one is not None), key=lambda one: one.value)
+
+    def _by_variation(self, delta: float) -> Accounted | None:
+        """Return epsilon by total variation; None where that is not known or costs too much.
+
+        The slack is that of epsilon at 0.9 delta, which the one at delta less the slack does not
+        exceed. So both grow with every event: once a coupling is refused it stays refused, and
+        no more events ever make the smaller of all figures smaller.
+        """
+        if self._coupling is None or delta == 0:
+            return None
+        gaussian, closeness = self._coupling
+        if not 2 * closeness.total_variation <= _COUPLING_PART * delta:
+            return None
+        first = gaussian.epsilon((1 - _COUPLING_PART) * delta)
+        slack = (1 + math.exp(min(first, 700.0))) * closeness.total_variation
+        if not slack <= _COUPLING_PART * delta:
+            return None
+        value = gaussian.epsilon(delta - slack)
+        return Accounted(value, f"{gaussian.accountant}, coupled", slack)
+
+    def _by_log_ratio(self, delta: float) -> Accounted | None:
+        """Return epsilon by the likelihood ratio; None where that is not bounded.
+
+        Of delta half a thousandth pays for ratios above e^r, in the Gaussian run at e^(epsilon + r)
+        their probability. Epsilon at delta / 2 stands in for the one that is found, which is less;
+        so everything here grows with every event.
+        """
+        if self._coupling is None or delta == 0:
+            return None
+        gaussian, closeness = self._coupling
+        first = gaussian.epsilon(delta / 2)
+        ratio = closeness.log_ratio(math.log(_RATIO_PART * delta / 2) - first - _LARGEST_RATIO)
+        if not ratio <= _LARGEST_RATIO:
+            return None
+        left = (1 - _RATIO_PART) * math.exp(-ratio) * delta
+        value = gaussian.epsilon(left) + 2 * ratio
+        return Accounted(value, f"{gaussian.accountant}, coupled", delta - left, 2 * ratio)
 
     def delta(self, epsilon: float) -> float:
         """Return delta at ``epsilon``."""
@@ -124,6 +212,20 @@ class Ledger:
             return 0.0
         if any(map(costs.exposes, self._counts)):
             return 1.0
+        if self._coupling is None:
+            return self._delta(epsilon)
+        gaussian, closeness = self._coupling
+        power = min(epsilon, 700.0)
+        varied = gaussian.delta(epsilon) + (1 + math.exp(power)) * closeness.total_variation
+        rare = -_RARE - power
+        ratio = closeness.log_ratio(rare)
+        if ratio > _LARGEST_RATIO:
+            return min(1.0, self._delta(epsilon), varied)
+        whole = math.exp(ratio) * gaussian.delta(epsilon - 2 * ratio)
+        whole += math.exp(rare) + math.exp(power - ratio + rare)
+        return min(1.0, self._delta(epsilon), varied, whole)
+
+    def _delta(self, epsilon: float) -> float:
         if self.accountant == "exact gaussian":
             return gaussian_delta(epsilon, 1 / self._gaussian_sigma())
         if self.accountant == "pure":
@@ -146,7 +248,7 @@ class Ledger:
         return float(compute_epsilon(orders, divergences, delta)[0])
 
     def _forget(self) -> None:
-        for name in ("_plds", "_rdp", "_pure"):
+        for name in ("_plds", "_rdp", "_pure", "_coupling"):
             self.__dict__.pop(name, None)
 
     def _has_pld(self, leaf: DpEvent, count: float) -> bool:
@@ -167,6 +269,22 @@ class Ledger:
             for event, count in self._counts.items()
         )
         return 1 / math.sqrt(precision)
+
+    @cached_property
+    def _coupling(self) -> "tuple[Ledger, Closeness] | None":
+        """The ledger of Gaussians that this composition is close to, and how close; or None."""
+        if not self._pld_wanted or not any(map(events.is_own, self._counts)):
+            return None
+        run = coupled_run(self._counts, self.adjacency)
+        if run is None:
+            return None
+        gaussian = Ledger(self.adjacency)
+        try:
+            for event, count in run.counts.items():
+                gaussian.compose(event, count)
+        except UnsupportedEventError:
+            return None
+        return (gaussian, run.closeness) if gaussian._pld_possible else None
 
     @cached_property
     def _pure(self) -> float:
