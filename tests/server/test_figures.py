@@ -30,7 +30,7 @@ from zerosum.server.ledger import Ledger
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, Terms
 
-ONE = Tally(worst=(((10, 1000),),), opened=(40,), largest=(100,), draws=(1000,))
+ONE = Tally(worst=(((10, 1000),),), opened=(40,), largest=(100,), smallest=(100,), draws=(1000,))
 """One client contributed 10 times to cohorts of 100; 40 sums were opened."""
 POISSON = Sampling("poisson", 0.25, 0.0)
 
@@ -271,7 +271,12 @@ def test_every_figure_says_how_its_noise_is_drawn(monkeypatch, privacy: dict, wo
 def test_a_sum_that_draws_no_examples_may_change_by_a_whole_vector() -> None:
     both = terms(ExampleUnit(q=0.01), records=True) | {"evaluate": terms(dimension=3)["train"]}
     tally = dataclasses.replace(
-        ONE, worst=(((0, 0), (10, 1000)),), opened=(0, 10), largest=(1, 100), draws=(0, 1000)
+        ONE,
+        worst=(((0, 0), (10, 1000)),),
+        opened=(0, 10),
+        largest=(1, 100),
+        smallest=(0, 100),
+        draws=(0, 1000),
     )
     found = all_figures(both, tally, Sampling("everyone", 1.0, 0.0), 1e-5, masked=True)
     evaluate = both["evaluate"]

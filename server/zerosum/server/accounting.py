@@ -106,7 +106,7 @@ class RunLedger:
         self._privacy, self._secagg, self._seeded = privacy, secagg, seeded
         self._population = population
         self.kinds = tuple(protections)
-        self.terms = terms_of(protections, privacy, secagg, examples)
+        self.terms = terms_of(protections, privacy, secagg, examples, population=population)
         if privacy.private and len(self.terms) != len(protections):
             raise ValueError("under privacy every kind of private sum has a noise mechanism")
         self.sampling = sampling_terms(privacy, secagg, sampling, population)
@@ -226,9 +226,7 @@ class RunLedger:
     def tally(self) -> Tally:
         """Return what was asked for and opened so far."""
         by_kind = {kind: [k for k in self._contributions if k[2] == kind] for kind in self.kinds}
-        largest = [
-            max((self._contributions[k][0] for k in ks), default=0) for ks in by_kind.values()
-        ]
+        sizes = [[self._contributions[k][0] for k in keys] for keys in by_kind.values()]
         # A round's groups are topped up, or replaced by noise, each: one draw more.
         groups = self._secagg.groups
         rounds = [len({k[:2] for k in keys}) for keys in by_kind.values()]
@@ -237,7 +235,13 @@ class RunLedger:
             for keys, count in zip(by_kind.values(), rounds, strict=True)
         ]
         opened = [len({k[:2] for k in self._sums if k[2] == kind}) for kind in self.kinds]
-        return Tally(self._worst(), tuple(opened), tuple(largest), tuple(draws))
+        return Tally(
+            self._worst(),
+            tuple(opened),
+            largest=tuple(max(of, default=0) for of in sizes),
+            smallest=tuple(min(of, default=0) for of in sizes),
+            draws=tuple(draws),
+        )
 
     def _worst(self) -> tuple[Worst, ...]:
         """Return the clients whom no other exceeds in every count (one, mostly)."""

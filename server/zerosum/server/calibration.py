@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -15,6 +16,7 @@ from zerosum.server.figures import OBSERVERS, all_figures
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, terms_of
+from zerosum.server.thresholds import SMALLEST_COHORT, survivors_needed
 
 SURPRISE = 1e-3
 """Probability that some client of a planned Poisson or fixed-size run takes part more often."""
@@ -69,6 +71,27 @@ def planned_cohort(
         return group_sizes(sampling.cohort, groups)[1]
     q = sampling.cohort / population / groups
     return min(population, int(binom.isf(surprise / (rounds * groups), population, q)) + 1)
+
+
+def planned_smallest(
+    sampling: SamplingSpec,
+    population: int,
+    rounds: int,
+    groups: int = 1,
+    surprise: float = SURPRISE,
+) -> int:
+    """Return the smallest cohort, or group of one, that is planned for.
+
+    Exact but under "poisson", where it is the size that, with probability 1 - ``surprise``, no
+    session falls below: a fellow client's own share is the larger a part the smaller the cohort.
+    """
+    if sampling.kind == "everyone" or sampling.cohort is None:
+        return group_sizes(population, groups)[0]
+    if sampling.kind != "poisson":
+        return group_sizes(sampling.cohort, groups)[0]
+    q = sampling.cohort / population / groups
+    smallest = int(binom.ppf(min(1.0, surprise / (rounds * groups)), population, q))
+    return max(SMALLEST_COHORT, smallest)
 
 
 @dataclass(frozen=True)
@@ -203,6 +226,14 @@ def _close(low: float, high: float, reached: float, target: float) -> bool:
     return high <= low * (1 + _PRECISION) and reached >= target * (1 - _PRECISION)
 
 
+def _smallest_opened(privacy: PrivacySpec, run: PlannedRun) -> int:
+    """Return the smallest planned session that can be opened: no other is charged."""
+    planned = run.sampling, run.population, run.rounds, run.secagg.groups, run.surprise
+    smallest, largest = planned_smallest(*planned), planned_cohort(*planned)
+    needed = partial(survivors_needed, roster=run.population, secagg=run.secagg, privacy=privacy)
+    return next((n for n in range(smallest, largest) if needed(n) <= n), largest)
+
+
 def _figures(
     privacy: PrivacySpec,
     run: PlannedRun,
@@ -210,7 +241,8 @@ def _figures(
     observers: Collection[str] = OBSERVERS,
 ) -> dict[str, dict[str, Any]]:
     groups = run.secagg.groups
-    cohort = planned_cohort(run.sampling, run.population, run.rounds, groups, run.surprise)
+    planned = run.sampling, run.population, run.rounds, groups, run.surprise
+    cohort, smallest = planned_cohort(*planned), _smallest_opened(privacy, run)
     # The seed of a rotation changes no figure.
     protection = Protection.build(
         privacy,
@@ -222,7 +254,8 @@ def _figures(
     sums = {"train": (protection, run.rounds)}
     sums |= {kind: (other.protection, other.count) for kind, other in run.others.items()}
     protections = {kind: protection for kind, (protection, _) in sums.items()}
-    known = terms_of(protections, privacy, run.secagg, run.examples(privacy))
+    examples = run.examples(privacy)
+    known = terms_of(protections, privacy, run.secagg, examples, population=run.population)
     if len(known) < len(sums):
         raise ValueError('privacy.model = "none" has no figures')
     counts = [count for _, count in sums.values()]
@@ -231,6 +264,7 @@ def _figures(
         worst=(tuple((n, n * cohort) for n in times),),
         opened=tuple(counts),
         largest=(cohort,) * len(counts),
+        smallest=(smallest,) * len(counts),
         draws=tuple(n * groups * (cohort + 1) for n in counts),
     )
     masked = run.secagg.protocol != "none"

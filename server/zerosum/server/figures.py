@@ -93,10 +93,13 @@ def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: b
         return _with_notes(local, note)
     if terms[0].model == "local":
         return _with_notes(local, "a sum of contributions is post-processing of epsilon_local")
-    events = [_of_unit(terms, t, t.guaranteed()) for t in terms]
+    events = [
+        _of_unit(terms, t, t.guaranteed(n)) for t, n in zip(terms, tally.smallest, strict=True)
+    ]
     notes = (
         MASKED,
         "charged is the guaranteed noise V, whoever dropped out",
+        *_fellow_notes(terms, tally),
         "composed over the contributions of the client that made most",
         *_example_notes(terms),
     )
@@ -233,10 +236,13 @@ def all_figures(
         bound: Bound | None = local
         if name == "release":
             bound = release_bound(rows, tally, local, sampling) if _constant(rows) else None
-        elif name == "sum":
+        bare = _nothing_faced(rows, tally) if name == "sum" and masked else ""
+        if name == "sum" and not bare:
             bound = sum_bound(rows, tally, local, masked=masked)
         if name != "release" and rows[0].model == "central":
             result[name] = refused(delta, TRUSTED, unit=unit)
+        elif bare:
+            result[name] = refused(delta, bare, "zero_out", unit)
         elif bound is None:
             result[name] = refused(delta, _not_constant(rows), "zero_out", unit)
         else:
@@ -275,6 +281,28 @@ def _of_example(t: Terms, event: DpEvent) -> DpEvent:
     if t.example.noise_multiplier is not None:
         return event
     return PoissonSampledDpEvent(t.example.q, event)
+
+
+def _fellow_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
+    faced = [(t.faced(n), n) for t, n in zip(terms, tally.smallest, strict=True)]
+    return tuple(
+        f"a fellow client knows the share that it drew: charged are {float(part):.4g} V, what it "
+        f"faces in the smallest cohort, of {n}"
+        for part, n in sorted(set(faced))
+        if part < 1
+    )
+
+
+def _nothing_faced(terms: tuple[Terms, ...], tally: Tally) -> str:
+    """Return why a fellow client faces no noise at all; empty if it faces some."""
+    for t, n in zip(terms, tally.smallest, strict=True):
+        if t.faced(n) <= 0:
+            return (
+                f"a fellow client of a cohort of {n} knows its own share of the noise, and no "
+                "other is guaranteed: raise privacy.honest_fraction or the cohort"
+                + ("" if t.topped_up else ", or set privacy.top_up = true")
+            )
+    return ""
 
 
 def _without_replacement(terms: tuple[Terms, ...], sampling: Sampling) -> bool:
