@@ -15,6 +15,7 @@ from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacem
 
 from zerosum.client.events import MaybeAbandonedDpEvent
 from zerosum.client.mechanisms import Drawn
+from zerosum.server.attendance import MISSED_RATE
 from zerosum.server.costs import doubled, for_replacement
 from zerosum.server.ledger import Accounted, Adjacency, Ledger
 from zerosum.server.terms import Sampling, Tally, Terms
@@ -143,10 +144,20 @@ def _sampled_release(
     ]
     notes += (
         f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know",
+        _dropout_note(sampling),
         f"a round is opened only because of one client with probability {sampling.p:.3g}",
     )
     charges = [list(zip(sampled, map(float, tally.opened), strict=True))]
     return _composed("zero_out", charges, sum(tally.opened), notes)
+
+
+def _dropout_note(sampling: Sampling) -> str:
+    if not sampling.observed:
+        return f"dropout at most {sampling.dropout:g} a client, independent of data"
+    return (
+        f"dropout at most {sampling.dropout:g} a client, independent of data and of each other: "
+        f"with confidence 1 - {MISSED_RATE:g}, by what was observed, which was more than assumed"
+    )
 
 
 def figure(

@@ -237,12 +237,14 @@ def _find(name: str) -> Path:
 
 
 def _log_round(record: Record) -> None:
+    rate = record.get("dropout_charged")
     log.info(
-        "round %d %s: %d of %d survived, accuracy %s, epsilon %s",
+        "round %d %s: %d of %d survived, accuracy %s, epsilon %s%s",
         record["round"],
         record["status"],
         record["survivors"],
         record["cohort"],
         record.get("test_accuracy", "not tested"),
         record["epsilon"],
+        f", dropouts charged at up to {rate:g}" if rate else "",
     )

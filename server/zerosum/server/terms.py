@@ -227,6 +227,10 @@ class Sampling:
         P(a round opened only because of one client | it was opened).
     population, cohort : int
         Under "fixed": how many are drawn of how many. 0 where that is not known.
+    dropout : float
+        Under "poisson": the largest rate at which clients are taken to drop out.
+    observed : bool
+        Whether that rate was concluded from what dropped out, which was more than assumed.
     """
 
     kind: str
@@ -234,6 +238,8 @@ class Sampling:
     p: float
     population: int = 0
     cohort: int = 0
+    dropout: float = 0.0
+    observed: bool = False
 
 
 Worst = tuple[tuple[int, int], ...]
