@@ -29,8 +29,9 @@ def planned(*overrides: str, source: str = "mnist5k", population=400, dimension=
 
 def test_the_page_s_distributed_orientation_comes_out() -> None:
     values = planned(*DIGITS400).values
-    assert values["epsilon"]["release"]["value"] == pytest.approx(2.5, abs=0.03)
-    assert values["epsilon_typical"]["sum"] == pytest.approx(9, abs=0.5)
+    # By Renyi divergences alone 2.5, and 9 for the sum.
+    assert values["epsilon"]["release"]["value"] == pytest.approx(2.16, abs=0.02)
+    assert values["epsilon_typical"]["sum"] == pytest.approx(8.1, abs=0.5)
     assert values["epsilon_typical"]["local"] > 1000
     assert 17 <= values["participations"]["worst_typical"] <= 21
     assert values["participations"]["mean"] == 10
@@ -38,7 +39,7 @@ def test_the_page_s_distributed_orientation_comes_out() -> None:
 
 def test_the_page_s_affordable_noise_comes_out() -> None:
     values = planned(*DIGITS400, epsilon=3.0).values
-    assert values["noise_multiplier"] / math.sqrt(0.8) == pytest.approx(2.08, abs=0.01)
+    assert values["noise_multiplier"] / math.sqrt(0.8) == pytest.approx(1.855, abs=0.01)
     assert 2.997 <= values["epsilon"]["release"]["value"] <= 3.0
 
 

@@ -32,6 +32,9 @@ TRUSTED = (
 )
 
 
+_SAMPLER_PART = 1e-7
+"""Part of delta that the samplers' distance hardly ever exceeds."""
+
 _DRAWN: Mapping[Drawn, str] = {
     "table": "integer noise from a table",
     "exact": "integer noise from OpenDP's exact sampler",
@@ -388,6 +391,11 @@ def _with_slack(
     """
     if distance == 0:
         return at(delta), 0.0, ""
+    # Mostly next to nothing is enough, and epsilon need not be asked for twice.
+    found = at(delta * (1 - _SAMPLER_PART))
+    slack = (1 + math.exp(min(600.0, found.value))) * distance
+    if slack <= delta * _SAMPLER_PART:
+        return found, slack, "; delta - slack is accounted"
     first = at(delta).value
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance

@@ -34,6 +34,9 @@ _RATIO_PART = 5e-4
 _RARE = 50.0
 """ln of the odds against likelihood ratios beyond their bound, where a delta is asked for."""
 
+_HOPELESS = 60.0
+"""Epsilon by Renyi divergences above which nobody is helped by a smaller one."""
+
 _LARGEST_RATIO = 0.5
 """Bound on a log-ratio above which it is not used: e^-0.5 leaves more than half of delta."""
 
@@ -163,48 +166,31 @@ class Ledger:
         if any(map(costs.exposes, self._counts)):
             return Accounted(math.inf, self.accountant)
         own = Accounted(min(self._pure, self._epsilon(delta)), self.accountant)
-        varied = self._by_variation(delta)
-        # The other way costs more than this slack, so that it need not be asked.
-        cheap = varied is not None and varied.slack <= _RATIO_PART * delta
-        candidates = (own, varied, None if cheap else self._by_log_ratio(delta))
-        return min((one for one in candidates if one is not None), key=lambda one: one.value)
+        if self._coupling is None or delta == 0 or own.value > _HOPELESS:
+            return own
+        return min((own, *self._by_coupling(delta)), key=lambda one: one.value)
 
-    def _by_variation(self, delta: float) -> Accounted | None:
-        """Return epsilon by total variation; None where that is not known or costs too much.
+    def _by_coupling(self, delta: float) -> Iterator[Accounted]:
+        """Yield epsilons by total variation and by likelihood ratio, where these are bounded.
 
-        The slack is that of epsilon at 0.9 delta, which the one at delta less the slack does not
-        exceed. So both grow with every event: once a coupling is refused it stays refused, and
-        no more events ever make the smaller of all figures smaller.
+        Epsilon at delta / 2 stands in for the one that is found, which is less: so all that a
+        coupling costs grows with every event, one that is refused stays refused, and no more events
+        ever make the smallest of all figures smaller. A total variation that costs less of delta
+        than the other way's fixed part leaves nothing to be asked.
         """
-        if self._coupling is None or delta == 0:
-            return None
-        gaussian, closeness = self._coupling
-        if not 2 * closeness.total_variation <= _COUPLING_PART * delta:
-            return None
-        first = gaussian.epsilon((1 - _COUPLING_PART) * delta)
-        slack = (1 + math.exp(min(first, 700.0))) * closeness.total_variation
-        if not slack <= _COUPLING_PART * delta:
-            return None
-        value = gaussian.epsilon(delta - slack)
-        return Accounted(value, f"{gaussian.accountant}, coupled", slack)
-
-    def _by_log_ratio(self, delta: float) -> Accounted | None:
-        """Return epsilon by the likelihood ratio; None where that is not bounded.
-
-        Of delta half a thousandth pays for ratios above e^r, in the Gaussian run at e^(epsilon + r)
-        their probability. Epsilon at delta / 2 stands in for the one that is found, which is less;
-        so everything here grows with every event.
-        """
-        if self._coupling is None or delta == 0:
-            return None
+        if self._coupling is None:
+            return
         gaussian, closeness = self._coupling
         first = gaussian.epsilon(delta / 2)
+        slack = (1 + math.exp(first)) * closeness.total_variation
+        name = f"{gaussian.accountant}, coupled"
+        if slack <= _COUPLING_PART * delta:
+            yield Accounted(gaussian.epsilon(delta - slack), name, slack)
         ratio = closeness.log_ratio(math.log(_RATIO_PART * delta / 2) - first - _LARGEST_RATIO)
-        if not ratio <= _LARGEST_RATIO:
-            return None
-        left = (1 - _RATIO_PART) * math.exp(-ratio) * delta
-        value = gaussian.epsilon(left) + 2 * ratio
-        return Accounted(value, f"{gaussian.accountant}, coupled", delta - left, 2 * ratio)
+        if slack > _RATIO_PART * delta and ratio <= _LARGEST_RATIO:
+            left = (1 - _RATIO_PART) * math.exp(-ratio) * delta
+            value = gaussian.epsilon(left) + 2 * ratio
+            yield Accounted(value, name, delta - left, 2 * ratio)
 
     def delta(self, epsilon: float) -> float:
         """Return delta at ``epsilon``."""
