@@ -37,6 +37,24 @@ def test_the_page_s_distributed_orientation_comes_out() -> None:
     assert values["participations"]["mean"] == 10
 
 
+@pytest.mark.parametrize(
+    ("name", "population", "dimension", "observer", "promised"),
+    [
+        ("mnist5k", 400, 1970, "release", 2.98),
+        ("digits", 100, 650, "release", 3.28),
+        ("heart", 4, 14, "sum", 3.0),
+        ("mnist-dpsgd", 100, 44_600, "sum", 2.0),
+        ("mnist-distributed", 6000, 2000, "release", 2.0),
+        ("mnist-local", 6000, 600, "local", 4.38),
+    ],
+)
+def test_shipped_experiments_keep_their_promises(
+    name: str, population: int, dimension: int, observer: str, promised: float
+) -> None:
+    values = planned(source=name, population=population, dimension=dimension).values
+    assert 0.96 * promised < values["epsilon"][observer]["value"] <= promised
+
+
 def test_the_page_s_affordable_noise_comes_out() -> None:
     values = planned(*DIGITS400, epsilon=3.0).values
     assert values["noise_multiplier"] / math.sqrt(0.8) == pytest.approx(1.855, abs=0.01)

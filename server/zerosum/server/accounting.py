@@ -262,7 +262,9 @@ class RunLedger:
             return refused(delta, NO_NOISE)
         own = zip(self._counts[:, client].tolist(), self._sizes[:, client].tolist(), strict=True)
         tally = replace(self.tally(), worst=(tuple(own),))
-        return all_figures(self.terms, tally, self.sampling, delta, masked=True)["local"]
+        only = ("local",)
+        found = all_figures(self.terms, tally, self.sampling, delta, masked=True, observers=only)
+        return found["local"]
 
     def tally(self) -> Tally:
         """Return what was asked for and opened so far."""

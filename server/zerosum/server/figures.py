@@ -102,8 +102,7 @@ def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: b
     ]
     notes = (
         MASKED,
-        "charged is the guaranteed noise V, whoever dropped out",
-        *_fellow_notes(terms, tally),
+        *_guarantee_notes(terms, tally),
         "composed over the contributions of the client that made most",
         *_example_notes(terms),
     )
@@ -297,8 +296,10 @@ def _of_example(t: Terms, event: DpEvent) -> DpEvent:
     return PoissonSampledDpEvent(t.example.q, event)
 
 
-def _fellow_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
+def _guarantee_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
     faced = [(t.faced(n), n) for t, n in zip(terms, tally.smallest, strict=True)]
+    if all(part == 1 for part, _ in faced):
+        return ("charged is the guaranteed noise V, whoever dropped out",)
     return tuple(
         f"a fellow client knows the share that it drew: charged are {float(part):.4g} V, what it "
         f"faces in the smallest cohort, of {n}"

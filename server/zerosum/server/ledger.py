@@ -182,7 +182,7 @@ class Ledger:
             return
         gaussian, closeness = self._coupling
         first = gaussian.epsilon(delta / 2)
-        slack = (1 + math.exp(first)) * closeness.total_variation
+        slack = (1 + math.exp(min(first, 700.0))) * closeness.total_variation
         name = f"{gaussian.accountant}, coupled"
         if slack <= _COUPLING_PART * delta:
             yield Accounted(gaussian.epsilon(delta - slack), name, slack)
