@@ -18,6 +18,7 @@ from zerosum.server.accounting import (
 )
 from zerosum.server.figures import all_figures
 from zerosum.server.spec import SamplingSpec
+from zerosum.server.terms import ExampleUnit
 from zerosum.server.thresholds import Thresholds
 
 PRIVACY = PrivacySpec(noise_multiplier=2.1, honest_fraction=0.8)
@@ -227,6 +228,18 @@ def test_no_figure_ever_decreases(tmp_path: Path) -> None:
         assert all(found[name] >= previous[name] for name in found)  # type: ignore[operator]
         previous = found  # type: ignore[assignment]
     assert values(play(ledger(), 12)) == previous
+
+
+@pytest.mark.parametrize("examples", [None, {"train": ExampleUnit(q=0.05)}])
+def test_no_figure_decreases_where_cohorts_differ(examples) -> None:
+    # A client's shares add up to whole ones of the largest cohort now and then.
+    book, previous = ledger(examples=examples), {"sum": 0.0, "local": 0.0, "release": 0.0}
+    for number, cohort in enumerate([4, 2, 2, 3, 4, 1, 4, 2, 6, 3, 3, 6]):
+        book.charge_contributions((number, 0, "train", 0), range(cohort), cohort=cohort)
+        book.charge_sum((number, 0, "train", 0))
+        found = {name: value or math.inf for name, value in values(book).items()}
+        assert all(found[name] >= previous[name] for name in found)
+        previous = found
 
 
 def test_lines_are_on_disk_before_the_call_returns(tmp_path: Path) -> None:

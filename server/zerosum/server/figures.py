@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 
@@ -67,27 +67,29 @@ class Bound:
 def local_bound(terms: tuple[Terms, ...], tally: Tally) -> Bound:
     """Bound what one noised vector after another says about its client, or about one example."""
     by_example = _by_example(terms)
-    events, weights = [], []
-    for t, largest in zip(terms, tally.largest, strict=True):
-        n = max(1, largest)
+    events, largest = [], [max(1, n) for n in tally.largest]
+    for t, n in zip(terms, largest, strict=True):
         event = t.contribution(n)
         if by_example:
             events.append(_of_example(t, event))
         else:
             events.append(for_replacement(event))
-        # The divergence of a share grows faster than n, amplified or not: at most
-        # n / largest of that at the largest n.
-        weights.append(1 / n if t.model == "distributed" else None)
+    # The divergence of a share grows faster than n, amplified or not: at most n / largest of that
+    # at the largest n. So parts of events are composed, which sampled ones allow by Renyi
+    # divergences alone; nor may a figure fall to that of a distribution where parts are whole.
+    shares = terms[0].model == "distributed"
     alternatives = [
         [
-            (event, count if weight is None else size * weight)
-            for event, weight, (count, size) in zip(events, weights, client, strict=True)
+            (event, size / n if shares else count)
+            for event, n, (count, size) in zip(events, largest, client, strict=True)
         ]
         for client in tally.worst
     ]
+    accountant: Literal["pld", "rdp"] = "rdp" if shares and by_example else "pld"
     notes = (*_local_notes(terms), "composed over the contributions of the client that made most")
     adjacency: Adjacency = "zero_out" if by_example else "replace"
-    return _composed(adjacency, alternatives, tally.most, (*notes, *_example_notes(terms)))
+    notes = (*notes, *_example_notes(terms))
+    return _composed(adjacency, alternatives, tally.most, notes, accountant)
 
 
 def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: bool) -> Bound:
@@ -362,12 +364,16 @@ def _by_client(events: list[DpEvent], tally: Tally) -> list[list[tuple[DpEvent, 
 
 
 def _composed(
-    adjacency: Adjacency, alternatives: Iterable[Charges], participations: int, notes: Iterable[str]
+    adjacency: Adjacency,
+    alternatives: Iterable[Charges],
+    participations: int,
+    notes: Iterable[str],
+    accountant: Literal["pld", "rdp"] = "pld",
 ) -> Bound:
     """Return the worst of several compositions: of clients that differ in what they gave."""
     ledgers = []
     for charges in alternatives:
-        ledger = Ledger(adjacency)
+        ledger = Ledger(adjacency, accountant)
         for event, count in charges:
             if count:
                 ledger.compose(event, count)
