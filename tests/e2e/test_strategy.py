@@ -370,7 +370,7 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     assert f"epsilon {figures['sum']['value']:.4g} (sum, zero_out)" in caplog.text
     lines = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["type"] for line in lines]
-    assert kinds == ["run", "contributions", "sum", "contributions", "sum"]
+    assert kinds == ["run", *2 * ("contributions", "sum", "survived")]
     assert "epsilon" in write_report(tmp_path / "run").read_text(encoding="utf-8")
 
 

@@ -1,10 +1,15 @@
+import dataclasses
 import itertools
 import math
 
 import pytest
 
 from zerosum.client.contribution import min_survivors
-from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
+from zerosum.server.abandonment import (
+    OpeningRule,
+    largest_opened_only_because_of_one,
+    opened_only_because_of_one,
+)
 
 
 def rule(**changes) -> OpeningRule:
@@ -67,3 +72,37 @@ def test_rounds_that_never_open_reveal_everything() -> None:
 def test_large_populations_are_quick() -> None:
     chosen = OpeningRule(10**8, 1e-6, 0.1, lambda n: min_survivors(0.8, n) if n else 1)
     assert 0 < opened_only_because_of_one(chosen) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("cohort", "opens_from"),
+    [(57, 0.8), (25, 0.6), (25, 0.95), (6, 0.5)],
+)
+@pytest.mark.parametrize("dropout", [0.0, 0.1, 0.45, 0.9])
+def test_the_largest_share_up_to_a_dropout_is_found(cohort, opens_from, dropout) -> None:
+    def at(rate: float) -> OpeningRule:
+        return OpeningRule(400, cohort / 400, rate, lambda n: max(2, min_survivors(opens_from, n)))
+
+    found = largest_opened_only_because_of_one(at(dropout))
+    dense = max(opened_only_because_of_one(at(dropout * i / 200)) for i in range(201))
+    assert dense <= found <= 1.002 * dense + 1e-20
+
+
+def test_the_largest_share_can_lie_below_the_largest_dropout() -> None:
+    # Opened with exactly half of four: all others dropping out opens nothing.
+    chosen = rule(population=5, q=0.99, dropout=1.0, needed=lambda n: 3 if n >= 4 else n + 1)
+    half = dataclasses.replace(chosen, dropout=0.999)
+    peak = largest_opened_only_because_of_one(half)
+    ends = [
+        opened_only_because_of_one(dataclasses.replace(chosen, dropout=rate))
+        for rate in (0.0, 0.999)
+    ]
+    assert peak >= max(ends)
+    assert largest_opened_only_because_of_one(chosen) == 1.0
+    # A round that opens with few only: what is likeliest in between is found.
+    few = rule(population=9, q=0.5, dropout=0.97, needed=lambda n: 2 if n >= 2 else n + 1)
+    dense = [
+        opened_only_because_of_one(dataclasses.replace(few, dropout=0.97 * i / 400))
+        for i in range(401)
+    ]
+    assert max(dense) <= largest_opened_only_because_of_one(few) <= 1.002 * max(dense)

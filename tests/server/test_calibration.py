@@ -27,7 +27,7 @@ PLAN = {
 
 EVALUATION = Others(
     Protection.build(
-        PrivacySpec(clip=1.0, noise_multiplier=8.0),
+        PrivacySpec(clip=1.0, noise_multiplier=7.0),
         EncodingSpec(),
         cohort=100,
         dimension=3,
@@ -98,10 +98,10 @@ def test_the_noise_of_a_lot_is_found_by_example() -> None:
 
 
 def test_the_page_s_affordable_noise_is_found() -> None:
-    # epsilon_release 3.0 needs z / sqrt(f) >= 2.08.
+    # epsilon_release 3.0 needs z / sqrt(f) >= 1.86; by Renyi divergences alone it would be 2.08.
     privacy = PrivacySpec(epsilon=3.0, honest_fraction=0.8)
     z = find_noise_multiplier(privacy, PlannedRun(**PLAN))
-    assert z / 0.8**0.5 == pytest.approx(2.075, abs=0.01)
+    assert z / 0.8**0.5 == pytest.approx(1.855, abs=0.01)
 
 
 @pytest.mark.parametrize(("z", "expected"), [(2.0, 4.4), (4.0, 2.0)])

@@ -141,9 +141,17 @@ def test_rubbish_after_the_vector_leaves_it_in_the_sum(stage):
 @pytest.mark.parametrize("stage", list(wire.STAGE_TYPES))
 def test_too_few_good_answers_abandon_the_round_at_any_stage(stage):
     app = spoiled(stage, set(range(7)), RUBBISH["random bytes"])
+    heard = {}
     with pytest.raises(RoundAbandoned) as caught:
-        coordinator(app).private_sum(request(**OPEN), EVERYBODY, round=1)
+        coordinator(app).private_sum(
+            request(**OPEN),
+            EVERYBODY,
+            round=1,
+            charge=lambda what, group, clients: heard.update({what: clients}),
+        )
     assert caught.value.traffic.dropouts[stage] == tuple(range(7))
+    # The ledger hears who was left, although nothing was opened.
+    assert heard["survived"] == tuple(range(7, CLIENTS))
 
 
 def test_the_ledger_hears_of_vectors_and_of_the_sum_before_they_are_asked_for():
@@ -161,7 +169,8 @@ def test_the_ledger_hears_of_vectors_and_of_the_sum_before_they_are_asked_for():
         round=1,
         charge=lambda what, group, clients: heard.append((what, clients)),
     )
-    assert [what for what, _ in heard] == ["contributions", "sum"]
+    assert [what for what, _ in heard] == ["contributions", "sum", "survived"]
+    assert heard[0][1] == heard[2][1]
     assert heard[0][1] == tuple(range(CLIENTS))
     seen = dict(order)
     assert seen["query.share"] == 0

@@ -30,7 +30,7 @@ from zerosum.server.ledger import Ledger
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, Terms
 
-ONE = Tally(worst=(((10, 1000),),), opened=(40,), largest=(100,), draws=(1000,))
+ONE = Tally(worst=(((10, 1000),),), opened=(40,), largest=(100,), smallest=(100,), draws=(1000,))
 """One client contributed 10 times to cohorts of 100; 40 sums were opened."""
 POISSON = Sampling("poisson", 0.25, 0.0)
 
@@ -220,15 +220,15 @@ def test_a_sum_of_records_has_the_sensitivity_of_one_record() -> None:
     assert event.l1_sensitivity == pytest.approx(20 * event.l2_sensitivity)
 
 
-def test_distributed_dp_sgd_costs_about_what_a_trusted_curator_s_does() -> None:
+def test_distributed_dp_sgd_costs_what_a_trusted_curator_s_does() -> None:
     everyone = {"worst": (((300, 30_000),),), "opened": (300,)}
     found = terms(ExampleUnit(q=0.07), records=True, noise_multiplier=4.5)
     spent = values(found, sampling=Sampling("everyone", 1.0, 0.0), tally=everyone)["sum"]
-    accountant, exact = RdpAccountant(), PLDAccountant()
-    for each in (accountant, exact):
+    renyi, exact = RdpAccountant(), PLDAccountant()
+    for each in (renyi, exact):
         each.compose(PoissonSampledDpEvent(0.07, GaussianDpEvent(4.5)), 300)
-    assert spent == pytest.approx(accountant.get_epsilon(1e-5), rel=0.02)
-    assert exact.get_epsilon(1e-5) < spent  # type: ignore[operator]
+    assert spent == pytest.approx(exact.get_epsilon(1e-5), rel=0.01)
+    assert exact.get_epsilon(1e-5) < spent < 0.93 * renyi.get_epsilon(1e-5)  # type: ignore[operator]
 
 
 def test_dp_sgd_inside_local_training_is_accounted_by_its_distribution() -> None:
@@ -271,7 +271,12 @@ def test_every_figure_says_how_its_noise_is_drawn(monkeypatch, privacy: dict, wo
 def test_a_sum_that_draws_no_examples_may_change_by_a_whole_vector() -> None:
     both = terms(ExampleUnit(q=0.01), records=True) | {"evaluate": terms(dimension=3)["train"]}
     tally = dataclasses.replace(
-        ONE, worst=(((0, 0), (10, 1000)),), opened=(0, 10), largest=(1, 100), draws=(0, 1000)
+        ONE,
+        worst=(((0, 0), (10, 1000)),),
+        opened=(0, 10),
+        largest=(1, 100),
+        smallest=(0, 100),
+        draws=(0, 1000),
     )
     found = all_figures(both, tally, Sampling("everyone", 1.0, 0.0), 1e-5, masked=True)
     evaluate = both["evaluate"]

@@ -86,7 +86,9 @@ def choose_mechanism(privacy: PrivacySpec, code: Encoding, cohort: int) -> Mecha
     shares = float(guaranteed_shares(privacy.honest_fraction, cohort))
     match privacy.noise:
         case "skellam":
-            update = DistributedSkellam(l2, code.l1_sensitivity, (z * l2) ** 2 / shares)
+            update = DistributedSkellam(
+                l2, code.l1_sensitivity, (z * l2) ** 2 / shares, code.length
+            )
             return SkellamWithBit(update, _bit(privacy, shares)) if privacy.adaptive else update
         case "discrete-gaussian":
             sigma = z * l2 / math.sqrt(shares)
@@ -116,4 +118,4 @@ def _bit(privacy: PrivacySpec, shares: float) -> DistributedSkellam:
     """Return the noise of the bit: sigma_b = clip_noise z, in clients."""
     sigma = 2 * BIT_UNITS * privacy.clip_noise * (privacy.noise_multiplier or 0.0)
     largest = float(max(map(abs, bit_values(privacy.clip_quantile))))
-    return DistributedSkellam(largest, largest, sigma**2 / shares)
+    return DistributedSkellam(largest, largest, sigma**2 / shares, dimension=1)

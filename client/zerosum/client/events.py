@@ -38,11 +38,15 @@ class SkellamDpEvent(DpEvent):  # type: ignore[misc]
         Sensitivities in integer units, under the adjacency that is meant.
     variance : float
         Total variance of the noise in a coordinate.
+    dimension : int or None
+        Coordinates, over which the distance from a Gaussian adds up; None where that is not known,
+        and Renyi divergences are all there is.
     """
 
     l2_sensitivity: float
     l1_sensitivity: float
     variance: float
+    dimension: int | None = None
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -176,14 +180,27 @@ def skellam_rdp(l2: float, l1: float, variance: float) -> NDArray[np.float64]:
     return result
 
 
+def discrete_gaussian_distance(sigma: float, shares: int) -> float:
+    """Return the largest log-ratio, in a coordinate, of summed shares to one discrete Gaussian.
+
+    Kairouz, Liu, Steinke (2021), Theorem 10; it bounds the total variation too.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If sigma is below 1, where the bound is vacuous.
+    """
+    if sigma < 1:
+        raise UnsupportedEventError(
+            f"discrete Gaussian shares of sigma = {sigma} < 1 have no useful bound"
+        )
+    k = np.arange(1, shares)
+    return 10 * float(np.sum(np.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1))))
+
+
 def _discrete_gaussian_rdp(event: DistributedDiscreteGaussianDpEvent) -> NDArray[np.float64]:
     """Return the bound of Kairouz, Liu, Steinke (2021), Proposition 14."""
-    if event.sigma < 1:
-        raise UnsupportedEventError(
-            f"discrete Gaussian shares of sigma = {event.sigma} < 1 have no useful bound"
-        )
-    k = np.arange(1, event.num_shares)
-    tau = 10 * float(np.sum(np.exp(-2 * math.pi**2 * event.sigma**2 * k / (k + 1))))
+    tau = discrete_gaussian_distance(event.sigma, event.num_shares)
     alpha = np.array(ORDERS, dtype=np.float64)
     noise, l2, d = math.sqrt(event.num_shares) * event.sigma, event.l2_sensitivity, event.dimension
     ratio = l2 / noise

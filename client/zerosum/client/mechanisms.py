@@ -84,11 +84,15 @@ class DistributedSkellam:
         Delta2 and Delta1 of one client's vector.
     share_variance : float
         Variance of one client's noise in a coordinate.
+    dimension : int or None
+        Coordinates: the distance of their noise from a Gaussian adds up over them. None where that
+        is not known.
     """
 
     l2_sensitivity: float
     l1_sensitivity: float
     share_variance: float
+    dimension: int | None = None
     drawn: ClassVar[Drawn] = "table"
     caveat: ClassVar[str] = ""
 
@@ -121,6 +125,7 @@ class DistributedSkellam:
             l2_sensitivity=self.l2_sensitivity,
             l1_sensitivity=self.l1_sensitivity,
             variance=self.share_variance * shares,
+            dimension=self.dimension,
         )
 
     def std(self, shares: float) -> float:

@@ -5,6 +5,7 @@ a round was opened, a client's presence is a little likelier than the sampling p
 probability p the round opened only because of it, and then it is there for certain.
 """
 
+import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 _TAIL = 1e-30
+
+_TOLERANCE = 1e-3
+"""Relative distance from the maximum over dropout rates: 1e-5 of an epsilon."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +54,80 @@ def opened_only_because_of_one(rule: OpeningRule) -> float:
     float
         In [0, 1]; 1 if no round can ever be opened.
     """
-    others = _likely_counts(rule.population - 1, rule.q)
-    weight = binom.pmf(others, rule.population - 1, rule.q)
-    alone = np.array([rule.needed(int(n)) for n in others])
-    joined = np.array([rule.needed(int(n) + 1) - 1 for n in others])
-    survive = 1 - rule.dropout
-    opens_alone = binom.sf(alone - 1, others, survive)
-    opens_joined = binom.sf(joined - 1, others, survive)
-    # Opened with it but not without: joined <= s' < alone.
-    only = np.where(joined < alone, opens_joined - opens_alone, 0.0)
-    opened = float(np.sum(weight * ((1 - rule.q) * opens_alone + rule.q * opens_joined)))
-    if opened <= 0:
-        return 1.0
-    # What was left out of the sums counts against us.
-    return min(1.0, (rule.q * float(np.sum(weight * only)) + _TAIL) / opened)
+    return _Others.of(rule).share(rule.dropout, rule.dropout)
+
+
+def largest_opened_only_because_of_one(rule: OpeningRule) -> float:
+    """Return the largest p at any dropout up to the rule's, from above, to a relative 1e-3.
+
+    p is not monotone: where hardly anybody drops out rounds open without this client, and where
+    nearly everybody does they do not open with it either. Nor has it one peak only, as the sizes
+    of cohorts mix. So intervals of rates are bounded as wholes, by :meth:`_Others.share`, and the
+    one with the largest bound is halved, until no bound exceeds what was found by more than the
+    tolerance: a maximum cannot hide in an interval whose bound is lower. Bounds shrink with their
+    intervals to the values themselves, which ends it.
+    """
+    others = _Others.of(rule)
+    best = max(others.share(0.0, 0.0), others.share(rule.dropout, rule.dropout))
+    bounds = [(-others.share(0.0, rule.dropout), 0.0, rule.dropout)]
+    while -bounds[0][0] > best * (1 + _TOLERANCE):
+        _, low, high = heapq.heappop(bounds)
+        middle = (low + high) / 2
+        best = max(best, others.share(middle, middle))
+        for first, last in ((low, middle), (middle, high)):
+            heapq.heappush(bounds, (-others.share(first, last), first, last))
+    return max(best, -bounds[0][0])
+
+
+@dataclass(frozen=True)
+class _Others:
+    """The sizes that the rest of a cohort may have, and what opens the round for each.
+
+    Attributes
+    ----------
+    q : float
+        Sampling probability.
+    sizes, weights : ndarray
+        n' and its probability.
+    alone, joined : ndarray
+        Survivors s' that open the round without this client, and with it.
+    """
+
+    q: float
+    sizes: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    alone: NDArray[np.int64]
+    joined: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rule: OpeningRule) -> "_Others":
+        sizes = _likely_counts(rule.population - 1, rule.q)
+        needed = [rule.needed(int(n)) for n in range(int(sizes[0]), int(sizes[-1]) + 2)]
+        return cls(
+            rule.q,
+            sizes,
+            binom.pmf(sizes, rule.population - 1, rule.q),
+            alone=np.array(needed[:-1]),
+            joined=np.array(needed[1:]) - 1,
+        )
+
+    def share(self, low: float, high: float) -> float:
+        """Bound p at every dropout from ``low`` to ``high``; p itself where they are one.
+
+        Fewer dropouts open more rounds, with this client and without. So rounds that it opens
+        number at most those that open with it at ``low`` less those that open alone at ``high``,
+        and rounds that open at least those at ``high``.
+        """
+        alone = binom.sf(self.alone - 1, self.sizes, 1 - high)
+        joined = binom.sf(self.joined - 1, self.sizes, 1 - low)
+        fewest = joined if low == high else binom.sf(self.joined - 1, self.sizes, 1 - high)
+        # Opened with it but not without: joined <= s' < alone.
+        only = np.where(self.joined < self.alone, np.maximum(joined - alone, 0.0), 0.0)
+        opened = float(np.sum(self.weights * ((1 - self.q) * alone + self.q * fewest)))
+        if opened <= 0:
+            return 1.0
+        # What was left out of the sums counts against us.
+        return min(1.0, (self.q * float(np.sum(self.weights * only)) + _TAIL) / opened)
 
 
 def _likely_counts(trials: int, q: float) -> NDArray[np.int64]:

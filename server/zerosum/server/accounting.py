@@ -5,6 +5,7 @@ ever decreases: not across rounds, restarts or aborted rounds.
 """
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 from zerosum.client.contribution import Protection
 from zerosum.client.private_files import sync_folder
 from zerosum.client.spec import PrivacySpec, SecAggSpec
-from zerosum.server.abandonment import OpeningRule, opened_only_because_of_one
+from zerosum.server.abandonment import OpeningRule, largest_opened_only_because_of_one
+from zerosum.server.attendance import Attendance
 from zerosum.server.config import ConfigError
 from zerosum.server.figures import MASKED, OBSERVERS, all_figures, refused
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, Worst, terms_of
 from zerosum.server.thresholds import survivors_needed
+
+log = logging.getLogger("zerosum.server")
 
 Key = tuple[int, int, str, int]
 """Round, attempt, kind of private sum ("train", "evaluate"), group."""
@@ -111,9 +115,12 @@ class RunLedger:
         self._privacy, self._secagg, self._seeded = privacy, secagg, seeded
         self._population = population
         self.kinds = tuple(protections)
-        self.terms = terms_of(protections, privacy, secagg, examples)
+        self.terms = terms_of(protections, privacy, secagg, examples, population=population)
         if privacy.private and len(self.terms) != len(protections):
             raise ValueError("under privacy every kind of private sum has a noise mechanism")
+        self._attendance = Attendance(secagg.dropout)
+        self._ended: set[Key] = set()
+        self._drawn = sampling
         self.sampling = sampling_terms(privacy, secagg, sampling, population)
         # Clients ascending, four bytes each: over many rounds they are asked a million times.
         self._contributions: dict[Key, tuple[int, NDArray[np.uint32]]] = {}
@@ -169,6 +176,40 @@ class RunLedger:
             self._append({"type": "sum", "key": list(key)})
             self._sums.add(key)
 
+    def note_survivors(self, key: Key, *, cohort: int, survived: int) -> None:
+        """Record, durably, how many of a session that ended were there to its end.
+
+        Opened or abandoned. The same key again is the same session. Where more have dropped out
+        than was assumed, abandonment is charged at more from here on.
+
+        Parameters
+        ----------
+        key : tuple of (round, attempt, kind, group)
+        cohort, survived : int
+            Clients of the session; those who vanished at no stage.
+        """
+        self._check_kind(key)
+        if not 0 <= survived <= cohort:
+            raise ValueError(f"{survived} cannot have survived of a cohort of {cohort}")
+        if key in self._ended:
+            return
+        line = {"type": "survived", "key": list(key), "cohort": cohort, "survived": survived}
+        self._append(line)
+        if self._count_survivors(key, cohort, survived):
+            log.warning(
+                "dropouts: %d of %d client-rounds, more than secagg.dropout = %g allows for: "
+                "epsilon_release is charged at up to %g; state a higher secagg.dropout",
+                self._attendance.dropped,
+                self._attendance.rostered,
+                self._secagg.dropout,
+                self._attendance.charged,
+            )
+
+    @property
+    def excess_dropout(self) -> float | None:
+        """The dropout rate that is charged because more was seen than assumed; None if not."""
+        return self.sampling.dropout if self.sampling.observed else None
+
     def attempts(self, number: int, kind: str) -> int:
         """Return how many attempts at a sum were charged before this process began.
 
@@ -203,7 +244,7 @@ class RunLedger:
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
             return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
-        state = (delta, len(self._sums), self._asked)
+        state = (delta, len(self._sums), self._asked, self.sampling.p)
         if self._cache is None or self._cache[0] != state:
             masked = self._secagg.protocol != "none"
             result = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
@@ -226,7 +267,9 @@ class RunLedger:
             return refused(delta, NO_NOISE)
         own = zip(self._counts[:, client].tolist(), self._sizes[:, client].tolist(), strict=True)
         tally = replace(self.tally(), worst=(tuple(own),))
-        return all_figures(self.terms, tally, self.sampling, delta, masked=True)["local"]
+        only = ("local",)
+        found = all_figures(self.terms, tally, self.sampling, delta, masked=True, observers=only)
+        return found["local"]
 
     def kind_figures(self, kind: str, delta: float | None = None) -> dict[str, Any]:
         """Return every observer's epsilon of one kind of private sum, were there no other.
@@ -250,16 +293,20 @@ class RunLedger:
             tuple(pair if i == at else (0, 0) for i, pair in enumerate(client))
             for client in whole.worst
         )
-        tally = replace(whole, worst=worst, opened=alone(whole.opened), draws=alone(whole.draws))
+        tally = replace(
+            whole,
+            worst=worst,
+            opened=alone(whole.opened),
+            smallest=alone(whole.smallest),
+            draws=alone(whole.draws),
+        )
         masked = self._secagg.protocol != "none"
         return all_figures(self.terms, tally, self.sampling, delta, masked=masked)
 
     def tally(self) -> Tally:
         """Return what was asked for and opened so far."""
         by_kind = {kind: [k for k in self._contributions if k[2] == kind] for kind in self.kinds}
-        largest = [
-            max((self._contributions[k][0] for k in ks), default=0) for ks in by_kind.values()
-        ]
+        sizes = [[self._contributions[k][0] for k in keys] for keys in by_kind.values()]
         # A round's groups are topped up, or replaced by noise, each: one draw more.
         groups = self._secagg.groups
         rounds = [len({k[:2] for k in keys}) for keys in by_kind.values()]
@@ -268,7 +315,13 @@ class RunLedger:
             for keys, count in zip(by_kind.values(), rounds, strict=True)
         ]
         opened = [len({k[:2] for k in self._sums if k[2] == kind}) for kind in self.kinds]
-        return Tally(self._worst(), tuple(opened), tuple(largest), tuple(draws))
+        return Tally(
+            self._worst(),
+            tuple(opened),
+            largest=tuple(max(of, default=0) for of in sizes),
+            smallest=tuple(min(of, default=0) for of in sizes),
+            draws=tuple(draws),
+        )
 
     def _worst(self) -> tuple[Worst, ...]:
         """Return the clients whom no other exceeds in every count (one, mostly)."""
@@ -325,6 +378,22 @@ class RunLedger:
         self._contributions[key] = cohort, np.union1d(known, added)
         self._follow_worst(clients)
 
+    def _count_survivors(self, key: Key, cohort: int, survived: int) -> bool:
+        """Follow dropouts; return whether they make abandonment cost more."""
+        self._ended.add(key)
+        if not self._attendance.note(cohort, survived):
+            return False
+        if self.sampling.kind != "poisson" or not self._privacy.private:
+            return False
+        self.sampling = sampling_terms(
+            self._privacy,
+            self._secagg,
+            self._drawn,
+            self._population,
+            observed=self._attendance.charged,
+        )
+        return True
+
     def _header(self, sampling: SamplingSpec) -> dict[str, Any]:
         return {
             "type": "run",
@@ -367,6 +436,9 @@ class RunLedger:
         number, attempt, kind, group = record["key"]
         key = (int(number), int(attempt), str(kind), int(group))
         self._check_kind(key)
+        if record["type"] == "survived":
+            self._count_survivors(key, int(record["cohort"]), int(record["survived"]))
+            return
         self._before[key[0], key[2]] = max(self._before.get((key[0], key[2]), 0), key[1] + 1)
         if record["type"] == "sum":
             self._sums.add(key)
@@ -393,8 +465,12 @@ def sampling_terms(
     secagg: SecAggSpec,
     sampling: SamplingSpec,
     population: int,
+    *,
+    observed: float | None = None,
 ) -> Sampling:
     """Return what sampling and abandonment contribute to the release figure.
+
+    Abandonment is charged at the worst dropout rate up to the assumed one, or up to ``observed``.
 
     With G groups, each a Poisson sample at q/G, the probability that a client is in the cohort
     and its group opened only because of it, given that the round was opened, is at most G times
@@ -416,8 +492,10 @@ def sampling_terms(
 
     needed = partial(survivors_needed, roster=population, secagg=secagg, privacy=privacy)
     groups = secagg.groups
-    rule = OpeningRule(population, q / groups, secagg.dropout, needed)
-    return Sampling("poisson", q, min(1.0, groups * opened_only_because_of_one(rule)))
+    dropout = secagg.dropout if observed is None else observed
+    rule = OpeningRule(population, q / groups, dropout, needed)
+    p = min(1.0, groups * largest_opened_only_because_of_one(rule))
+    return Sampling("poisson", q, p, dropout=dropout, observed=observed is not None)
 
 
 def _complete_lines(path: Path, *, cut: bool) -> list[bytes]:

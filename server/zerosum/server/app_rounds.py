@@ -335,6 +335,8 @@ class AppRounds:
             key = (number, 0, kind, group)
             if what == "contributions":
                 ledger.charge_contributions(key, clients, cohort=len(groups[group]))
+            elif what == "survived":
+                ledger.note_survivors(key, cohort=len(groups[group]), survived=len(clients))
             else:
                 ledger.charge_sum(key)
 

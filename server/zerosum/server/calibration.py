@@ -1,8 +1,10 @@
 """What can I afford: the smallest noise multiplier that meets a target, for a planned run."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Any
 
 from scipy.stats import binom
@@ -10,10 +12,11 @@ from scipy.stats import binom
 from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.accounting import sampling_terms
-from zerosum.server.figures import all_figures
+from zerosum.server.figures import OBSERVERS, all_figures
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, terms_of
+from zerosum.server.thresholds import SMALLEST_COHORT, survivors_needed
 
 SURPRISE = 1e-3
 """Probability that some client of a planned Poisson or fixed-size run takes part more often."""
@@ -68,6 +71,27 @@ def planned_cohort(
         return group_sizes(sampling.cohort, groups)[1]
     q = sampling.cohort / population / groups
     return min(population, int(binom.isf(surprise / (rounds * groups), population, q)) + 1)
+
+
+def planned_smallest(
+    sampling: SamplingSpec,
+    population: int,
+    rounds: int,
+    groups: int = 1,
+    surprise: float = SURPRISE,
+) -> int:
+    """Return the smallest cohort, or group of one, that is planned for.
+
+    Exact but under "poisson", where it is the size that, with probability 1 - ``surprise``, no
+    session falls below: a fellow client's own share is the larger a part the smaller the cohort.
+    """
+    if sampling.kind == "everyone" or sampling.cohort is None:
+        return group_sizes(population, groups)[0]
+    if sampling.kind != "poisson":
+        return group_sizes(sampling.cohort, groups)[0]
+    q = sampling.cohort / population / groups
+    smallest = int(binom.ppf(min(1.0, surprise / (rounds * groups)), population, q))
+    return max(SMALLEST_COHORT, smallest)
 
 
 @dataclass(frozen=True)
@@ -139,7 +163,7 @@ def find_noise_multiplier(privacy: PrivacySpec, run: PlannedRun) -> float:
 
     def epsilon(z: float) -> float:
         spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
-        figure = _figures(spec, run, how)[observer]
+        figure = _figures(spec, run, how, (observer,))[observer]
         if figure["value"] is None and figure["accountant"] is None:
             raise UnreachableEpsilonError(f"epsilon_{observer}: {figure['reason']}")
         return math.inf if figure["value"] is None else float(figure["value"])
@@ -152,22 +176,47 @@ def _how(privacy: PrivacySpec, run: PlannedRun) -> Sampling:
 
 
 def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -> float:
-    low, high, reached = 0.0, 1.0, epsilon(1.0)
+    """Return the smallest noise that meets the target: epsilon falls with it.
+
+    Between two multipliers epsilon is nearly a power of the multiplier, so that a straight line in
+    logarithms finds the target in a few steps, each a composition of a whole run. Every other step
+    halves the interval, whatever the line says.
+    """
+    low, above, high, reached = 0.0, math.inf, 1.0, epsilon(1.0)
     while reached > target:
-        low, high = high, 2 * high
+        low, above, high = high, reached, 2 * high
         if high > _LARGEST:
             raise UnreachableEpsilonError(
                 f"epsilon_{observer} = {target:g} needs a noise multiplier above {_LARGEST:g}"
             )
         reached = epsilon(high)
-    while not _close(low, high, reached, target):
-        middle = (low + high) / 2
+    for step in count():
+        if _close(low, high, reached, target):
+            break
+        middle = _between(low, above, high, reached, target, by_line=step % 3 < 2)
         found = epsilon(middle)
         if found > target:
-            low = middle
+            low, above = middle, found
         else:
             high, reached = middle, found
     return high
+
+
+def _between(
+    low: float, above: float, high: float, reached: float, target: float, *, by_line: bool
+) -> float:
+    """Return where to look next, inside the interval.
+
+    The line aims at just below the target; where that is met, at the end that is left to move.
+    """
+    if not (by_line and low > 0 and math.isfinite(above) and 0 < reached < above):
+        return (low + high) / 2
+    if reached >= target * (1 - _PRECISION):
+        return max((low + high) / 2, high * (1 - 0.9 * _PRECISION))
+    slope = math.log(above / reached) / math.log(high / low)
+    aim = target * (1 - 0.4 * _PRECISION)
+    middle = high * (reached / aim) ** (1 / slope)
+    return middle if low < middle < high else (low + high) / 2
 
 
 def _close(low: float, high: float, reached: float, target: float) -> bool:
@@ -177,9 +226,23 @@ def _close(low: float, high: float, reached: float, target: float) -> bool:
     return high <= low * (1 + _PRECISION) and reached >= target * (1 - _PRECISION)
 
 
-def _figures(privacy: PrivacySpec, run: PlannedRun, how: Sampling) -> dict[str, dict[str, Any]]:
+def _smallest_opened(privacy: PrivacySpec, run: PlannedRun) -> int:
+    """Return the smallest planned session that can be opened: no other is charged."""
+    planned = run.sampling, run.population, run.rounds, run.secagg.groups, run.surprise
+    smallest, largest = planned_smallest(*planned), planned_cohort(*planned)
+    needed = partial(survivors_needed, roster=run.population, secagg=run.secagg, privacy=privacy)
+    return next((n for n in range(smallest, largest) if needed(n) <= n), largest)
+
+
+def _figures(
+    privacy: PrivacySpec,
+    run: PlannedRun,
+    how: Sampling,
+    observers: Collection[str] = OBSERVERS,
+) -> dict[str, dict[str, Any]]:
     groups = run.secagg.groups
-    cohort = planned_cohort(run.sampling, run.population, run.rounds, groups, run.surprise)
+    planned = run.sampling, run.population, run.rounds, groups, run.surprise
+    cohort, smallest = planned_cohort(*planned), _smallest_opened(privacy, run)
     # The seed of a rotation changes no figure.
     protection = Protection.build(
         privacy,
@@ -191,7 +254,8 @@ def _figures(privacy: PrivacySpec, run: PlannedRun, how: Sampling) -> dict[str, 
     sums = {"train": (protection, run.rounds)}
     sums |= {kind: (other.protection, other.count) for kind, other in run.others.items()}
     protections = {kind: protection for kind, (protection, _) in sums.items()}
-    known = terms_of(protections, privacy, run.secagg, run.examples(privacy))
+    examples = run.examples(privacy)
+    known = terms_of(protections, privacy, run.secagg, examples, population=run.population)
     if len(known) < len(sums):
         raise ValueError('privacy.model = "none" has no figures')
     counts = [count for _, count in sums.values()]
@@ -200,7 +264,8 @@ def _figures(privacy: PrivacySpec, run: PlannedRun, how: Sampling) -> dict[str, 
         worst=(tuple((n, n * cohort) for n in times),),
         opened=tuple(counts),
         largest=(cohort,) * len(counts),
+        smallest=(smallest,) * len(counts),
         draws=tuple(n * groups * (cohort + 1) for n in counts),
     )
     masked = run.secagg.protocol != "none"
-    return all_figures(known, tally, how, privacy.delta, masked=masked)
+    return all_figures(known, tally, how, privacy.delta, masked=masked, observers=observers)

@@ -39,10 +39,10 @@ from zerosum.server.trusted import TrustedCohort, take_stage
 
 log = logging.getLogger("zerosum.server")
 
-ChargeKind = Literal["contributions", "sum"]
+ChargeKind = Literal["contributions", "sum", "survived"]
 Charge = Callable[[ChargeKind, int, tuple[int, ...]], None]
-"""Called with a group's number and clients before their vectors are asked for, and before their \
-sum is opened."""
+"""Called with a group's number and clients before their vectors are asked for, before their sum \
+is opened, and when all is over, or given up, with those who vanished at no stage."""
 
 _CHARGED: Final[Mapping[str, ChargeKind]] = {"contribute": "contributions", "unmask": "sum"}
 
@@ -206,6 +206,10 @@ class Coordinator:
             self._cache.clear()  # of the sum before, and before this one's parties are made
         current = self._begin(invitation)
         self._walk(current, request, charge, following)
+        vanished = {i for gone in current.traffic.dropouts.values() for i in gone}
+        for group in current.groups:
+            there = tuple(i for i in group.session.cohort if i not in vanished)
+            charge("survived", group.number, there)
         for group in current.groups:
             group.check_sum(noised=request.question.noise_draw == "per_client")
         complete = [group for group in current.groups if not group.failure]

@@ -6,17 +6,18 @@ are known by their events alone.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 
 from zerosum.client.events import MaybeAbandonedDpEvent
 from zerosum.client.mechanisms import Drawn
+from zerosum.server.attendance import MISSED_RATE
 from zerosum.server.costs import doubled, for_replacement
-from zerosum.server.ledger import Adjacency, Ledger
+from zerosum.server.ledger import Accounted, Adjacency, Ledger
 from zerosum.server.terms import Sampling, Tally, Terms
 
 OBSERVERS = ("sum", "local", "release")
@@ -36,6 +37,9 @@ TRUSTED = (
 )
 
 
+_SAMPLER_PART = 1e-7
+"""Part of delta that the samplers' distance hardly ever exceeds."""
+
 _DRAWN: Mapping[Drawn, str] = {
     "table": "integer noise from a table",
     "exact": "integer noise from OpenDP's exact sampler",
@@ -50,9 +54,7 @@ class Bound:
     Attributes
     ----------
     at : callable
-        Epsilon at a delta.
-    accountant : str
-        How events were composed.
+        Epsilon at a delta, with the accountant that found it.
     adjacency : {"add_remove", "replace", "zero_out"}
         What two neighbouring inputs differ in.
     participations : int
@@ -61,8 +63,7 @@ class Bound:
         What must hold for the bound to be true.
     """
 
-    at: Callable[[float], float]
-    accountant: str
+    at: Callable[[float], Accounted]
     adjacency: Adjacency
     participations: int
     assumptions: tuple[str, ...]
@@ -71,27 +72,29 @@ class Bound:
 def local_bound(terms: tuple[Terms, ...], tally: Tally) -> Bound:
     """Bound what one noised vector after another says about its client, or about one example."""
     by_example = _by_example(terms)
-    events, weights = [], []
-    for t, largest in zip(terms, tally.largest, strict=True):
-        n = max(1, largest)
+    events, largest = [], [max(1, n) for n in tally.largest]
+    for t, n in zip(terms, largest, strict=True):
         event = t.contribution(n)
         if by_example:
             events.append(_of_example(t, event))
         else:
             events.append(for_replacement(event))
-        # The divergence of a share grows faster than n, amplified or not: at most
-        # n / largest of that at the largest n.
-        weights.append(1 / n if t.model == "distributed" else None)
+    # The divergence of a share grows faster than n, amplified or not: at most n / largest of that
+    # at the largest n. So parts of events are composed, which sampled ones allow by Renyi
+    # divergences alone; nor may a figure fall to that of a distribution where parts are whole.
+    shares = terms[0].model == "distributed"
     alternatives = [
         [
-            (event, count if weight is None else size * weight)
-            for event, weight, (count, size) in zip(events, weights, client, strict=True)
+            (event, size / n if shares else count)
+            for event, n, (count, size) in zip(events, largest, client, strict=True)
         ]
         for client in tally.worst
     ]
+    accountant: Literal["pld", "rdp"] = "rdp" if shares and by_example else "pld"
     notes = (*_local_notes(terms), "composed over the contributions of the client that made most")
     adjacency: Adjacency = "zero_out" if by_example else "replace"
-    return _composed(adjacency, alternatives, tally.most, (*notes, *_example_notes(terms)))
+    notes = (*notes, *_example_notes(terms))
+    return _composed(adjacency, alternatives, tally.most, notes, accountant)
 
 
 def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: bool) -> Bound:
@@ -101,10 +104,12 @@ def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: b
         return _with_notes(local, note)
     if terms[0].model == "local":
         return _with_notes(local, "a sum of contributions is post-processing of epsilon_local")
-    events = [_of_unit(terms, t, t.guaranteed()) for t in terms]
+    events = [
+        _of_unit(terms, t, t.guaranteed(n)) for t, n in zip(terms, tally.smallest, strict=True)
+    ]
     notes = (
         MASKED,
-        "charged is the guaranteed noise V, whoever dropped out",
+        *_guarantee_notes(terms, tally),
         "composed over the contributions of the client that made most",
         *_example_notes(terms),
     )
@@ -149,10 +154,20 @@ def _sampled_release(
     notes += (
         f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know, "
         "nor their sizes, survivors and dropouts, nor how often a client took part",
+        _dropout_note(sampling),
         f"a round is opened only because of one client with probability {sampling.p:.3g}",
     )
     charges = [list(zip(sampled, map(float, tally.opened), strict=True))]
     return _composed("zero_out", charges, sum(tally.opened), notes)
+
+
+def _dropout_note(sampling: Sampling) -> str:
+    if not sampling.observed:
+        return f"dropout at most {sampling.dropout:g} a client, independent of data"
+    return (
+        f"dropout at most {sampling.dropout:g} a client, independent of data and of each other: "
+        f"with confidence 1 - {MISSED_RATE:g}, by what was observed, which was more than assumed"
+    )
 
 
 def figure(
@@ -175,16 +190,23 @@ def figure(
     unit : str
         What the figure protects: "client" or "example".
     """
-    value, slack, how = _with_slack(bound.at, delta, draws * tau)
+    found, slack, how = _with_slack(bound.at, delta, draws * tau)
+    value, notes = found.value, [*bound.assumptions, drawn + how]
+    if found.slack:
+        cost = f"{found.slack:.2g} of delta"
+        cost += f" and {found.margin:.2g} of epsilon" if found.margin else ""
+        notes.append(
+            f"accounted as the rounded Gaussian that the integer noise is close to, for {cost}"
+        )
     return {
         "value": value if math.isfinite(value) else None,
         "delta": delta,
-        "slack": slack,
+        "slack": slack + found.slack,
         "adjacency": bound.adjacency,
         "unit": unit,
-        "accountant": bound.accountant,
+        "accountant": found.accountant,
         "participations": bound.participations,
-        "assumptions": [*bound.assumptions, drawn + how],
+        "assumptions": notes,
         "reason": None if math.isfinite(value) else "no finite epsilon holds at this delta",
     }
 
@@ -207,9 +229,15 @@ def refused(
 
 
 def all_figures(
-    terms: Mapping[str, Terms], tally: Tally, sampling: Sampling, delta: float, *, masked: bool
+    terms: Mapping[str, Terms],
+    tally: Tally,
+    sampling: Sampling,
+    delta: float,
+    *,
+    masked: bool,
+    observers: Collection[str] = OBSERVERS,
 ) -> dict[str, dict[str, Any]]:
-    """Return the figures for every observer: keys "sum", "local", "release".
+    """Return the figures for every observer that is asked for: "sum", "local", "release".
 
     Raises
     ------
@@ -224,29 +252,38 @@ def all_figures(
     tau = max(t.tau for t in rows)
     drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in rows}))
     local = local_bound(rows, tally)
-    if rows[0].model == "central":
-        result = {name: refused(delta, TRUSTED, unit=unit) for name in ("sum", "local")}
-    else:
-        seen = sum_bound(rows, tally, local, masked=masked)
-        result = {
-            "sum": figure(seen, delta, draws, tau, drawn, unit),
-            "local": figure(local, delta, draws, tau, drawn, unit),
-        }
-    if all(t.topped_up or t.model != "distributed" for t in rows):
-        released = release_bound(rows, tally, local, sampling)
-        result["release"] = figure(released, delta, draws, tau, drawn, unit)
-    else:
-        lengths = ", ".join(str(t.length) for t in rows)
-        result["release"] = refused(
-            delta,
-            "privacy.top_up = false: the variance of a sum then tells how many took part "
-            f"(over {lengths} coordinates), which no released-sums figure covers",
-            "zero_out",
-            unit,
-        )
+    result: dict[str, dict[str, Any]] = {}
+    for name in observers:
+        bound: Bound | None = local
+        if name == "release":
+            bound = release_bound(rows, tally, local, sampling) if _constant(rows) else None
+        bare = _nothing_faced(rows, tally) if name == "sum" and masked else ""
+        if name == "sum" and not bare:
+            bound = sum_bound(rows, tally, local, masked=masked)
+        if name != "release" and rows[0].model == "central":
+            result[name] = refused(delta, TRUSTED, unit=unit)
+        elif bare:
+            result[name] = refused(delta, bare, "zero_out", unit)
+        elif bound is None:
+            result[name] = refused(delta, _not_constant(rows), "zero_out", unit)
+        else:
+            result[name] = figure(bound, delta, draws, tau, drawn, unit)
     for told in result.values():
         told["assumptions"] += sorted({t.caveat for t in rows if t.caveat})
     return result
+
+
+def _constant(terms: tuple[Terms, ...]) -> bool:
+    """Return whether a released sum's noise is the same whoever took part."""
+    return all(t.topped_up or t.model != "distributed" for t in terms)
+
+
+def _not_constant(terms: tuple[Terms, ...]) -> str:
+    lengths = ", ".join(str(t.length) for t in terms)
+    return (
+        "privacy.top_up = false: the variance of a sum then tells how many took part "
+        f"(over {lengths} coordinates), which no released-sums figure covers"
+    )
 
 
 def _by_example(terms: tuple[Terms, ...]) -> bool:
@@ -265,6 +302,30 @@ def _of_example(t: Terms, event: DpEvent) -> DpEvent:
     if t.example.noise_multiplier is not None:
         return event
     return PoissonSampledDpEvent(t.example.q, event)
+
+
+def _guarantee_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
+    faced = [(t.faced(n), n) for t, n in zip(terms, tally.smallest, strict=True)]
+    if all(part == 1 for part, _ in faced):
+        return ("charged is the guaranteed noise V, whoever dropped out",)
+    return tuple(
+        f"a fellow client knows the share that it drew: charged are {float(part):.4g} V, what it "
+        f"faces in the smallest cohort, of {n}"
+        for part, n in sorted(set(faced))
+        if part < 1
+    )
+
+
+def _nothing_faced(terms: tuple[Terms, ...], tally: Tally) -> str:
+    """Return why a fellow client faces no noise at all; empty if it faces some."""
+    for t, n in zip(terms, tally.smallest, strict=True):
+        if t.faced(n) <= 0:
+            return (
+                f"a fellow client of a cohort of {n} knows its own share of the noise, and no "
+                "other is guaranteed: raise privacy.honest_fraction or the cohort"
+                + ("" if t.topped_up else ", or set privacy.top_up = true")
+            )
+    return ""
 
 
 def _without_replacement(terms: tuple[Terms, ...], sampling: Sampling) -> bool:
@@ -310,28 +371,32 @@ def _by_client(events: list[DpEvent], tally: Tally) -> list[list[tuple[DpEvent, 
 
 
 def _composed(
-    adjacency: Adjacency, alternatives: Iterable[Charges], participations: int, notes: Iterable[str]
+    adjacency: Adjacency,
+    alternatives: Iterable[Charges],
+    participations: int,
+    notes: Iterable[str],
+    accountant: Literal["pld", "rdp"] = "pld",
 ) -> Bound:
     """Return the worst of several compositions: of clients that differ in what they gave."""
     ledgers = []
     for charges in alternatives:
-        ledger = Ledger(adjacency)
+        ledger = Ledger(adjacency, accountant)
         for event, count in charges:
             if count:
                 ledger.compose(event, count)
         ledgers.append(ledger)
 
     @lru_cache(maxsize=16)
-    def at(delta: float) -> float:
-        return max((ledger.epsilon(delta) for ledger in ledgers), default=0.0)
+    def at(delta: float) -> Accounted:
+        found = (ledger.accounted(delta) for ledger in ledgers)
+        return max(found, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
 
-    accountant = ledgers[0].accountant if ledgers else "nothing composed"
-    return Bound(at, accountant, adjacency, participations, tuple(notes))
+    return Bound(at, adjacency, participations, tuple(notes))
 
 
 def _with_slack(
-    at: Callable[[float], float], delta: float, distance: float
-) -> tuple[float, float, str]:
+    at: Callable[[float], Accounted], delta: float, distance: float
+) -> tuple[Accounted, float, str]:
     """Return epsilon, slack and, in words, how the sampler's distance was accounted.
 
     Total variation costs (1 + e^epsilon) distance of delta. Where that is no longer small beside
@@ -340,16 +405,22 @@ def _with_slack(
     """
     if distance == 0:
         return at(delta), 0.0, ""
-    first = at(delta)
+    # Mostly next to nothing is enough, and epsilon need not be asked for twice.
+    found = at(delta * (1 - _SAMPLER_PART))
+    slack = (1 + math.exp(min(600.0, found.value))) * distance
+    if slack <= delta * _SAMPLER_PART:
+        return found, slack, "; delta - slack is accounted"
+    first = at(delta).value
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance
         if slack < delta / 1000:
-            value = at(delta - slack)
-            if (1 + math.exp(min(600.0, value))) * distance <= slack:
-                return value, slack, "; delta - slack is accounted"
+            found = at(delta - slack)
+            if (1 + math.exp(min(600.0, found.value))) * distance <= slack:
+                return found, slack, "; delta - slack is accounted"
     slack = -delta * math.expm1(-distance)
-    value = at(delta - slack) + 2 * distance
-    return value, slack, ", by its pointwise log-ratio"
+    found = at(delta - slack)
+    found = replace(found, value=found.value + 2 * distance)
+    return found, slack, ", by its pointwise log-ratio"
 
 
 def _with_notes(bound: Bound, *notes: str) -> Bound:

@@ -267,8 +267,9 @@ def _find(name: str) -> Path:
 
 
 def _log_round(record: Record) -> None:
+    rate = record.get("dropout_charged")
     log.info(
-        "round %d %s: %d of %d survived%s, accuracy %s, epsilon %s",
+        "round %d %s: %d of %d survived%s, accuracy %s, epsilon %s%s",
         record["round"],
         record["status"],
         record["survivors"],
@@ -276,4 +277,5 @@ def _log_round(record: Record) -> None:
         lies_in_words(record),
         record.get("test_accuracy", "not tested"),
         record["epsilon"],
+        f", dropouts charged at up to {rate:g}" if rate else "",
     )

@@ -6,6 +6,7 @@ Everything that this project calls an epsilon is composed here.
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -20,8 +21,45 @@ from zerosum.client.events import ORDERS, UnsupportedEventError
 from zerosum.client.mechanisms import gaussian_delta
 from zerosum.server import costs
 from zerosum.server.costs import RELATIONS, Adjacency
+from zerosum.server.coupling import Closeness, coupled_run
 
-__all__ = ["Adjacency", "Ledger"]
+__all__ = ["Accounted", "Adjacency", "Ledger"]
+
+_COUPLING_PART = 0.1
+"""Most of delta that a total variation may cost; where it would cost more, it is not used."""
+
+_RATIO_PART = 5e-4
+"""Part of delta that pays for likelihood ratios beyond their bound."""
+
+_RARE = 50.0
+"""ln of the odds against likelihood ratios beyond their bound, where a delta is asked for."""
+
+_HOPELESS = 60.0
+"""Epsilon by Renyi divergences above which nobody is helped by a smaller one."""
+
+_LARGEST_RATIO = 0.5
+"""Bound on a log-ratio above which it is not used: e^-0.5 leaves more than half of delta."""
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """An epsilon and how it was found.
+
+    Attributes
+    ----------
+    value : float
+        Epsilon; may be infinite.
+    accountant : str
+        "pld", "exact gaussian", "rdp" or "pure"; ", coupled" behind it where integer noise was
+        accounted as a Gaussian that it is close to.
+    slack, margin : float
+        The parts of delta and of epsilon that this closeness cost.
+    """
+
+    value: float
+    accountant: str
+    slack: float = 0.0
+    margin: float = 0.0
 
 
 class Ledger:
@@ -33,9 +71,10 @@ class Ledger:
         What two neighbouring inputs differ in.
     accountant : {"pld", "rdp"}
         "pld" composes privacy-loss distributions while every event has one (in closed form if all
-        are Gaussian), and Renyi divergences from the first event that has none. Either is cut
-        down to the sum of pure epsilons where that is less; where one of these is above 100 that
-        sum is all, "pure".
+        are Gaussian), and Renyi divergences from the first event that has none. Integer noise close
+        to a Gaussian is accounted both ways, by the Gaussian's distribution and by its own Renyi
+        divergences, and the smaller counts. Either is cut down to the sum of pure epsilons where
+        that is less; where one of these is above 100 that sum is all, "pure".
 
     Examples
     --------
@@ -52,12 +91,12 @@ class Ledger:
             raise ValueError(f'accountant is "pld" or "rdp", not {accountant!r}')
         self.adjacency: Adjacency = adjacency
         self._counts: Counter[DpEvent] = Counter()
-        self._pld_possible = accountant == "pld"
+        self._pld_wanted = self._pld_possible = accountant == "pld"
         self._rdp_possible = True
 
     @property
     def accountant(self) -> str:
-        """The accountant in use for what has been composed so far."""
+        """The accountant of what has been composed so far, before any coupling."""
         if not self._pld_possible:
             return "rdp"
         if self._all_gaussian():
@@ -110,13 +149,48 @@ class Ledger:
         ValueError
             If ``delta`` is not in [0, 1].
         """
+        return self.accounted(delta).value
+
+    def accounted(self, delta: float) -> Accounted:
+        """Return epsilon at ``delta``, with the accountant that found it.
+
+        Raises
+        ------
+        ValueError
+            If ``delta`` is not in [0, 1].
+        """
         if not 0 <= delta <= 1:
             raise ValueError(f"delta lies in [0, 1], not at {delta}")
         if not self._counts or delta == 1:
-            return 0.0
+            return Accounted(0.0, self.accountant)
         if any(map(costs.exposes, self._counts)):
-            return math.inf
-        return min(self._pure, self._epsilon(delta))
+            return Accounted(math.inf, self.accountant)
+        own = Accounted(min(self._pure, self._epsilon(delta)), self.accountant)
+        if self._coupling is None or delta == 0 or own.value > _HOPELESS:
+            return own
+        return min((own, *self._by_coupling(delta)), key=lambda one: one.value)
+
+    def _by_coupling(self, delta: float) -> Iterator[Accounted]:
+        """Yield epsilons by total variation and by likelihood ratio, where these are bounded.
+
+        Epsilon at delta / 2 stands in for the one that is found, which is less: so all that a
+        coupling costs grows with every event, one that is refused stays refused, and no more events
+        ever make the smallest of all figures smaller. A total variation that costs less of delta
+        than the other way's fixed part leaves nothing to be asked.
+        """
+        if self._coupling is None:
+            return
+        gaussian, closeness = self._coupling
+        first = gaussian.epsilon(delta / 2)
+        slack = (1 + math.exp(min(first, 700.0))) * closeness.total_variation
+        name = f"{gaussian.accountant}, coupled"
+        if slack <= _COUPLING_PART * delta:
+            yield Accounted(gaussian.epsilon(delta - slack), name, slack)
+        ratio = closeness.log_ratio(math.log(_RATIO_PART * delta / 2) - first - _LARGEST_RATIO)
+        if slack > _RATIO_PART * delta and ratio <= _LARGEST_RATIO:
+            left = (1 - _RATIO_PART) * math.exp(-ratio) * delta
+            value = gaussian.epsilon(left) + 2 * ratio
+            yield Accounted(value, name, delta - left, 2 * ratio)
 
     def delta(self, epsilon: float) -> float:
         """Return delta at ``epsilon``."""
@@ -124,6 +198,20 @@ class Ledger:
             return 0.0
         if any(map(costs.exposes, self._counts)):
             return 1.0
+        if self._coupling is None:
+            return self._delta(epsilon)
+        gaussian, closeness = self._coupling
+        power = min(epsilon, 700.0)
+        varied = gaussian.delta(epsilon) + (1 + math.exp(power)) * closeness.total_variation
+        rare = -_RARE - power
+        ratio = closeness.log_ratio(rare)
+        if ratio > _LARGEST_RATIO:
+            return min(1.0, self._delta(epsilon), varied)
+        whole = math.exp(ratio) * gaussian.delta(epsilon - 2 * ratio)
+        whole += math.exp(rare) + math.exp(power - ratio + rare)
+        return min(1.0, self._delta(epsilon), varied, whole)
+
+    def _delta(self, epsilon: float) -> float:
         if self.accountant == "exact gaussian":
             return gaussian_delta(epsilon, 1 / self._gaussian_sigma())
         if self.accountant == "pure":
@@ -146,7 +234,7 @@ class Ledger:
         return float(compute_epsilon(orders, divergences, delta)[0])
 
     def _forget(self) -> None:
-        for name in ("_plds", "_rdp", "_pure"):
+        for name in ("_plds", "_rdp", "_pure", "_coupling"):
             self.__dict__.pop(name, None)
 
     def _has_pld(self, leaf: DpEvent, count: float) -> bool:
@@ -167,6 +255,22 @@ class Ledger:
             for event, count in self._counts.items()
         )
         return 1 / math.sqrt(precision)
+
+    @cached_property
+    def _coupling(self) -> "tuple[Ledger, Closeness] | None":
+        """The ledger of Gaussians that this composition is close to, and how close; or None."""
+        if not self._pld_wanted or not any(map(events.is_own, self._counts)):
+            return None
+        run = coupled_run(self._counts, self.adjacency)
+        if run is None:
+            return None
+        gaussian = Ledger(self.adjacency)
+        try:
+            for event, count in run.counts.items():
+                gaussian.compose(event, count)
+        except UnsupportedEventError:
+            return None
+        return (gaussian, run.closeness) if gaussian._pld_possible else None
 
     @cached_property
     def _pure(self) -> float:

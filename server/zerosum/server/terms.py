@@ -6,6 +6,7 @@ The inputs of :mod:`zerosum.server.figures`.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import attr
@@ -17,10 +18,12 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 
+from zerosum.client.choice import guaranteed_shares
 from zerosum.client.contribution import Protection
 from zerosum.client.mechanisms import Drawn, Mechanism
 from zerosum.client.samplers import TAU
 from zerosum.client.spec import PrivacySpec, SecAggSpec
+from zerosum.secagg.failures import share_of
 
 Model = Literal["distributed", "local", "central"]
 
@@ -86,6 +89,9 @@ class Terms:
         G: sessions that are added to one released sum, each with the constant total.
     example : ExampleUnit or None
         How examples are drawn, where they are the unit and this kind of sum draws them.
+    colluders : bool
+        Whether sessions withstand clients who collude and omit their noise: survivors beyond the
+        guaranteed ones are needed for each.
     """
 
     mechanism: Mechanism | None
@@ -96,6 +102,7 @@ class Terms:
     topped_up: bool
     groups: int = 1
     example: ExampleUnit | None = None
+    colluders: bool = False
 
     @classmethod
     def of(
@@ -105,6 +112,7 @@ class Terms:
         *,
         model: Model = "distributed",
         example: ExampleUnit | None = None,
+        colluders: bool = False,
     ) -> "Terms | None":
         """Read the terms from any session's protection; None without noise."""
         inside = example is not None and example.noise_multiplier is not None
@@ -119,6 +127,7 @@ class Terms:
             topped_up=protection.topped_up,
             groups=groups,
             example=example,
+            colluders=colluders,
         )
 
     @property
@@ -147,9 +156,37 @@ class Terms:
             return self._event(1)
         return self._event(self.cohort / cohort)
 
-    def guaranteed(self) -> DpEvent:
-        """Return the receipt of a sum with no more than its guaranteed shares: V."""
-        return self._event(self.fraction * self.cohort)
+    def guaranteed(self, cohort: int = 0) -> DpEvent:
+        """Return the receipt of a sum with no more noise than its observers are sure to face.
+
+        Parameters
+        ----------
+        cohort : int
+            The smallest session that was charged; 0 where fellow clients are left aside: V.
+        """
+        return self._event(self.fraction * self.cohort * float(self.faced(cohort)))
+
+    def faced(self, cohort: int) -> Fraction:
+        """Return the part of V that everybody faces who sees a sum of a session of ``cohort``.
+
+        The server faces f n shares, V. A fellow client knows the share that it drew. With top-up
+        it faces the rest of the constant total, (G - 1/n) V/f: less than V in one session that
+        guarantees more than n - 1 shares. Without, it faces the survivors' shares but its own. One
+        that colludes is among those whose shares are not counted on, and no other is needed.
+
+        Parameters
+        ----------
+        cohort : int
+            n, of one group; 0 for none.
+        """
+        if self.model != "distributed" or cohort == 0:
+            return Fraction(1)
+        fraction = guaranteed_shares(self.fraction, 1)
+        if self.topped_up:
+            return min(Fraction(1), (self.groups - Fraction(1, cohort)) / fraction)
+        survivors = math.ceil(fraction * cohort)
+        others = survivors if self.colluders else survivors - 1
+        return min(Fraction(1), others / (fraction * cohort))
 
     def released(self) -> DpEvent:
         """Return the receipt of a released sum: the constant total of all groups, G V / f."""
@@ -190,6 +227,10 @@ class Sampling:
         P(a round opened only because of one client | it was opened).
     population, cohort : int
         Under "fixed": how many are drawn of how many. 0 where that is not known.
+    dropout : float
+        Under "poisson": the largest rate at which clients are taken to drop out.
+    observed : bool
+        Whether that rate was concluded from what dropped out, which was more than assumed.
     """
 
     kind: str
@@ -197,6 +238,8 @@ class Sampling:
     p: float
     population: int = 0
     cohort: int = 0
+    dropout: float = 0.0
+    observed: bool = False
 
 
 Worst = tuple[tuple[int, int], ...]
@@ -213,8 +256,8 @@ class Tally:
         Clients that no other client dominates, each with its contributions to every kind.
     opened : tuple of int
         Sums opened of each kind.
-    largest : tuple of int
-        Largest cohort of each kind.
+    largest, smallest : tuple of int
+        Largest and smallest session of each kind; 0 where there was none.
     draws : tuple of int
         Contributions plus top-ups of each kind: noise vectors drawn.
     """
@@ -222,6 +265,7 @@ class Tally:
     worst: tuple[Worst, ...]
     opened: tuple[int, ...]
     largest: tuple[int, ...]
+    smallest: tuple[int, ...]
     draws: tuple[int, ...]
 
     @property
@@ -255,13 +299,22 @@ def terms_of(
     privacy: PrivacySpec,
     secagg: SecAggSpec,
     examples: Mapping[str, ExampleUnit] | None = None,
+    *,
+    population: int,
 ) -> dict[str, Terms]:
     """Return what every kind of private sum promises; kinds without noise are left out."""
     if privacy.model == "none":
         return {}
     examples = examples or {}
+    colluders = share_of(secagg.corruption, population, "secagg.corruption") > 0
     terms = {
-        kind: Terms.of(p, secagg.groups, model=privacy.model, example=examples.get(kind))
+        kind: Terms.of(
+            p,
+            secagg.groups,
+            model=privacy.model,
+            example=examples.get(kind),
+            colluders=colluders,
+        )
         for kind, p in protections.items()
     }
     return {kind: t for kind, t in terms.items() if t is not None}

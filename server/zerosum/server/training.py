@@ -237,6 +237,8 @@ class FederatedTraining:
         record |= self._federated(number)
         figures = self._ledger.figures()
         record["epsilon"] = {observer: figure["value"] for observer, figure in figures.items()}
+        if self._ledger.excess_dropout is not None:
+            record["dropout_charged"] = self._ledger.excess_dropout
         record["seconds"] = time.perf_counter() - started
         return record
 
@@ -344,9 +346,11 @@ class FederatedTraining:
     def _charge(self, planned: Planned) -> Charge:
         def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
             key = (planned.number, planned.attempt, planned.kind, group)
+            cohort = len(planned.groups[group])
             if what == "contributions":
-                cohort = len(planned.groups[group])
                 self._ledger.charge_contributions(key, clients, cohort=cohort)
+            elif what == "survived":
+                self._ledger.note_survivors(key, cohort=cohort, survived=len(clients))
             else:
                 self._ledger.charge_sum(key)
 

@@ -56,6 +56,9 @@ def describe(record: dict[str, Any], rounds: int) -> str:
         parts.append(f"abandoned: {record['reason']}")
     else:
         parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
+    if "dropout_charged" in record:
+        rate = record["dropout_charged"]
+        parts.append(f"WARNING: more dropouts than secagg.dropout; charged at up to {rate:g}")
     return "  ".join(parts) + lies_in_words(record)
 
 

@@ -154,6 +154,8 @@ class PrivateSums:
             key = (number, 0, "train", group)
             if what == "contributions":
                 self._ledger.charge_contributions(key, clients, cohort=cohort)
+            elif what == "survived":
+                self._ledger.note_survivors(key, cohort=cohort, survived=len(clients))
             else:
                 self._ledger.charge_sum(key)
 

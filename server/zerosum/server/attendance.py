@@ -1,0 +1,79 @@
+"""How many of those who were asked dropped out, and what follows for the rate that was assumed."""
+
+from dataclasses import dataclass
+
+from scipy.stats import beta, binom
+
+FEWEST_SEEN = 100
+"""Client-rounds before which nothing is concluded."""
+
+CONTRADICTED = 1e-3
+"""Probability of as many dropouts at the assumed rate, below which it is not believed any more."""
+
+MISSED_RATE = 1e-6
+"""Probability that the rate is above the one that is charged once the assumed one is refuted."""
+
+_STEPS = 1000
+"""Charged rates are multiples of 1/1000, rounded up, so that they seldom change."""
+
+
+@dataclass
+class Attendance:
+    """Follows dropouts, session by session, and the rate up to which abandonment is charged.
+
+    The assumed rate is charged as long as what is seen does not refute it: a bound at confidence
+    1 - 1e-6 lies above any true rate, for a long while by far, and would replace a true assumption
+    by a worse one in every run. Once as many dropouts have a probability below 1e-3, the one-sided
+    upper bound of Clopper and Pearson takes its place. It is asked again after each session, at
+    probability 1e-6 / (k (k + 1)) of missing the rate at the k-th look: these add up to 1e-6. What
+    is charged never falls.
+
+    Attributes
+    ----------
+    assumed : float
+        ``secagg.dropout``.
+    rostered, dropped : int
+        Clients in all sessions that ended, and those of them who vanished at some stage.
+    looks : int
+        Sessions after which there was enough to conclude from.
+    charged : float
+        The largest rate at which abandonment is charged.
+    """
+
+    assumed: float
+    rostered: int = 0
+    dropped: int = 0
+    looks: int = 0
+    charged: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.charged = self.assumed
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether more dropped out than was assumed, so that more is charged."""
+        return self.charged > self.assumed
+
+    def note(self, cohort: int, survived: int) -> bool:
+        """Count a session that ended; return whether the charged rate rises.
+
+        A session that was given up early shows only who had vanished by then: the rest counts as
+        having stayed.
+        """
+        self.rostered += cohort
+        self.dropped += cohort - survived
+        if self.rostered < FEWEST_SEEN:
+            return False
+        self.looks += 1
+        likely = binom.sf(self.dropped - 1, self.rostered, self.assumed)
+        if not self.exceeded and likely >= CONTRADICTED:
+            return False
+        before, self.charged = self.charged, max(self.charged, self._upper())
+        return self.charged > before
+
+    def _upper(self) -> float:
+        if self.dropped == self.rostered:
+            return 1.0
+        missed = MISSED_RATE / (self.looks * (self.looks + 1))
+        upper = float(beta.isf(missed, self.dropped + 1, self.rostered - self.dropped))
+        return min(1.0, -(-upper * _STEPS // 1) / _STEPS)
