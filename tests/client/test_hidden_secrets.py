@@ -228,7 +228,7 @@ PUBLIC = {
     "which holders are told to be wrong, no share": {"Located"},
     "of a model, not of records": {"FlatModel", "Project"},
     "of one step of training, gone when it is over, and printed by nothing": {
-        "Capture", "Measured", "_Seen",
+        "Capture", "Measured",
     },
 }  # fmt: skip
 """Classes whose bytes and arrays may be written out, and why."""

@@ -7,10 +7,13 @@ import pytest
 
 from zerosum.secagg import ServerParty
 from zerosum.server import sums
+from zerosum.server.exchange import Traffic
 
 
 class Crowded(ServerParty):
     """A session in which some drew the same neighbours."""
+
+    stage = "share"
 
     def __init__(self, crowders):
         self._crowders = crowders
@@ -23,7 +26,7 @@ class Crowded(ServerParty):
 def test_crowders_are_named_in_the_servers_log(caplog, crowders, told):
     caplog.set_level(logging.WARNING)
     group = SimpleNamespace(party=Crowded(crowders), failure="")
-    assert sums._close(group, "advertise", None, None) == {}
-    assert sums._close(group, "share", None, None) == {}
+    assert sums._close(group, "advertise", None, None, Traffic()) == {}
+    assert sums._close(group, "share", None, None, Traffic()) == {}
     assert caplog.text.count("clients (3, 17) chose the same neighbours") == told
     assert not group.failure
