@@ -304,7 +304,9 @@ def _read_policy(path: str) -> ClientPolicy:
     if not path:
         return ClientPolicy()
     try:
-        return ClientPolicy.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return ClientPolicy.model_validate(
+            tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        )
     except (OSError, ValueError) as error:  # of the file, of TOML, of the policy's keys
         raise Declined(f"the policy {path} cannot be used: {error}") from None
 

@@ -38,6 +38,7 @@ from zerosum.server.results import (
     Opened,
     Record,
     Result,
+    data_summary,
     summarise,
     traffic_record,
     trainer_name,
@@ -89,6 +90,7 @@ class FederatedTraining:
         self._engine = dict(engine)
         self._experiment = experiment
         self._task = task
+        self._data_read = data_summary(task)
         self._population = population
         self._coordinator = coordinator
         self._entropy = entropy
@@ -176,6 +178,11 @@ class FederatedTraining:
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the current model's outputs, without gradients."""
         return self._trainer.predict(self._model, inputs)
+
+    @property
+    def _loss_unit(self) -> float:
+        """What a loss of 1 is in the labels' own unit, where the task scales them."""
+        return float(getattr(self._task, "loss_unit", 1.0))
 
     @property
     def _model(self) -> np.ndarray:
@@ -285,6 +292,7 @@ class FederatedTraining:
             return {}
         sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
         count = sums.pop("count")
+        sums["loss"] *= self._loss_unit
         return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
 
     def _federated(self, number: int) -> Record:
@@ -302,6 +310,7 @@ class FederatedTraining:
         if self._experiment.privacy.private:
             # Divided by the noised number of those who answered: a ratio of two released figures.
             loss *= self._experiment.evaluation.federated_max_loss
+        loss *= self._loss_unit
         if count <= 0:
             return {"federated_status": "drowned in noise"}
         return {
@@ -363,6 +372,7 @@ class FederatedTraining:
             "wrap_probability_log2": self._wrap_probability,
             "engine": self._engine | self._computed_by(),
             "shared_cache": self._coordinator.shares_cache,
+            "data": self._data_read,
         }
 
 

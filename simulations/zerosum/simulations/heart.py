@@ -16,9 +16,9 @@ from zerosum.simulations.datasets import (
     DataError,
     Records,
     as_float32,
-    reading,
     split_off_test,
 )
+from zerosum.simulations.tabular.columns import read_table
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 
@@ -88,13 +88,22 @@ def _records(folder: Path) -> Records:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    with reading(path, _KIND):
-        table = pd.read_csv(path)
+    """Return the wanted columns of one hospital as float64, NaN where a value is missing."""
+    if not path.is_file():
+        raise DataError(f'data.path = "{path.parent}" lacks {path.name}; give {_KIND}')
+    table = read_table(path, DataSpec(label="num", missing=["?"]))
     wanted = [*_COMMON, *_KINDS, "num"]
     missing = [name for name in wanted if name not in table.columns]
     if missing:
         raise DataError(f'data.path: "{path}" lacks {", ".join(missing)}; give {_KIND}')
-    return table[wanted]
+    for name in wanted:
+        if table.columns[name].dtype.kind not in "iuf":
+            words = table.strangers.get(name, "it holds texts")
+            raise DataError(
+                f'data.path: "{path}": column "{name}" must hold numbers, and {words}; correct it, '
+                'or leave a value that is missing empty, or "?"'
+            )
+    return pd.DataFrame({name: table.columns[name].astype(np.float64) for name in wanted})
 
 
 def _inputs(table: pd.DataFrame) -> np.ndarray:

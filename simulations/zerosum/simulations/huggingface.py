@@ -18,7 +18,10 @@ from zerosum.simulations.datasets import (
     listed,
     split_off_test,
 )
-from zerosum.simulations.tables import Columns, encode_labels, encode_owners, require_column
+from zerosum.simulations.tables import encode_owners
+from zerosum.simulations.tabular.columns import Columns
+from zerosum.simulations.tabular.inputs import require_column
+from zerosum.simulations.tabular.labels import encode_labels
 
 
 def huggingface(spec: DataSpec) -> Collection:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from zerosum.simulations.rounding import rounded_up
+from zerosum.simulations.rounding import plain, rounded_up
 
 LINES = 10
 """Lines printed in all where there is no terminal."""
@@ -43,7 +43,7 @@ def describe(record: dict[str, Any], rounds: int) -> str:
     parts = [f"round {record['round']}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy"):
         if key in record:
-            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {record[key]:.3f}")
+            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {plain(record[key], 3)}")
             break
     release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
     if release is not None or total is not None:

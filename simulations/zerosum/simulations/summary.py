@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from zerosum.simulations.rounding import rounded_up
+from zerosum.simulations.rounding import plain, rounded_up
 
 OBSERVERS = {
     "release": "outsiders, who see the models",
@@ -27,7 +27,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     """Return a run's summary as a table of two columns."""
     table = Table(title=summary["name"], title_justify="left", show_header=False)
     for name, value in summary["metrics"].items():
-        table.add_row(name.replace("_", " "), f"{value:.4f}")
+        table.add_row(name.replace("_", " "), plain(value))
     for observer, who in OBSERVERS.items():
         if observer in _UNMASKED.get(summary["protocol"], {}):
             who = _UNMASKED[summary["protocol"]][observer]

@@ -1,0 +1,147 @@
+"""Numbers in texts: decimal marks, marks between thousands, and what could be either."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from zerosum.simulations.datasets import DataError
+
+_EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
+_SPACES = "[ \u00a0\u202f]"
+_MARKS = {".": r"\.", ",": ",", " ": _SPACES, "'": "['\u2019]"}
+_WORDS = {" ": "space", "'": "apostrophe"}
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How numbers are written: ``decimal`` mark, and mark between ``thousands`` ("" is none)."""
+
+    decimal: str = "."
+    thousands: str = ""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What is not the way of programs, in words."""
+        found = [f'decimal "{self.decimal}"'] if self.decimal != "." else []
+        if self.thousands:
+            found.append(f'thousands "{_WORDS.get(self.thousands, self.thousands)}"')
+        return tuple(found)
+
+
+PLAIN = Convention()
+
+CONVENTIONS = (
+    PLAIN,
+    *(Convention(".", mark) for mark in (",", " ", "'")),
+    Convention(","),
+    *(Convention(",", mark) for mark in (".", " ", "'")),
+)
+"""From the usual to the rare."""
+
+
+@cache
+def _pattern(convention: Convention) -> re.Pattern[str]:
+    mark = _MARKS[convention.decimal]
+    plain = rf"(?:[0-9]+(?:{mark}[0-9]*)?|{mark}[0-9]+){_EXPONENT}"
+    if convention.thousands:
+        # No group of thousands begins with 0: "0,758" is a decimal fraction wherever it stands.
+        grouped = rf"[1-9][0-9]{{0,2}}(?:{_MARKS[convention.thousands]}[0-9]{{3}})+"
+        plain = rf"{grouped}(?:{mark}[0-9]+)?|{plain}"
+    return re.compile(rf"[+-]?(?:{plain})")
+
+
+_NUMBER_LIKE = re.compile(r"[+-]?[0-9.,][0-9.,'\u2019 \u00a0\u202feE+-]*")
+_PUNCTUATED = re.compile(r"[,' \u2019\u00a0\u202f]")
+_PADDED = re.compile(r"[+-]?0[0-9]")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def is_number(text: str, convention: Convention = PLAIN) -> bool:
+    """Tell whether a whole text is one number, under one convention."""
+    return _pattern(convention).fullmatch(text) is not None
+
+
+def is_whole(text: str) -> bool:
+    """Tell whether a text is a whole number that int64 holds."""
+    return _WHOLE.fullmatch(text) is not None
+
+
+def is_code(text: str) -> bool:
+    """Tell whether a text of digits is a code: one that is padded with zeros, as "01234"."""
+    return _PADDED.match(text) is not None
+
+
+def number(text: str, convention: Convention) -> float:
+    """Return the number that a text holds, as the nearest float64."""
+    if convention.thousands:
+        text = re.sub(_MARKS[convention.thousands], "", text)
+    return float(text.replace(convention.decimal, "."))
+
+
+def convention_of(
+    columns: Iterable[Sequence[str]],
+    *,
+    decimal: str | None,
+    thousands: str | None,
+    separator: str,
+    key: str,
+) -> Convention:
+    """Return the one convention under which most cells of a file are numbers.
+
+    A file is written by one program, so that one cell that is clear, as "0,5", decides for others
+    that are not, as "1,250".
+
+    Parameters
+    ----------
+    columns : iterable of sequences of str
+        The distinct texts of each column.
+    decimal, thousands : str, optional
+        What is known.
+    separator : str
+        Between cells; where it is ";" a point may stand between thousands.
+    key : str
+        Begins the error.
+
+    Raises
+    ------
+    DataError
+        If two conventions read as many cells, and read one of them as another number.
+    """
+    allowed = [
+        each
+        for each in CONVENTIONS
+        if decimal in (None, each.decimal) and thousands in (None, each.thousands)
+    ]
+    if not allowed:
+        raise DataError(
+            f'data.decimal = "{decimal}" and data.thousands = "{thousands}" are the same mark; '
+            "name one of them, or two that differ"
+        )
+    cells = [cell for column in columns for cell in _number_like(column)]
+    open_ = any(map(_PUNCTUATED.search, cells)) or separator == ";"
+    if len(allowed) == 1 or (allowed[0] == PLAIN and not open_):
+        return allowed[0]
+    read = {each: [is_number(cell, each) for cell in cells] for each in allowed}
+    most = max(map(sum, read.values()))
+    best = [each for each in allowed if sum(read[each]) == most]
+    for cell, *fits in zip(cells, *(read[each] for each in best), strict=True):
+        values = {number(cell, e): e for e, fit in zip(best, fits, strict=True) if fit}
+        if len(values) > 1:
+            raise _open(cell, values, key)
+    return best[0]
+
+
+def _number_like(column: Sequence[str]) -> list[str]:
+    """Return the cells that look like numbers, of a column that is mostly such."""
+    cells = [cell for cell in column if _NUMBER_LIKE.fullmatch(cell)]
+    return cells if 2 * len(cells) >= len(column) else []
+
+
+def _open(cell: str, values: dict[float, Convention], key: str) -> DataError:
+    readings = " or ".join(f"{value:.15g}" for value in values)
+    cures = " or ".join(
+        f'data.decimal = "{each.decimal}" with data.thousands = "{each.thousands}"'
+        for each in values.values()
+    )
+    return DataError(f'{key}: "{cell}" is {readings}; write {cures}')
