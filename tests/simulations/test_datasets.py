@@ -311,6 +311,23 @@ def test_text_labels_of_both_splits_share_their_classes(monkeypatch: pytest.Monk
     assert found.classes == 3
 
 
+def test_floating_point_labels_of_a_hub_are_classes_or_values_in_both_splits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def split(labels: Any) -> FakeSplit:
+        return FakeSplit({"x": np.arange(len(labels)) + 0.5, "note": ["n"] * len(labels),
+                          "label": np.array(labels)})  # fmt: skip
+
+    install(monkeypatch, {"train": split([0.0, 1.0] * 5), "test": split([1.0, 1.0])})
+    found = huggingface(DataSpec(name="coded"))
+    assert (found.classes, found.test.targets.tolist()) == (2, [1, 1])
+    assert found.read is not None
+    assert "left out: note" in found.read["line"]
+    install(monkeypatch, {"train": split([1, 2] * 5), "test": split([1, 1])})
+    found = huggingface(DataSpec(name="counted", target="values"))
+    assert (found.classes, found.test.targets.dtype) == (None, np.float64)
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [

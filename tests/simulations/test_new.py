@@ -106,8 +106,10 @@ def test_texts_are_inputs_by_the_categories_that_the_code_declares(
     task = api.plan(load_experiment("experiment.toml")).task
     own = write(tmp_path / "own.csv", ["x,w,kind,label", "1,2.5,b,False", "3,4.5,b,True"])
     node = ClientInfo(index=0, count=2, node_config={"data-path": str(own)})
-    task.spec = task.spec.model_copy(update={"path": str(own)})
-    assert task.data(node)[0][:, 2:].tolist() == [[0, 1, 0]] * 2, "another dialect, one category"
+    elsewhere = type(task)(task.spec.model_copy(update={"path": str(own)}), 0)
+    assert elsewhere.data(node)[0][:, 2:].tolist() == [[0, 1, 0]] * 2, (
+        "another dialect, one category"
+    )
 
 
 def test_how_a_table_is_read_can_be_said(tmp_path):

@@ -366,8 +366,8 @@ missing is refused."""
     """Character between the cells of a CSV. Absent: guessed, and said where it is no comma."""
     decimal: Literal[".", ","] | None = None
     """Decimal mark of numbers in texts. Absent: guessed, and said where it is no point."""
-    thousands: Literal["", ",", ".", " ", "'"] | None = None
-    """Mark between thousands of numbers in texts. Absent: guessed, and said."""
+    thousands: Literal["none", ",", ".", " ", "'"] | None = None
+    """Mark between thousands of numbers in texts. Absent: guessed, and said where there is one."""
     encoding: str | None = None
     """Encoding of a CSV, as `cp1252`. Absent: its byte order mark, else UTF-8 and nothing else."""
     header: bool | None = None

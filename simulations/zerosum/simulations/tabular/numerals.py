@@ -111,7 +111,7 @@ def convention_of(
     allowed = [
         each
         for each in CONVENTIONS
-        if decimal in (None, each.decimal) and thousands in (None, each.thousands)
+        if decimal in (None, each.decimal) and thousands in (None, each.thousands or "none")
     ]
     if not allowed:
         raise DataError(
@@ -141,7 +141,7 @@ def _number_like(column: Sequence[str]) -> list[str]:
 def _open(cell: str, values: dict[float, Convention], key: str) -> DataError:
     readings = " or ".join(f"{value:.15g}" for value in values)
     cures = " or ".join(
-        f'data.decimal = "{each.decimal}" with data.thousands = "{each.thousands}"'
+        f'data.decimal = "{each.decimal}" with data.thousands = "{each.thousands or "none"}"'
         for each in values.values()
     )
     return DataError(f'{key}: "{cell}" is {readings}; write {cures}')
