@@ -48,5 +48,11 @@ def test_a_dry_run_says_it_before_anything_runs(settings: list[str]) -> None:
     assert LINE in done.output
 
 
+def test_a_plan_says_it_too(settings: list[str]) -> None:
+    done = CliRunner().invoke(app, ["plan", "cross-silo", *settings])
+    assert done.exit_code == 0, done.output
+    assert f"Data: {LINE}" in done.output
+
+
 def test_data_that_ship_with_libraries_say_nothing() -> None:
     assert DigitsTask.from_specs(DataSpec(), ModelSpec(), 0).data_summary() is None

@@ -134,6 +134,8 @@ def plan(
             epsilon=epsilon,
         )
         Console().print(plan_table(found))
+        if "data" in found.values:
+            Console().print(f"Data: {found.values['data']['line']}", soft_wrap=True, markup=False)
         for warning in found.warnings:
             Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         if json_file is not None:

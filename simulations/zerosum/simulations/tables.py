@@ -56,11 +56,18 @@ def table(spec: DataSpec) -> Collection:
     """
     path = required_file(spec, "table", KIND)
     found = read_table(path, spec)
-    require_column(found.columns, "data.label", spec.label, f' in data.path = "{path}"')
+    try:
+        return _collected(path.name, found, spec)
+    except DataError as error:
+        raise DataError(f'data.path = "{path}": {error}') from None
+
+
+def _collected(file: str, found: Table, spec: DataSpec) -> Collection:
+    require_column(found.columns, "data.label", spec.label)
     key = f'data.label = "{spec.label}"'
     labels = found.columns[spec.label]
     if labels.size == 0:
-        raise DataError(f'data.path = "{path}" has no records: {key} is empty')
+        raise DataError(f"it has no records: {key} is empty")
     if spec.target == "auto" and spec.label in found.strangers:
         raise DataError(
             f"{key} holds numbers, but {found.strangers[spec.label]}; write data.target = "
@@ -77,7 +84,7 @@ def table(spec: DataSpec) -> Collection:
         rows,
         train=replace(rows.train, inputs=inputs[rows.train.inputs]),
         test=replace(rows.test, inputs=inputs[rows.test.inputs]),
-        read=_read(path.name, found, chosen, labels, rows, spec),
+        read=_read(file, found, chosen, labels, rows, spec),
     )
 
 

@@ -289,15 +289,16 @@ REFUSED: dict[str, tuple[Written, dict[str, Any], list[str]]] = {
     ),
     "thousands or decimals": (
         csv([f"{i % 9 + 1},{i:03d}" for i in INDEX], LABELS, names="a;y", separator=";"), {},
-        ['"1,000" is 1000 or 1', 'data.decimal = ","', 'data.thousands = ","'],
+        ['"1,000" is 1000 or 1', 'data.decimal = "," with data.thousands = "none"',
+         'data.thousands = ","'],
     ),
     "points that could be thousands": (
         csv([f"{i % 9 + 1}.{i:03d}" for i in INDEX], LABELS, names="a;y", separator=";"), {},
-        ['"1.000" is 1 or 1000', 'data.decimal = "."'],
+        ['"1.000" is 1 or 1000', 'data.decimal = "." with data.thousands = "none"'],
     ),
     "one mark for both": (PLAIN, {"decimal": ",", "thousands": ","}, ["are the same mark"]),
     "a separator that splits nothing": (
-        PLAIN.replace(",", " "), {}, ['"y": no such column in', "data.separator"],
+        PLAIN.replace(",", " "), {}, ['"y": no such column; there are a b c y', "data.separator"],
     ),
     "a label that is no column": (PLAIN, {"label": "z"}, ["t.csv", "no such column", "a, b, c, y"]),
     "a column to leave out that is none": (PLAIN, {"exclude": ["d"]}, ["data.exclude", '"d"']),
@@ -315,6 +316,7 @@ def test_a_file_whose_meaning_is_open_is_refused_with_the_cure(tmp_path: Path, n
         load(tmp_path, written, **options)
     message = str(caught.value)
     assert message.isprintable()
+    assert message.startswith(('data.path = "', "data.encoding", "data.decimal"))
     for word in words:
         assert word in message
 

@@ -42,14 +42,14 @@ class Chosen:
         return [f"{n} ({counts[n]} categories)" if n in counts else n for n in self.names]
 
 
-def require_column(columns: Columns, key: str, name: str, place: str = "") -> None:
-    """Raise a DataError that names the key, and the place, unless there is such a column."""
+def require_column(columns: Columns, key: str, name: str) -> None:
+    """Raise a DataError that names the key, unless there is a column of that name."""
     if name not in columns:
         near = difflib.get_close_matches(name, list(columns), n=1)
         hint = f'; nearest is "{near[0]}"' if near else ""
         only = "; data.separator may split it otherwise" if len(columns) == 1 else ""
         raise DataError(
-            f'{key} = "{name}": no such column{place}{hint}; there are {listed(columns)}{only}'
+            f'{key} = "{name}": no such column{hint}; there are {listed(columns)}{only}'
         )
 
 

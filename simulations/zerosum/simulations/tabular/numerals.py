@@ -126,7 +126,10 @@ def convention_of(
     most = max(map(sum, read.values()))
     best = [each for each in allowed if sum(read[each]) == most]
     for cell, *fits in zip(cells, *(read[each] for each in best), strict=True):
-        values = {number(cell, e): e for e, fit in zip(best, fits, strict=True) if fit}
+        values: dict[float, Convention] = {}
+        for each, fit in zip(best, fits, strict=True):
+            if fit:
+                values.setdefault(number(cell, each), each)
         if len(values) > 1:
             raise _open(cell, values, key)
     return best[0]
