@@ -236,6 +236,8 @@ def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[s
                     f'data.path = "{path}" lacks {", ".join(missing)}; it has '
                     f"{listed(arrays.files)}; give {kind}"
                 )
+            if len(set(arrays.files)) < len(arrays.files):
+                raise DataError(f'data.path = "{path}" holds two arrays of one name; give {kind}')
             found = {key: arrays[key] for key in (arrays.files if keys is None else keys)}
     for key, values in found.items():
         if not isinstance(values, np.ndarray):  # numpy gives the bytes of what is no array

@@ -124,12 +124,14 @@ def _read(
     public = len(rows.test)
     left_out = [f"{name} ({reason})" for name, reason in chosen.left_out.items()]
     missing = [n for n in chosen.names if spec.missing is not None and _has_gaps(found.columns[n])]
+    empty = [n for n in chosen.categories if (found.columns[n] == "").any()]
     used = ["scales", *(["categories"] if chosen.categories else [])]
     parts = [
         f"{file}: {len(labels):,} records",
         f"label {spec.label} ({_kinds(labels, rows.classes)})",
         f"{len(chosen.names)} input{'s' * (len(chosen.names) > 1)}: {listed(chosen.said)}",
         *([f"missing numbers filled: {listed(missing)}"] if missing else []),
+        *([f"empty texts have no category: {listed(empty)}"] if empty else []),
         *([f"left out: {listed(left_out)}"] if left_out else []),
         *([f"read as {', '.join(found.said)}"] if found.said else []),
         *(f"caution: {each}" for each in cautions(found.columns, chosen, labels)),

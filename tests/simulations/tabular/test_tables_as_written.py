@@ -205,6 +205,14 @@ READ: dict[str, tuple[Written, dict[str, Any], int, list[str]]] = {
             separator=";"),
         {}, 2, ['thousands "."'],
     ),
+    "a separator that the first line states": (
+        "sep=|\n" + csv(A, B, C, LABELS, names="a|b|c|y", separator="|"), {}, 3,
+        ["3 inputs: a, b, c", 'separator "|"'],
+    ),
+    "texts with gaps": (
+        csv(A, B, some(CITIES, ""), LABELS, names="a,b,city,y"), {}, 5,
+        ["empty texts have no category: city"],
+    ),
     "thousands that are named": (
         csv([f'"{i % 9 + 1},{i:03d}"' for i in INDEX], B.astype(int), LABELS, names="a,b,y"),
         {"thousands": ","}, 2, ['thousands ","'],
@@ -385,9 +393,15 @@ def test_gaps_of_a_parquet_column_are_refused_like_those_of_a_csv(tmp_path: Path
 
 def test_arrays_of_an_npz_that_are_no_inputs_are_named(tmp_path: Path) -> None:
     def write(path: Path) -> None:
-        np.savez(path, a=A, z=A + 1j, when=np.arange(COUNT).astype("M8[D]"), y=LABELS)
+        more = {
+            "z": A + 1j,
+            "when": np.arange(COUNT).astype("M8[D]"),
+            "names": np.array(["a", "z"]),
+        }
+        np.savez(path, a=A, y=LABELS, **more)
 
-    assert "left out: z (complex numbers), when (dates)" in line(load(tmp_path, write, "t.npz"))
+    said = line(load(tmp_path, write, "t.npz"))
+    assert "left out: z (complex numbers), when (dates), names (object of shape (2,))" in said
 
 
 @pytest.mark.parametrize("label", [["0", "1", "1"], ["10", "9", "9"]])

@@ -14,11 +14,13 @@ from zerosum.simulations.datasets import DataError, read_npz, reading
 from zerosum.simulations.tabular.delimited import read_delimited
 from zerosum.simulations.tabular.numerals import (
     Convention,
+    PlainNumbers,
     convention_of,
     is_code,
     is_number,
     is_whole,
     number,
+    plain_numbers,
 )
 
 Columns = dict[str, np.ndarray]
@@ -113,15 +115,7 @@ def _read(path: Path, kind: str, modified: int, how: str) -> Table:
         raise DataError(f"{key} has no records; give {KIND}")
     named, left_out = _named(given, key)
     texts = {name: _Texts.of(values) for name, values in named.items() if _holds_texts(values)}
-    inputs = [each for name, each in texts.items() if name not in (spec.label, spec.client_column)]
-    convention = convention_of(
-        [each.words for each in inputs]
-        + [each.words for n, each in texts.items() if n == spec.label],
-        decimal=spec.decimal,
-        thousands=spec.thousands,
-        separator=separator,
-        key=key,
-    )
+    convention = _convention(texts, spec, separator, key)
     columns: Columns = {}
     strangers: dict[str, str] = {}
     for name, values in named.items():
@@ -129,11 +123,24 @@ def _read(path: Path, kind: str, modified: int, how: str) -> Table:
             columns[name] = _plain(values)
             continue
         reserved = name in (spec.label, spec.client_column)
-        words = frozenset() if reserved else frozenset(spec.missing or ())
-        columns[name], odd = texts[name].typed(convention, words)
-        if odd:
-            strangers[name] = odd
+        columns[name], odd = texts[name].typed(convention, () if reserved else spec.missing or ())
+        strangers |= {name: odd} if odd else {}
     return Table(columns, (*said, *convention.said), left_out, strangers)
+
+
+def _convention(
+    texts: "Mapping[str, _Texts]", spec: DataSpec, separator: str, key: str
+) -> Convention:
+    """Return how the file writes numbers; names of clients do not count."""
+    numbers = [each for name, each in texts.items() if name != spec.client_column]
+    return convention_of(
+        [each.words for each in numbers if each.plain is None],
+        [each.words for each in numbers if each.plain is not None],
+        decimal=spec.decimal,
+        thousands=spec.thousands,
+        separator=separator,
+        key=key,
+    )
 
 
 def _parquet(path: Path) -> list[tuple[str, Any]]:
@@ -219,16 +226,18 @@ def _plain(values: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Texts:
-    """A column of texts: its different ``words``, and which of them each record has."""
+    """A column of texts: its different ``words``, which of them each record has, what they are."""
 
     words: list[str]
     codes: np.ndarray
+    plain: PlainNumbers | None
 
     @classmethod
     def of(cls, values: Any) -> "_Texts":
         filled = pd.Series(values).astype(object).where(pd.Series(values).notna(), "")
         codes, words = pd.factorize(filled.str.strip())
-        return cls([str(word) for word in words], codes)
+        listed = [str(word) for word in words]
+        return cls(listed, codes, plain_numbers(listed))
 
     def typed(self, convention: Convention, missing: Iterable[str]) -> tuple[np.ndarray, str]:
         """Return the column, and which words stand between its numbers, if a few do.
@@ -237,6 +246,13 @@ class _Texts:
         bool, all else objects. Codes, as "01234", stay texts: as numbers they would lose a digit.
         """
         nothing = {"", *missing}
+        plain = self.plain
+        same = plain is not None and (convention.decimal == "." or not plain.points)
+        if plain is not None and same and not nothing.intersection(self.words):
+            if plain.codes:
+                return self._texts(nothing), ""
+            kind = np.int64 if plain.whole else np.float64
+            return np.array(self.words, dtype=object).astype(kind)[self.codes], ""
         known = [word for word in self.words if word not in nothing]
         gaps = len(known) < len(self.words)
         kinds = {word: is_number(word, convention) for word in known}

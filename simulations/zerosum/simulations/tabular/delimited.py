@@ -3,6 +3,7 @@
 import codecs
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -30,6 +31,8 @@ _MARKS = (
 )
 
 _WORDS = {"\t": "tab", " ": "space"}
+
+_STATED = re.compile(r'"?sep=(.)"?\n')
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ def read_delimited(path: Path, spec: DataSpec) -> Delimited:
     """
     key = f'data.path = "{path}"'
     text, encoding = _decoded(path.read_bytes(), spec.encoding, key)
-    separator = spec.separator or _separator(text, key)
+    stated = _STATED.match(text)  # a first line that spreadsheets write for each other
+    if stated is not None:
+        text = text[stated.end() :]
+    separator = spec.separator or (_separator(text, key) if stated is None else stated[1])
     width = _width(text, separator, key)
     with reading(path, "a .csv file"):
         frame = pd.read_csv(

@@ -85,7 +85,7 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
             raise DataError(f"{key} is the label or the client column; leave it out")
         if name in table.strangers:
             raise _strange(key, name, table.strangers[name])
-        known, reason = _use(values, public)
+        known, reason = _use(values, public, len(table.columns[spec.label]))
         if reason is None:
             names.append(name)
             categories |= {name: known} if known else {}
@@ -115,12 +115,16 @@ def _candidates(
     return list(dict.fromkeys(spec.features))
 
 
-def _use(values: np.ndarray, public: np.ndarray) -> tuple[tuple[str, ...], str | None]:
+def _use(
+    values: np.ndarray, public: np.ndarray, records: int
+) -> tuple[tuple[str, ...], str | None]:
     """Return (categories, None) of a column that is used, none of numbers, or ((), a reason)."""
     if values.dtype.kind in "iufb":
         empty = values.ndim == 1 and values.dtype.kind == "f" and bool(np.isnan(values).all())
         return (), "empty" if empty and len(values) else None
     texts = values.dtype.kind == "O" and all(isinstance(value, str) for value in values)
+    if values.ndim != 1 or len(values) != records:  # names of columns, in an NPZ
+        return (), f"{values.dtype.name} of shape {values.shape}"
     if not texts:
         return (), _KINDS.get(values.dtype.kind, str(values.dtype))
     known = sorted(set(values[public]) - {""})
@@ -295,8 +299,9 @@ def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
         if values.dtype.kind in "iu" and (np.diff(values) == 1).all():
             found.append(f"{name} counts the records")
             continue
-        own = pd.factorize(values)[0]
-        pairs = len(np.unique(own * len(kinds) + codes))
-        if 2 * pairs <= len(values) and pairs == len(kinds) == own.max() + 1:
+        own, different = pd.factorize(values)
+        if len(different) != len(kinds) or 2 * len(kinds) > len(values):
+            continue
+        if len(np.unique(own * len(kinds) + codes)) == len(kinds):
             found.append(f"{name} is the label in other words")
     return found

@@ -79,8 +79,52 @@ def number(text: str, convention: Convention) -> float:
     return float(text.replace(convention.decimal, "."))
 
 
+@dataclass(frozen=True)
+class PlainNumbers:
+    """What is known of texts that are all plain numbers, or empty.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether int64 holds all of them.
+    codes : bool
+        Whether one is a code or an identifier: padded with zeros, or longer than int64.
+    points : bool
+        Whether one has a decimal point.
+    """
+
+    whole: bool
+    codes: bool
+    points: bool
+
+
+# Possessive, so that a column of a million cells that fails in its last is not tried again.
+_ALL_PLAIN = re.compile(
+    rf"(?:(?:[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+){_EXPONENT})?+\n)*+", re.ASCII
+)
+_ALL_WHOLE = re.compile(r"(?:[+-]?[0-9]{1,18}\n)*+")
+_ANY_CODE = re.compile(r"^[+-]?(?:0[0-9]|[0-9]{19,}$)", re.MULTILINE)
+
+
+def plain_numbers(texts: Sequence[str]) -> PlainNumbers | None:
+    """Return what is known of texts if all are plain numbers or empty, else None.
+
+    One match of all texts at once costs a tenth of one match each: most columns of most files need
+    no more.
+    """
+    joined = "\n".join(texts) + "\n"
+    if joined.count("\n") != len(texts) or _ALL_PLAIN.fullmatch(joined) is None:
+        return None
+    return PlainNumbers(
+        whole=_ALL_WHOLE.fullmatch(joined) is not None,
+        codes=_ANY_CODE.search(joined) is not None,
+        points="." in joined,
+    )
+
+
 def convention_of(
     columns: Iterable[Sequence[str]],
+    plain: Iterable[Sequence[str]] = (),
     *,
     decimal: str | None,
     thousands: str | None,
@@ -96,6 +140,8 @@ def convention_of(
     ----------
     columns : iterable of sequences of str
         The distinct texts of each column.
+    plain : iterable of sequences of str
+        Those of columns of plain numbers, which are looked at only if others leave it open.
     decimal, thousands : str, optional
         What is known.
     separator : str
@@ -122,6 +168,7 @@ def convention_of(
     open_ = any(map(_PUNCTUATED.search, cells)) or separator == ";"
     if len(allowed) == 1 or (allowed[0] == PLAIN and not open_):
         return allowed[0]
+    cells += [cell for column in plain for cell in column if cell]
     read = {each: [is_number(cell, each) for cell in cells] for each in allowed}
     most = max(map(sum, read.values()))
     best = [each for each in allowed if sum(read[each]) == most]
