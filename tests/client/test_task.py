@@ -140,7 +140,9 @@ def test_a_fault_inside_the_package_names_no_file_of_the_users(
 ) -> None:
     from zerosum.simulations import heart
 
-    monkeypatch.setattr(heart, "_records", lambda folder: heart._inputs(None))  # type: ignore[arg-type]
+    for name in heart.HOSPITALS:
+        (here / f"heart_{name}.csv").touch()
+    monkeypatch.setattr(heart, "_records", lambda *given: heart._inputs(None))  # type: ignore[arg-type]
     with pytest.raises(TaskError) as caught:
         resolve_task("heart", DataSpec(path=str(here)), ModelSpec(), 0)
     assert "HeartTask.from_specs fails with TypeError" in str(caught.value)

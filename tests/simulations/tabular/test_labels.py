@@ -50,3 +50,4 @@ def test_classes_have_one_name_however_files_write_them() -> None:
     assert names_of(np.array([0.0, 1.0])).tolist() == names_of(np.array([0, 1])).tolist()
     assert names_of(np.array([0.5, 1.0])).tolist() == ["0.5", "1.0"]
     assert names_of(np.array(["0", "b"], object)).tolist() == ["0", "b"]
+    assert names_of(np.array([1e300, np.inf, 1.0])).tolist() == ["1e+300", "inf", "1.0"]

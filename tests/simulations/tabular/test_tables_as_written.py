@@ -404,6 +404,15 @@ def test_arrays_of_an_npz_that_are_no_inputs_are_named(tmp_path: Path) -> None:
     assert "left out: z (complex numbers), when (dates), names (object of shape (2,))" in said
 
 
+def test_arrays_of_another_byte_order_are_the_same_numbers(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        np.savez(path, a=A.astype(">f8"), b=B.astype(">f8"), y=LABELS.astype(">i4"))
+
+    found = load(tmp_path, write, "t.npz")
+    expected = load(tmp_path, csv(A, B, LABELS, names="a,b,y"))
+    assert np.array_equal(found.train.inputs, expected.train.inputs)
+
+
 @pytest.mark.parametrize("label", [["0", "1", "1"], ["10", "9", "9"]])
 def test_texts_that_are_numbers_are_the_same_classes_in_every_format(
     tmp_path: Path, label: list[str]

@@ -208,7 +208,7 @@ def _holds_texts(values: Any) -> bool:
 def _plain(values: Any) -> np.ndarray:
     """Return a column that holds no texts as an array of one type; objects where there is none."""
     if not isinstance(values, pd.Series):
-        return np.asarray(values)
+        return np.asarray(values, dtype=values.dtype.newbyteorder("="))  # pandas takes no other
     if isinstance(values.dtype, pd.CategoricalDtype):
         values = values.astype(values.dtype.categories.dtype)
     if pd.api.types.is_bool_dtype(values.dtype) and not values.isna().any():

@@ -126,7 +126,8 @@ def names_of(labels: np.ndarray) -> np.ndarray:
 
     Files of one federation write 0, 0.0 and 0.00 for the same class.
     """
-    if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
+    # Beyond 2^53 a float64 is no longer one whole number.
+    if labels.dtype.kind == "f" and ((labels == np.floor(labels)) & (np.abs(labels) < 2**53)).all():
         labels = labels.astype(np.int64)
     return labels.astype(str)
 
