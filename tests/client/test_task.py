@@ -135,6 +135,21 @@ def test_whatever_the_users_code_raises_is_one_line_with_its_cause(
     assert caught.value.__cause__ is not None
 
 
+def test_a_fault_inside_the_package_names_no_file_of_the_users(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zerosum.simulations import heart
+
+    for name in heart.HOSPITALS:
+        (here / f"heart_{name}.csv").touch()
+    monkeypatch.setattr(heart, "_records", lambda *given: heart._inputs(None))  # type: ignore[arg-type]
+    with pytest.raises(TaskError) as caught:
+        resolve_task("heart", DataSpec(path=str(here)), ModelSpec(), 0)
+    assert "HeartTask.from_specs fails with TypeError" in str(caught.value)
+    assert "heart.py" not in str(caught.value)
+    assert "check the keys under [data]" in str(caught.value)
+
+
 def test_a_task_error_of_the_users_code_passes_unchanged_and_so_does_an_interrupt(
     here: Path,
 ) -> None:

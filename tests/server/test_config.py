@@ -193,6 +193,25 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         read_toml(broken)
 
 
+def test_a_file_with_a_byte_order_mark_is_read_and_another_encoding_is_named(tmp_path):
+    path = tmp_path / "marked.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + 'name = "größe"\n'.encode())
+    assert read_toml(path) == {"name": "größe"}
+    path.write_bytes('name = "größe"\n'.encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"marked\.toml cannot be read.*; save it as UTF-8"):
+        read_toml(path)
+
+
+@pytest.mark.parametrize("key", ["label", "client_column"])
+def test_a_column_may_be_called_by_a_number(key):
+    values = apply_overrides({}, [f"data.{key}=1", "data.features=[2, 'x']", "data.exclude=[3]"])
+    data = parse_experiment(values).data
+    assert getattr(data, key) == "1"
+    assert (data.features, data.exclude) == (["2", "x"], ["3"])
+    with pytest.raises(ConfigError, match=f"data.{key}"):
+        parse_experiment({"data": {key: True}})
+
+
 def test_every_key_can_be_set_by_its_dotted_name():
     keys = all_keys()
     assert "privacy.clip" in keys

@@ -169,11 +169,11 @@ def test_a_table_reads_alike_from_every_format(tmp_path: Path, suffix: str) -> N
 
 def test_scaling_knows_the_test_records_alone(tmp_path: Path) -> None:
     data = frame().assign(label=np.arange(100.0))  # the label tells which record it is
-    found = load(save(data, tmp_path / "a.csv"))
+    found = load(save(data, tmp_path / "a.csv"), features=["age", "income"])
     np.testing.assert_allclose(found.test.inputs.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(found.test.inputs.std(axis=0), 1, atol=1e-5)
     data.loc[data["label"] == found.train.targets[7], "income"] = 1e9
-    again = load(save(data, tmp_path / "b.csv"))
+    again = load(save(data, tmp_path / "b.csv"), features=["age", "income"])
     assert np.array_equal(again.test.inputs, found.test.inputs)
     changed = (again.train.inputs != found.train.inputs).any(axis=1)
     assert np.flatnonzero(changed).tolist() == [7]
@@ -183,7 +183,7 @@ def test_floating_point_labels_are_values(tmp_path: Path) -> None:
     path = save(frame(), tmp_path / "a.csv")
     found = load(path, label="income", features=["age"])
     assert found.classes is None
-    assert found.train.targets.dtype == np.float32
+    assert found.train.targets.dtype == np.float64
     assert len(found.test) == 20
 
 
@@ -309,6 +309,23 @@ def test_text_labels_of_both_splits_share_their_classes(monkeypatch: pytest.Monk
     assert found.train.targets.tolist() == [0, 1, 2, 1]
     assert found.test.targets.tolist() == [2, 1]
     assert found.classes == 3
+
+
+def test_floating_point_labels_of_a_hub_are_classes_or_values_in_both_splits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def split(labels: Any) -> FakeSplit:
+        return FakeSplit({"x": np.arange(len(labels)) + 0.5, "note": ["n"] * len(labels),
+                          "label": np.array(labels)})  # fmt: skip
+
+    install(monkeypatch, {"train": split([0.0, 1.0] * 5), "test": split([1.0, 1.0])})
+    found = huggingface(DataSpec(name="coded"))
+    assert (found.classes, found.test.targets.tolist()) == (2, [1, 1])
+    assert found.read is not None
+    assert "left out: note" in found.read["line"]
+    install(monkeypatch, {"train": split([1, 2] * 5), "test": split([1, 1])})
+    found = huggingface(DataSpec(name="counted", target="values"))
+    assert (found.classes, found.test.targets.dtype) == (None, np.float64)
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,24 @@ def test_files_that_do_not_fit_are_named(folder: Path) -> None:
     with pytest.raises(DataError, match=r"heart_va\.csv.*lacks trestbps"):
         heart(DataSpec(path=str(folder)))
     (folder / "heart_va.csv").unlink()
-    with pytest.raises(DataError, match=r"heart_va\.csv"):
+    with pytest.raises(DataError, match=rf'data\.path = "{folder}" lacks heart_va\.csv'):
         heart(DataSpec(path=str(folder)))
+
+
+def test_a_question_mark_is_a_missing_value_and_another_word_is_named(folder: Path) -> None:
+    plain = heart(DataSpec(path=str(folder)))
+    path = folder / "heart_hungarian.csv"
+    text = path.read_text()
+    path.write_text(text.replace(",,", ",?,"))
+    marked = heart(DataSpec(path=str(folder.rename(folder.with_name("marked")))))
+    assert np.array_equal(marked.train.inputs, plain.train.inputs)
+    moved = folder.with_name("marked")
+    (moved / path.name).write_text(text.replace("50,1,", "unknown,1,"))
+    with pytest.raises(DataError) as caught:
+        heart(DataSpec(path=str(moved.rename(folder))))
+    assert f'"{path}": column "age" must hold numbers, and 1 of 10 are "unknown"' in str(
+        caught.value
+    )
 
 
 @pytest.mark.slow

@@ -86,8 +86,50 @@ def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     made = make_app(tmp_path / "prices-app", write(tmp_path / "p.csv", ["a,b,price", *rows]))
     assert (made.found.classes, made.found.label_scale) == (None, 10_000.0)
     result = simulated(made.folder, monkeypatch, "rounds=5")
-    variance = np.var([float(row.rpartition(",")[2]) for row in rows]) / 10_000.0**2
-    assert result.metrics["test_loss"] < variance / 4
+    prices = np.array([float(row.rpartition(",")[2]) for row in rows])
+    assert made.found.label_centre == 20_000.0
+    assert result.metrics["test_loss"] < prices.var() / 4, "in the label's own unit"
+    assert 100 < result.metrics["test_mean_absolute_error"] < prices.std() / 2
+
+
+def test_texts_are_inputs_by_the_categories_that_the_code_declares(
+    tmp_path, monkeypatch, one_thread
+):
+    rows = [f"{i % 7};{i % 5},5;{'abc'[i % 3]};note {i};{i % 3 == 0}" for i in range(60)]
+    data = write(tmp_path / "t.csv", ["x;w;kind;note;label", *rows])
+    done = invoke("new", tmp_path / "texts-app", "--data", data)
+    assert done.exit_code == 0, done.output
+    assert 'read as separator ";", decimal ","' in done.output
+    assert "Left out: note (text, 60 values)" in done.output
+    result = simulated(tmp_path / "texts-app", monkeypatch, "rounds=12")
+    assert result.metrics["test_accuracy"] > 0.9, "only the kind tells the label"
+    assert "left out: note" in result.summary["data"]["line"]
+    task = api.plan(load_experiment("experiment.toml")).task
+    own = write(tmp_path / "own.csv", ["x,w,kind,label", "1,2.5,b,False", "3,4.5,b,True"])
+    node = ClientInfo(index=0, count=2, node_config={"data-path": str(own)})
+    elsewhere = type(task)(task.spec.model_copy(update={"path": str(own)}), 0)
+    assert elsewhere.data(node)[0][:, 2:].tolist() == [[0, 1, 0]] * 2, (
+        "another dialect, one category"
+    )
+
+
+def test_how_a_table_is_read_can_be_said(tmp_path):
+    rows = [f"{i},{'?' if i % 9 == 4 else i % 5},{i % 2}" for i in range(40)]
+    data = write(tmp_path / "t.csv", ["a,b,label", *rows])
+    refused = invoke("new", tmp_path / "one-app", "--data", data)
+    assert refused.exit_code == 2
+    assert 'are "?"; write data.missing = ["?"]' in refused.output
+    done = invoke("new", tmp_path / "one-app", "--data", data, "--set", 'data.missing=["?"]')
+    assert done.exit_code == 0, done.output
+    assert 'READING = {"missing": ["?"]}' in (tmp_path / "one-app/one_app/data.py").read_text()
+    for setting, words in {
+        "data.clients=3": "--set data.clients: allowed, for tables: data.missing",
+        "rounds=3": "--set rounds: allowed",
+        "data.decimal=;": "data.decimal",
+    }.items():
+        wrong = invoke("new", tmp_path / "two-app", "--data", data, "--set", setting)
+        assert wrong.exit_code == 2
+        assert words in wrong.output
 
 
 def test_names_of_columns_and_classes_are_code_whatever_they_are():
@@ -176,8 +218,8 @@ def refused_data(folder):
         ("--data", "photos"): "no image",
         ("--data", "one-class.csv"): "all labels are the same",
         ("--data", "few.csv"): "1 records; allowed: 10 or more",
-        ("--data", "texts.csv"): "no numeric column beside the label",
-        ("--data", "gaps.csv"): "has gaps",
+        ("--data", "texts.csv"): "no numeric column is left as input (a: text",
+        ("--data", "gaps.csv"): "some values are missing (10 of 20",
         ("--data", "empty.csv"): "cannot be read",
         ("--data", "bad.npz"): "cannot be read",
         ("--data", "bad.parquet"): "cannot be read",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerosum.simulations.rounding import rounded_up
+from zerosum.simulations.rounding import plain, rounded_up
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,19 @@ def test_figures_are_rounded_up(value, shown):
 def test_what_is_shown_is_no_less_and_hardly_more(value, figures):
     shown = float(rounded_up(value, figures))
     assert value * (1 - 1e-8) <= shown <= value * (1 + 1.0001 * 10.0 ** (1 - figures))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.84733, "0.8473"),
+        (0.0, "0.0000"),
+        (-3.25, "-3.2500"),
+        (280.4283, "280.4283"),
+        (6.4406e10, "6.441e+10"),
+        (1.5e-9, "1.5e-09"),
+        (math.nan, "nan"),
+    ],
+)
+def test_a_metric_of_any_size_is_shown(value, shown):
+    assert plain(value) == shown

@@ -98,7 +98,7 @@ def test_a_table_with_clients_of_its_own(tmp_path: Path) -> None:
     assert task.loss(task.model()(inputs), targets).shape == (20,)
     trainer = LocalTrainer(task, TrainSpec())
     sums = trainer.evaluate(initial_vector(task, 0), task.test_data())
-    assert set(sums) == {"loss", "count"}
+    assert set(sums) == {"loss", "count", "mean_absolute_error", "r2"}
 
 
 def test_errors_come_before_anything_starts() -> None:

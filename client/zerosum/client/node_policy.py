@@ -52,7 +52,7 @@ def read_policy(path: str) -> ClientPolicy:
                     f"the policy {path} can be changed by any user of this machine: "
                     f"chmod o-w {path}"
                 )
-            content = tomllib.loads(file.read().decode("utf-8"))
+            content = tomllib.loads(file.read().decode("utf-8-sig"))
     except (OSError, ValueError) as error:
         raise PolicyError(f"the policy {path} cannot be used: {error}") from None
     return checked_policy(content, f"the policy {path}")

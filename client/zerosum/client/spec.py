@@ -9,7 +9,14 @@ import math
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from zerosum.client.openings import Openings
 from zerosum.client.renyi_filter import fixed_order
@@ -24,6 +31,14 @@ Scale = Annotated[float, Field(gt=0, allow_inf_nan=False), Field(ge=1e-30, le=1e
 PositiveNoise = Annotated[float, Field(gt=0, le=1e6)]
 PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 
+
+def _as_name(value: object) -> object:
+    """Take a number for a name: TOML reads `data.label=1` as one, and columns are called so."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if plain else value
+
+
+ColumnName = Annotated[str, BeforeValidator(_as_name)]
 
 PrivacyModel = Literal["distributed", "local", "central", "none"]
 MechanismName = Literal[
@@ -401,12 +416,34 @@ class DataSpec(Spec):
 for `shakespeare`. The folder of the four files for `heart`."""
     name: str | None = None
     """Data set on the Hugging Face hub, for task `hf` (needs the extra `hf`)."""
-    label: str = "label"
+    label: ColumnName = "label"
     """Column (or array) that holds the label."""
-    features: list[str] | None = None
-    """Columns used as inputs. Absent: all numeric columns but the label and the client column."""
-    client_column: str | None = None
+    target: Literal["auto", "classes", "values"] = "auto"
+    """What labels are, for `table` and `hf`. `classes`: each its own kind. `values`: numbers to \
+regress on. `auto`: texts, truths and whole numbers of few kinds are classes, other numbers are \
+values; what could be both is refused."""
+    features: list[ColumnName] | None = None
+    """Columns used as inputs. Absent: all but the label, the client column and those in \
+`exclude`; what is left out for another reason is named."""
+    exclude: list[ColumnName] = []
+    """Columns that are no inputs, for `table`."""
+    missing: list[ColumnName] | None = None
+    """Words that stand for a missing input, as `["", "?"]`, for `table`: numbers are filled with \
+the column's mean over the public records, texts count as no category. Absent: a number that is \
+missing is refused."""
+    client_column: ColumnName | None = None
     """Column that names each record's client, for the natural partition."""
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    """Character between the cells of a CSV. Absent: guessed, and said where it is no comma."""
+    decimal: Literal[".", ","] | None = None
+    """Decimal mark of numbers in texts. Absent: guessed, and said where it is no point."""
+    thousands: Literal["none", ",", ".", " ", "'"] | None = None
+    """Mark between thousands of numbers in texts. Absent: guessed, and said where there is one."""
+    encoding: str | None = None
+    """Encoding of a CSV, as `cp1252`. Absent: its byte order mark, else UTF-8 and nothing else."""
+    header: bool | None = None
+    """Whether the first line of a CSV holds names; without, columns are called 1, 2 and so on. \
+Absent: it does, and a line that looks like a record is refused."""
     clients: PositiveInt | None = None
     """Number of clients. Absent: what the task suggests, or the natural partition has."""
     partition: Literal["iid", "dirichlet", "shards", "natural"] = "iid"

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+import zerosum
 from zerosum.client.spec import DataSpec, ModelSpec
 
 if TYPE_CHECKING:
@@ -84,11 +85,13 @@ class ClientInfo:
 class Task(Protocol):
     """All that a user must write.
 
-    Three more methods are used where a task has them: ``num_clients() -> int``, the size of a
+    Further members are used where a task has them: ``num_clients() -> int``, the size of a
     natural partition; ``num_examples(clients) -> int``, the training records of so many clients
-    together, which are counted one client after another where it is missing; and
-    ``metrics(outputs, targets) -> dict[str, Tensor]``, values per example of shape (n,). Without
-    ``metrics``, integer targets are scored by accuracy.
+    together, which are counted one client after another where it is missing;
+    ``metrics(outputs, targets) -> dict[str, Tensor]``, values per example of shape (n,);
+    ``loss_unit: float``, by which reported losses are multiplied where targets were scaled; and
+    ``data_summary() -> dict | None``, what was read of a file, for the summary: ``line`` in words,
+    the rest for programs. Without ``metrics``, integer targets are scored by accuracy.
     """
 
     def model(self) -> "nn.Module":
@@ -200,7 +203,10 @@ def _told(name: str, what: str) -> Iterator[None]:
 
 
 def _place(error: BaseException) -> str:
-    """Name the innermost line of the first file that is neither this one nor the importer's."""
+    """Name the innermost line of the first file that is neither this one nor the importer's.
+
+    A file of this package is not the user's to correct, and is not named.
+    """
     known = (__file__, importlib.__file__)
     frames = [
         frame
@@ -209,6 +215,8 @@ def _place(error: BaseException) -> str:
     ]
     if not frames or isinstance(error, SyntaxError):  # the latter says where
         return ""
+    if any(Path(frames[0].filename).is_relative_to(part) for part in zerosum.__path__):
+        return f" (inside zerosum's {Path(frames[0].filename).stem}); check the keys under [data]"
     line = [frame.lineno for frame in frames if frame.filename == frames[0].filename][-1]
     return f" ({Path(frames[0].filename).name}, line {line}); correct it there"
 

@@ -25,10 +25,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         If the file is missing, unreadable or not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"experiment file {path} does not exist: check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"experiment file {path} cannot be read: {error}; save it as UTF-8"
+        ) from None
+    except OSError as error:
         raise ConfigError(f"experiment file {path} cannot be read: {error}") from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise ConfigError(f"experiment file {path} is not valid TOML: {error}") from None

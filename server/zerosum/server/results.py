@@ -106,7 +106,14 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "shared_cache": facts["shared_cache"],
         "seed": experiment.seed,
         "versions": versions(),
+        "data": facts["data"],
     }
+
+
+def data_summary(task: Task) -> Record | None:
+    """Return what a task says of the records that it read, if it does."""
+    found = getattr(task, "data_summary", None)
+    return None if found is None else found()
 
 
 def trainer_name(experiment: Experiment, task: Task) -> str:

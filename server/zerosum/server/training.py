@@ -40,6 +40,7 @@ from zerosum.server.results import (
     Opened,
     Record,
     Result,
+    data_summary,
     summarise,
     traffic_record,
     trainer_name,
@@ -91,6 +92,7 @@ class FederatedTraining:
         self._engine = dict(engine)
         self._experiment = experiment
         self._task = task
+        self._data_read = data_summary(task)
         self._population = population
         self._coordinator = coordinator
         self._entropy = entropy
@@ -179,6 +181,11 @@ class FederatedTraining:
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the current model's outputs, without gradients."""
         return self._trainer.predict(self._model, inputs)
+
+    @property
+    def _loss_unit(self) -> float:
+        """What a loss of 1 is in the labels' own unit, where the task scales them."""
+        return float(getattr(self._task, "loss_unit", 1.0))
 
     @property
     def _model(self) -> np.ndarray:
@@ -312,6 +319,7 @@ class FederatedTraining:
             return {}
         sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
         count = sums.pop("count")
+        sums["loss"] *= self._loss_unit
         return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
 
     def _federated(self, number: int) -> Record:
@@ -329,12 +337,13 @@ class FederatedTraining:
         loss, correct, count = aggregate.total.tolist()
         if self._experiment.privacy.private:
             std, most = aggregate.noise_std, self._experiment.evaluation.federated_max_loss
-            mean_loss = noised_ratio(loss, count, std, scale=most)
+            mean_loss = noised_ratio(loss, count, std, scale=most * self._loss_unit)
             accuracy = noised_ratio(correct, count, std)
             if mean_loss is None or accuracy is None:
                 return {"federated_status": "drowned in noise"}
             read = mean_loss.record("federated_loss") | accuracy.record("federated_accuracy")
             return {"federated_status": "completed"} | read
+        loss *= self._loss_unit
         if count <= 0:
             return {"federated_status": "no examples"}
         return {
@@ -399,6 +408,7 @@ class FederatedTraining:
             "engine": self._engine | self._computed_by(),
             "shared_cache": self._coordinator.shares_cache,
             "left_out": list(self._left_out.clients),
+            "data": self._data_read,
         }
 
 

@@ -89,16 +89,21 @@ def new(
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column, or array, of the labels.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help='Read a table so, as data.decimal=",".'),
+    ] = None,
 ) -> None:
     """Make a Flower app to edit, for data of your own: a model, data loading, an experiment."""
     with user_errors(ConfigError):
         from zerosum.simulations.new.app import make_app
 
-        made = make_app(name, data, kind, label)
+        made = make_app(name, data, kind, label, settings or ())
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f"Made {made.folder}, a Flower app for {made.data}: {made.found.described}.")
     if made.found.left_out:
-        console.print(f"No inputs: {', '.join(made.found.left_out)}")
+        left_out = (f"{name} ({reason})" for name, reason in made.found.left_out.items())
+        console.print(f"Left out: {', '.join(left_out)}")
     console.print(f"\n  cd {shlex.quote(str(made.folder))}\n  zerosum run experiment.toml\n")
     console.print(
         f"{made.package}/task.py has the model and {made.package}/data.py reads the records: edit "
@@ -131,6 +136,8 @@ def plan(
             epsilon=epsilon,
         )
         Console().print(plan_table(found))
+        if "data" in found.values:
+            Console().print(f"Data: {found.values['data']['line']}", soft_wrap=True, markup=False)
         for warning in found.warnings:
             Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         if json_file is not None:
@@ -241,6 +248,7 @@ def _dry_run(
     experiment: str | None, settings: list[str], resume: Path | None, out: Path | None
 ) -> None:
     from zerosum.server.config import to_toml
+    from zerosum.server.results import data_summary
     from zerosum.server.resuming import check_same
     from zerosum.server.runs import RunFolder, check_unused
     from zerosum.simulations.api import plan
@@ -256,7 +264,11 @@ def _dry_run(
         earlier = RunFolder.open(resume)
         check_same(earlier.experiment, planned.experiment, earlier)
     sys.stdout.write(to_toml(planned.experiment))
-    Console(stderr=True).print(
+    console = Console(stderr=True)
+    read = data_summary(planned.task)
+    if read is not None:
+        console.print(read["line"], soft_wrap=True, markup=False, highlight=False)
+    console.print(
         f"{planned.population} clients, {planned.dimension:,} parameters: nothing is wrong with it."
     )
 
@@ -297,6 +309,8 @@ def _print_result(result: "Result") -> None:
 
     console = Console()
     console.print(summary_table(result.summary))
+    if result.summary["data"] is not None:
+        console.print(f"Data        {result.summary['data']['line']}", soft_wrap=True, markup=False)
     console.print(f"Run folder  {result.folder}", soft_wrap=True)
     for name in (CLIENT_LOG, SERVER_LOG):
         if (result.folder / name).exists():

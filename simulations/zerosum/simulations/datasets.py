@@ -6,12 +6,13 @@ It is treated as public: its records protect nobody, and are never trained on.
 
 import difflib
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,8 @@ class Records:
         float32, shape (n, ...); images are (n, channels, height, width). Text: int64 codes, shape
         (n, length).
     targets : numpy.ndarray
-        Shape (n,): int64 class indices or float32 values. Text: int64 codes, shape (n, length).
+        Shape (n,): int64 class indices or floating-point values. Text: int64 codes, shape
+        (n, length).
     owners : numpy.ndarray or None
         int64, shape (n,): which client of the natural partition holds each record.
     """
@@ -62,11 +64,22 @@ class Records:
 
 @dataclass(frozen=True)
 class Collection:
-    """Training and public test records; ``classes`` is None where targets are values."""
+    """Training and public test records.
+
+    Parameters
+    ----------
+    train, test : Records
+        What clients train on, and what the server tests on.
+    classes : int or None
+        None where targets are values.
+    read : dict, optional
+        What was read of a user's file: ``line`` in words, the rest for programs.
+    """
 
     train: Records
     test: Records
     classes: int | None
+    read: Mapping[str, Any] | None = None
 
 
 def mnist5k(spec: DataSpec) -> Collection:
@@ -223,6 +236,8 @@ def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[s
                     f'data.path = "{path}" lacks {", ".join(missing)}; it has '
                     f"{listed(arrays.files)}; give {kind}"
                 )
+            if len(set(arrays.files)) < len(arrays.files):
+                raise DataError(f'data.path = "{path}" holds two arrays of one name; give {kind}')
             found = {key: arrays[key] for key in (arrays.files if keys is None else keys)}
     for key, values in found.items():
         if not isinstance(values, np.ndarray):  # numpy gives the bytes of what is no array

@@ -16,9 +16,9 @@ from zerosum.simulations.datasets import (
     DataError,
     Records,
     as_float32,
-    reading,
     split_off_test,
 )
+from zerosum.simulations.tabular.columns import read_table
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 
@@ -75,12 +75,17 @@ def heart(spec: DataSpec) -> Collection:
         raise DataError(f'data.path is absent; task "heart" needs it: {_KIND}')
     if not Path(spec.path).expanduser().is_dir():
         raise DataError(f'data.path = "{spec.path}" is no folder; task "heart" needs {_KIND}')
-    return split_off_test(_records(Path(spec.path).expanduser()), spec.test_fraction, classes=2)
+    files = tuple(Path(spec.path).expanduser() / f"heart_{name}.csv" for name in HOSPITALS)
+    for file in files:
+        if not file.is_file():
+            raise DataError(f'data.path = "{spec.path}" lacks {file.name}; give {_KIND}')
+    modified = tuple(file.stat().st_mtime_ns for file in files)
+    return split_off_test(_records(files, modified), spec.test_fraction, classes=2)
 
 
 @lru_cache(maxsize=1)
-def _records(folder: Path) -> Records:
-    tables = [_read(folder / f"heart_{name}.csv") for name in HOSPITALS]
+def _records(files: tuple[Path, ...], modified: tuple[int, ...]) -> Records:
+    tables = [_read(file) for file in files]
     owners = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     whole = pd.concat(tables)
     targets = (whole["num"].to_numpy() > 0).astype(np.int64)
@@ -88,13 +93,20 @@ def _records(folder: Path) -> Records:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    with reading(path, _KIND):
-        table = pd.read_csv(path)
+    """Return the wanted columns of one hospital as float64, NaN where a value is missing."""
+    table = read_table(path, DataSpec(label="num", missing=["?"]))
     wanted = [*_COMMON, *_KINDS, "num"]
     missing = [name for name in wanted if name not in table.columns]
     if missing:
         raise DataError(f'data.path: "{path}" lacks {", ".join(missing)}; give {_KIND}')
-    return table[wanted]
+    for name in wanted:
+        if table.columns[name].dtype.kind not in "iuf":
+            words = table.strangers.get(name, "it holds texts")
+            raise DataError(
+                f'data.path: "{path}": column "{name}" must hold numbers, and {words}; correct it, '
+                'or leave a value that is missing empty, or "?"'
+            )
+    return pd.DataFrame({name: table.columns[name].astype(np.float64) for name in wanted})
 
 
 def _inputs(table: pd.DataFrame) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Any Hugging Face data set, through Flower Datasets where the extra ``hf`` is installed."""
 
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -18,7 +19,10 @@ from zerosum.simulations.datasets import (
     listed,
     split_off_test,
 )
-from zerosum.simulations.tables import Columns, encode_labels, encode_owners, require_column
+from zerosum.simulations.tables import encode_owners
+from zerosum.simulations.tabular.columns import Columns
+from zerosum.simulations.tabular.inputs import require_column
+from zerosum.simulations.tabular.labels import encode_labels
 
 
 def huggingface(spec: DataSpec) -> Collection:
@@ -42,12 +46,13 @@ def huggingface(spec: DataSpec) -> Collection:
         require_column(columns, "data.label", spec.label)
         if len(columns[spec.label]) == 0:
             raise DataError(f'data.name = "{spec.name}" has a split without records')
-    splits = _with_common_classes(splits, spec.label)
+    read = _read(splits["train"], spec)
+    splits = _with_common_classes(splits, spec)
     train, classes = _records(splits["train"], spec)
     if classes is not None:
         count_classes(train.targets, f'data.label = "{spec.label}"')
     if "test" not in splits:
-        return split_off_test(train, spec.test_fraction, classes)
+        return replace(split_off_test(train, spec.test_fraction, classes), read=read)
     test, test_classes = _records(splits["test"], spec)
     if test.inputs.shape[1:] != train.inputs.shape[1:]:
         raise DataError(
@@ -56,15 +61,26 @@ def huggingface(spec: DataSpec) -> Collection:
         )
     if classes is not None and test_classes is not None:
         classes = max(classes, test_classes)
-    return Collection(train, Records(test.inputs, test.targets), classes)
+    return Collection(train, Records(test.inputs, test.targets), classes, read)
 
 
-def _with_common_classes(splits: dict[str, Columns], label: str) -> dict[str, Columns]:
-    """Number text labels by the classes of all splits: a split may lack some."""
-    if any(columns[label].dtype.kind in "iuf" for columns in splits.values()):
+def _read(columns: Columns, spec: DataSpec) -> dict[str, Any]:
+    """Return which columns are inputs and which are not, for the summary."""
+    used = _input_names(columns, spec)
+    others = [name for name in columns if name not in (*used, spec.label, spec.client_column)]
+    left_out = f"; left out: {listed(others)}" if others else ""
+    line = f"{spec.name}: label {spec.label}; inputs: {listed(used)}, not scaled{left_out}"
+    return {"line": line, "label": spec.label, "inputs": used, "left_out": others}
+
+
+def _with_common_classes(splits: dict[str, Columns], spec: DataSpec) -> dict[str, Columns]:
+    """Number labels by the classes of all splits, of which one may lack some; values stay."""
+    label = spec.label
+    coded = any(columns[label].dtype.kind in "iu" for columns in splits.values())
+    if coded and spec.target != "values":
         return splits
     names = [columns[label] for columns in splits.values()]
-    codes, _ = encode_labels(np.concatenate(names), f'data.label = "{label}"')
+    codes, _ = encode_labels(np.concatenate(names), f'data.label = "{label}"', spec.target)
     cuts = np.cumsum([len(column) for column in names])[:-1]
     parts = np.split(codes, cuts)
     return {
@@ -110,16 +126,21 @@ def _targets(labels: np.ndarray, spec: DataSpec) -> tuple[np.ndarray, int | None
     if labels.dtype.kind in "iu":  # already class indices, the same in both splits
         targets = class_indices(labels, key)
         return targets, int(targets.max()) + 1
-    return encode_labels(labels, key)
+    return encode_labels(labels, key, "values")
+
+
+def _input_names(columns: Columns, spec: DataSpec) -> list[str]:
+    """Return ``data.features``, or else the first column of images, or all numeric columns."""
+    if spec.features is not None:
+        return spec.features
+    numeric = [name for name, values in columns.items() if values.dtype.kind in "iufb"]
+    numeric = [name for name in numeric if name not in (spec.label, spec.client_column)]
+    images = [name for name in numeric if columns[name].ndim >= 3]
+    return images[:1] or numeric
 
 
 def _inputs(columns: Columns, spec: DataSpec) -> np.ndarray:
-    names = spec.features
-    if names is None:
-        numeric = [name for name, values in columns.items() if values.dtype.kind in "iufb"]
-        numeric = [name for name in numeric if name not in (spec.label, spec.client_column)]
-        images = [name for name in numeric if columns[name].ndim >= 3]
-        names = images[:1] or numeric
+    names = _input_names(columns, spec)
     for name in names:
         if name not in columns or columns[name].dtype.kind not in "iufb":
             raise DataError(

@@ -1,6 +1,7 @@
 """``zerosum plan``: what a setting buys and costs, before anything runs, mostly without data."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
@@ -11,6 +12,7 @@ from zerosum.client.task import resolve_task
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.outlook import Outlook, outlook
+from zerosum.server.results import data_summary
 from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.datasets import DataError
@@ -55,8 +57,9 @@ def plan_experiment(
         experiment = _with_epsilon(experiment, epsilon)
     if population is None:
         population = experiment.data.clients
+    read = None
     if population is None or dimension is None:
-        population, dimension = _of_task(experiment, population, dimension)
+        population, dimension, read = _of_task(experiment, population, dimension)
     if population < 1 or dimension < 1:
         raise ConfigError(f"--population {population} --dimension {dimension}: at least 1 of each")
     if dimension > LARGEST_DIMENSION or population > LARGEST_POPULATION:
@@ -68,7 +71,8 @@ def plan_experiment(
     lenient = experiment.privacy.model_copy(update={"allow_large_delta": True})
     experiment = experiment.model_copy(update={"privacy": lenient})
     resolved = prepare(experiment, population=population, dimension=dimension)
-    return outlook(resolved, population=population, dimension=dimension)
+    found = outlook(resolved, population=population, dimension=dimension)
+    return found if read is None else replace(found, values=found.values | {"data": read})
 
 
 def plan_table(found: Outlook) -> Table:
@@ -93,7 +97,7 @@ def _with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
 
 def _of_task(
     experiment: Experiment, population: int | None, dimension: int | None
-) -> tuple[int, int]:
+) -> tuple[int, int, dict[str, Any] | None]:
     try:
         task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     except DataError as error:
@@ -104,7 +108,7 @@ def _of_task(
         from zerosum.client.training import LocalTrainer
 
         dimension = LocalTrainer(task, experiment.training, seed=experiment.seed).layout.length
-    return population, dimension
+    return population, dimension, data_summary(task)
 
 
 def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:

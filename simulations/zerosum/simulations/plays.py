@@ -97,7 +97,7 @@ def encoded(text: str) -> np.ndarray:
 def _sequences(path: Path, modified: int) -> list[np.ndarray]:
     """Return the sequences of each speaker who has one: int64, shape (n, LENGTH + 1)."""
     with reading(path, _KIND):
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     each = [encoded(said) for said in speeches(text).values()]
     size = LENGTH + 1
     whole = [said[: len(said) // size * size].reshape(-1, size) for said in each]

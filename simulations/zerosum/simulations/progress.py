@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.results import lies_in_words
-from zerosum.simulations.rounding import rounded_up
+from zerosum.simulations.rounding import plain, rounded_up
 
 LINES = 10
 """Lines printed in all where there is no terminal."""
@@ -46,7 +46,7 @@ def describe(record: dict[str, Any], rounds: int) -> str:
     for key in ("test_accuracy", "test_loss", "federated_accuracy"):
         if key in record:
             noise = record.get(key + NOISE_STD)
-            shown = f"{record[key]:.3f}" + ("" if noise is None else f" ± {noise:.3f}")
+            shown = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
             parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}")
             break
     release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")

@@ -1,4 +1,4 @@
-"""How an epsilon is written: never below what it is."""
+"""How figures are written: an epsilon never below what it is, no figure as less than it has."""
 
 import math
 
@@ -13,3 +13,9 @@ def rounded_up(value: float | None, figures: int = 3) -> str:
     # A value that has no more figures than are shown stays as it is, whatever floats make of it.
     steps = math.ceil(value / unit - 1e-9)
     return format(steps * unit, f".{figures}g")
+
+
+def plain(value: float, decimals: int = 4) -> str:
+    """Return a metric with so many decimals, or with four figures where they would say nothing."""
+    usual = value == 0 or 10.0 ** (2 - decimals) <= abs(value) < 1e6
+    return format(value, f".{decimals}f") if usual else format(value, ".4g")

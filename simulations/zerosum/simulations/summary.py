@@ -7,7 +7,7 @@ from rich.table import Table
 
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.simulations.report.words import COUNTS
-from zerosum.simulations.rounding import rounded_up
+from zerosum.simulations.rounding import plain, rounded_up
 
 OBSERVERS = {
     "release": "outsiders, who see the models",
@@ -32,7 +32,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     for name, value in metrics.items():
         noise = metrics.get(name + NOISE_STD)
         if not name.endswith(NOISE_STD):
-            shown = f"{value:.4f}" + ("" if noise is None else f" ± {noise:.4f} (noise)")
+            shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             table.add_row(name.replace("_", " "), shown)
     for observer, who in OBSERVERS.items():
         if observer in _UNMASKED.get(summary["protocol"], {}):

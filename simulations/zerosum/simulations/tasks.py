@@ -1,7 +1,7 @@
 """The built-in tasks: a data set, a partition and a model under one short name."""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from zerosum.simulations.models import make_model
 from zerosum.simulations.partition import Partition, natural_owners, partition
 from zerosum.simulations.plays import plays
 from zerosum.simulations.tables import table
+from zerosum.simulations.tabular.targets import scaled_targets
 from zerosum.simulations.transforms import transformed
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 class BuiltinTask:
     """Supervised learning on one collection of records, split over clients.
 
-    Classes are trained by cross-entropy, values by squared error. A client's records for
-    federated evaluation are those it trains on: none is held out of so few.
+    Classes are trained by cross-entropy, values by squared error, scaled to mean 0 and deviation 1
+    by the public records. A client's records for federated evaluation are those it trains on: none
+    is held out of so few.
 
     Parameters
     ----------
@@ -45,6 +47,9 @@ class BuiltinTask:
     default_clients: ClassVar[int] = 100
 
     def __init__(self, collection: Collection, data: DataSpec, model: ModelSpec, seed: int) -> None:
+        self._scale = None
+        if collection.classes is None:
+            collection, self._scale = scaled_targets(collection)
         self._collection = collection
         self._data = data
         self._model = model
@@ -114,6 +119,27 @@ class BuiltinTask:
         if targets.is_floating_point():
             return (outputs.squeeze(1) - targets).square()
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    @property
+    def loss_unit(self) -> float:
+        """One squared error of scaled values in the label's unit squared; 1 for classes."""
+        return 1.0 if self._scale is None else self._scale.loss_unit
+
+    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return accuracy of classes; of values, absolute error in the label's unit and R^2."""
+        if self._scale is None:
+            return {"accuracy": outputs.argmax(1) == targets}
+        return self._scale.metrics(outputs, targets)
+
+    def data_summary(self) -> dict[str, Any] | None:
+        """Return what was read of a user's file: ``line`` in words, the rest for programs."""
+        if self._collection.read is None:
+            return None
+        read = dict(self._collection.read)
+        if self._scale is not None:
+            read["line"] += f"; {self._scale.said(self._data.label)}"
+            read["target"] = {"mean": self._scale.mean, "deviation": self._scale.deviation}
+        return read
 
     def _partition(self, clients: int) -> Partition:
         if clients not in self._partitions:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,7 @@ import tomli_w
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
-from zerosum.simulations.new.look import FEWEST, Found, literal, look
+from zerosum.simulations.new.look import FEWEST, Found, literal, look, reading_of
 from zerosum.simulations.new.samples import write_sample
 
 MOST_CLIENTS = 10
@@ -50,6 +51,22 @@ _CNN_TRAINING = "epochs = 5\nbatch_size = 10\nlr = 0.05\nmomentum = 0.9"
 _CLASS_LOSS = 'return nn.functional.cross_entropy(outputs, targets, reduction="none")'
 _VALUE_LOSS = "return (outputs.squeeze(1) - targets).square()"
 
+_VALUE_METRICS = """\
+loss_unit = LABEL_SCALE**2  # reported losses are in the label's unit squared
+
+def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    \"\"\"Return absolute errors, in the label's unit, shape (n,).\"\"\"
+    return {"mean_absolute_error": (outputs.squeeze(1) - targets).abs() * LABEL_SCALE}
+"""
+
+_DESCRIBED = """\
+def data_summary(self) -> dict[str, str] | None:
+    \"\"\"Return what is read of data.path, for the summary, if it is here.\"\"\"
+    if self.spec.path is None or not Path(self.spec.path).exists():
+        return None
+    return {"line": described(Path(self.spec.path))}
+"""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -75,7 +92,11 @@ class Made:
 
 
 def make_app(
-    folder: Path, data: Path | None = None, kind: Kind | None = None, label: str | None = None
+    folder: Path,
+    data: Path | None = None,
+    kind: Kind | None = None,
+    label: str | None = None,
+    settings: Iterable[str] = (),
 ) -> Made:
     """Write an app into a new folder, all of it or nothing.
 
@@ -89,6 +110,8 @@ def make_app(
         Of the data. Default: what the path's ending says, or CSV for a sample.
     label : str, optional
         Column, or array, of the labels. Default: one that is named as labels are, or the last.
+    settings : iterable of str
+        How a table is read, as ``data.decimal=","``.
 
     Raises
     ------
@@ -103,17 +126,18 @@ def make_app(
     if data is None and label is not None:
         raise ConfigError(f"--label {label}: there are no data that it could be in; give --data")
     chosen = kind or Kind.CSV if data is None else kind_of(data, kind)
+    reading = reading_of(settings, chosen)
     # Beside the folder, so that a rename makes it appear at once.
     begun = folder.with_name(f".{folder.name}-{uuid4().hex}")
     try:
         begun.mkdir()
         if data is None:
             sample = write_sample(begun / "data", chosen)
-            made = Made(folder, package, chosen, f"data/{sample.name}", look(sample, chosen, None))
+            found = look(sample, chosen, None, reading)
+            made = Made(folder, package, chosen, f"data/{sample.name}", found)
         else:
-            made = Made(
-                folder, package, chosen, _seen_from(folder, data), look(data, chosen, label)
-            )
+            found = look(data, chosen, label, reading)
+            made = Made(folder, package, chosen, _seen_from(folder, data), found)
         _write(begun, made)
         begun.rename(folder)
     except (OSError, UnicodeError) as error:
@@ -159,6 +183,7 @@ def _values(made: Made) -> dict[str, str]:
     flat = made.kind in (Kind.CSV, Kind.PARQUET)
     model = _CNN if images else _MLP.format(inputs="SHAPE[0]" if flat else "prod(SHAPE)")
     valued = found.classes is None
+    encoding = "values" if valued else "classes"
     return {
         "name": made.folder.name,
         "package": made.package,
@@ -173,8 +198,13 @@ def _values(made: Made) -> dict[str, str]:
         "loss": _indented(_VALUE_LOSS if valued else _CLASS_LOSS),
         "classes": _classes(found),
         "outputs": "OUTPUTS = 1" if valued else "OUTPUTS = len(CLASSES)",
+        "encoding": encoding,
+        "declared": ", ".join(sorted(["declared_inputs", "declared_line", f"declared_{encoding}"])),
+        "imported": ", ".join(_imported(valued=valued, flat=flat)),
+        "more_members": _members(valued=valued, flat=flat),
+        "pandas": "import pandas as pd\n" if found.scaling == "columns" else "",
         "scaled": _filled(f"fragments/scaled_{found.scaling}.py", {}).strip(),
-        "encoded": _filled(f"fragments/encoded_{'values' if valued else 'classes'}.py", {}).strip(),
+        "encoded": _filled(f"fragments/encoded_{encoding}.py", {}).strip(),
         "kind_words": WORDS[made.kind],
         "kind_title": "CSV" if made.kind is Kind.CSV else "Parquet",
         "columns_words": "size and classes" if images else "columns and classes",
@@ -189,8 +219,30 @@ def _classes(found: Found) -> str:
         return f"CLASSES = {literal(found.classes)}"
     return (
         "CLASSES = None  # the labels are values\n"
-        f"LABEL_SCALE = {found.label_scale!r}  # of about their size"
+        f"LABEL_CENTRE, LABEL_SCALE = {found.label_centre!r}, {found.label_scale!r}"
+        "  # about their mean and deviation"
     )
+
+
+def _imported(*, valued: bool, flat: bool) -> list[str]:
+    """Return what task.py takes from data.py, in order."""
+    return [
+        "CLASSES",
+        *(["LABEL_SCALE"] if valued else []),
+        "OUTPUTS",
+        "SHAPE",
+        *(["described"] if flat else []),
+        "read",
+        "scaled",
+    ]
+
+
+def _members(*, valued: bool, flat: bool) -> str:
+    """Return further members of the task, each followed by an empty line."""
+    found = [_VALUE_METRICS] * valued + [_DESCRIBED] * flat
+    lines = "\n".join(found).splitlines()
+    text = "".join(f"    {line}\n" if line else "\n" for line in lines)
+    return f"{text}\n" if text else ""
 
 
 def _indented(code: str) -> str:

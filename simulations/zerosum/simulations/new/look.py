@@ -1,27 +1,28 @@
 """What an app has to know of data before it is written: columns, classes, shapes."""
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import log10
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from zerosum.client.spec import DataSpec
 from zerosum.client.task import error_line
-from zerosum.server.config import ConfigError
+from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
 from zerosum.simulations.datasets import DataError, listed, read_npz
 from zerosum.simulations.new.kinds import WORDS, Kind
+from zerosum.simulations.tabular.columns import Table, read_table
+from zerosum.simulations.tabular.inputs import cautions, choose_inputs
+from zerosum.simulations.tabular.labels import are_values, check_complete, codes_of, names_of
 
-Read = TypeVar("Read")
+MOST_CLASSES = 10_000
+"""Labels of more kinds are not written into code."""
 
-MOST_CLASSES = 100
-"""Whole numbers of more values than this are values to regress on, unless they are text."""
-
-MOST_TEXTS = 10_000
-"""Texts of more values than this are no classes."""
+READING = ("missing", "separator", "decimal", "thousands", "encoding", "header")
+"""Keys of ``[data]`` that say how a table is read; ``exclude`` and ``target``, what of it."""
 
 FEWEST = 10
 """Records that a split into training and test records, over two clients, takes."""
@@ -44,27 +45,54 @@ class Found:
         One line for the user.
     classes : list of str or None
         Class names in order; None where labels are values.
-    label_scale : float
-        What values to regress on are divided by: a power of ten.
+    label_centre, label_scale : float
+        What is taken off values to regress on, and what they are divided by then: a power of ten,
+        and a whole number of it.
     constants : dict
         Further constants, each as Python source, by name.
     scaling : str
         Which fragment scales inputs: ``columns``, ``pixels`` or ``values``.
-    left_out : list of str
-        Columns that are no inputs.
+    left_out : dict of str to str
+        Columns that are no inputs, with the reason.
     """
 
     records: int
     described: str
     classes: list[str] | None
+    label_centre: float
     label_scale: float
     constants: dict[str, str]
     scaling: str
-    left_out: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def look(data: Path, kind: Kind, label: str | None) -> Found:
-    """Inspect data of a kind.
+def reading_of(settings: Iterable[str], kind: Kind) -> dict[str, Any]:
+    """Return the keys of ``[data]`` that settings give, where a table is to be read by them.
+
+    Raises
+    ------
+    ConfigError
+        If one of them is none of these keys, or has a value that is not allowed.
+    """
+    values = apply_overrides({}, settings)
+    parse_experiment(values)
+    given = values.get("data", {})
+    known = (*READING, "exclude", "target")
+    unknown = [key for key in values if key != "data"] + [
+        f"data.{k}" for k in given if k not in known
+    ]
+    if unknown or (given and kind not in (Kind.CSV, Kind.PARQUET)):
+        allowed = ", ".join(f"data.{key}" for key in known)
+        raise ConfigError(
+            f"--set {(unknown or [f'data.{next(iter(given))}'])[0]}: allowed, for tables: {allowed}"
+        )
+    return {"missing": [""], **given}
+
+
+def look(
+    data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any] | None = None
+) -> Found:
+    """Inspect data of a kind, a table as the keys in ``reading`` say.
 
     Raises
     ------
@@ -78,7 +106,7 @@ def look(data: Path, kind: Kind, label: str | None) -> Found:
     elif kind is Kind.NPZ:
         found = _npz(data, label)
     else:
-        found = _table(data, kind, label)
+        found = _table(data, kind, label, reading or {"missing": [""]})
     if found.records < FEWEST:
         raise ConfigError(f"--data {data}: {found.records} records; allowed: {FEWEST} or more")
     if found.classes is not None and len(found.classes) < 2:
@@ -90,7 +118,15 @@ def look(data: Path, kind: Kind, label: str | None) -> Found:
 
 
 def literal(value: object) -> str:
-    """Return Python source of a text or a list of texts, broken into lines that fit."""
+    """Return Python source of texts, lists and dicts of them, broken into lines that fit."""
+    if isinstance(value, dict):
+        items = [f"{literal(name)}: {literal(each)}" for name, each in value.items()]
+        line = f"{{{', '.join(items)}}}"
+        if len(line) <= 60 and "\n" not in line:
+            return line
+        return (
+            "{\n" + "".join(f"    {item},\n".replace("\n", "\n    ")[:-4] for item in items) + "}"
+        )
     if isinstance(value, list):
         line = f"[{', '.join(map(literal, value))}]"
         if len(line) <= 80:
@@ -101,42 +137,51 @@ def literal(value: object) -> str:
     return repr(value)
 
 
-def _table(data: Path, kind: Kind, label: str | None) -> Found:
-    frame = _read(data, kind, pd.read_csv if kind is Kind.CSV else pd.read_parquet)
-    frame = frame.rename(columns=str)
-    if frame.columns.has_duplicates:
-        double = str(frame.columns[frame.columns.duplicated()][0])
-        raise ConfigError(f"--data {data}: two columns are named {double!r}; rename one")
-    if frame.empty:
+def _table(data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any]) -> Found:
+    spec = DataSpec.model_validate(dict(reading))
+    names = list(_read_table(data, kind, spec).columns)
+    chosen = _chosen(names, label, "column", default=names[-1])
+    spec = spec.model_copy(update={"label": chosen})
+    table = _read_table(data, kind, spec)
+    labels = table.columns[chosen]
+    if not len(labels):
         raise ConfigError(f"--data {data}: no records; give {WORDS[kind]} with a line of names")
-    chosen = _chosen(list(frame.columns), label, "column", default=str(frame.columns[-1]))
-    classes, scale = _targets(frame[chosen], f"--data {data}: label {chosen!r}")
-    names = [name for name in frame.columns if name != chosen]
-    features = [name for name in names if _is_input(name, frame[name])]
-    if not features:
-        raise ConfigError(
-            f"--data {data}: no numeric column beside the label {chosen!r}; encode texts as "
-            "numbers, or name another --label"
-        )
-    shown = f" ({listed(features)})" if len(features) <= 10 else ""
-    said = f"{len(frame)} records, {_said(chosen, classes)}, {len(features)} features{shown}"
+    classes, centre, scale = _targets(labels, f"--data {data}: label {chosen!r}", spec.target)
+    try:
+        used = choose_inputs(table, spec, np.arange(len(labels)))
+    except DataError as error:
+        raise ConfigError(f"--data {data}: {_here(error)}") from None
+    shown = f" ({listed(used.said)})" if len(used.names) <= 10 else ""
+    said = f"{len(labels)} records, {_said(chosen, classes)}, {len(used.names)} features{shown}"
+    said += "".join(f"; {each}" for each in cautions(table.columns, used, labels))
+    said += f"; read as {', '.join(table.said)}" if table.said else ""
     constants = {
         "label": literal(chosen),
-        "features": literal(features),
-        "reader": "read_csv" if kind is Kind.CSV else "read_parquet",
+        "features": literal(list(used.names)),
+        "categories": literal({name: list(known) for name, known in used.categories.items()}),
+        "reading": literal({key: value for key, value in reading.items() if key in READING}),
     }
-    left_out = [name for name in names if name not in features]
-    return Found(len(frame), said, classes, scale, constants, "columns", left_out)
+    return Found(len(labels), said, classes, centre, scale, constants, "table", used.left_out)
 
 
-def _is_input(name: str, column: "pd.Series[float]") -> bool:
-    """Tell whether a column is an input: numbers, and not the index that pandas writes."""
-    plain = pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)
-    return plain and not name.startswith("Unnamed:") and not column.isna().all()
+def _read_table(data: Path, kind: Kind, spec: DataSpec) -> Table:
+    try:
+        return read_table(data, spec, ending=f".{kind}")
+    except DataError as error:
+        raise ConfigError(_here(error).replace("data.path = ", "--data ", 1)) from None
+
+
+def _here(error: DataError) -> str:
+    """Return what is wrong, with where a key that it asks for is written."""
+    keys = any(f"data.{key}" in str(error) for key in (*READING, "exclude", "target"))
+    return f"{error} (here as --set KEY=VALUE)" if keys else str(error)
 
 
 def _npz(data: Path, label: str | None) -> Found:
-    arrays = _read(data, Kind.NPZ, lambda path: read_npz(path, WORDS[Kind.NPZ]))
+    try:
+        arrays = read_npz(data, WORDS[Kind.NPZ])
+    except DataError as error:
+        raise ConfigError(str(error).replace("data.path = ", "--data ", 1)) from None
     flat = [name for name, values in arrays.items() if values.ndim == 1]
     if not flat:
         raise ConfigError(
@@ -156,13 +201,13 @@ def _npz(data: Path, label: str | None) -> Found:
         )
     inputs = max(fits, key=lambda name: arrays[name].size)
     shape = arrays[inputs].shape[1:]
-    classes, scale = _targets(pd.Series(arrays[chosen]), f"--data {data}: array {chosen!r}")
+    classes, centre, scale = _targets(arrays[chosen], f"--data {data}: array {chosen!r}", "auto")
     pixels = arrays[inputs].dtype == np.uint8
     scaling = "pixels" if pixels else "columns" if len(shape) == 1 else "values"
     said = f"{count} records of shape {shape} in {inputs!r}, {_said(chosen, classes)}"
     constants = {"label": literal(chosen), "inputs": literal(inputs), "shape": str(shape)}
-    left_out = [name for name in arrays if name not in (inputs, chosen)]
-    return Found(count, said, classes, scale, constants, scaling, left_out)
+    left_out = {name: "another array" for name in arrays if name not in (inputs, chosen)}
+    return Found(count, said, classes, centre, scale, constants, scaling, left_out)
 
 
 def _images(data: Path) -> Found:
@@ -197,21 +242,8 @@ def _images(data: Path) -> Found:
     mode = "RGB" if coloured else "L"
     said = f"{count} images, brought to {height}x{width} {mode}, of {len(classes)} classes"
     constants = {"mode": literal(mode), "height": str(height), "width": str(width)}
-    left_out = [name for name in files if name not in classes]
-    return Found(count, said, classes, 1.0, constants, "pixels", left_out)
-
-
-def _read(data: Path, kind: Kind, reader: Callable[[Path], Read]) -> Read:
-    try:
-        return reader(data)
-    except ImportError:
-        raise ConfigError(f"--data {data}: Parquet needs pyarrow: install it") from None
-    except DataError as error:
-        raise ConfigError(str(error).replace("data.path = ", "--data ", 1)) from None
-    except Exception as error:  # damaged files make readers raise nearly anything
-        raise ConfigError(
-            f"--data {data}: cannot be read: {error_line(error)}; give {WORDS[kind]}"
-        ) from None
+    left_out = {name: "no images" for name in files if name not in classes}
+    return Found(count, said, classes, 0.0, 1.0, constants, "pixels", left_out)
 
 
 def _chosen(names: list[str], label: str | None, what: str, default: str) -> str:
@@ -226,23 +258,30 @@ def _chosen(names: list[str], label: str | None, what: str, default: str) -> str
     return label
 
 
-def _targets(labels: "pd.Series[float]", key: str) -> tuple[list[str] | None, float]:
-    """Return (classes, 1) or (None, the power of ten nearest to their root mean square)."""
-    if labels.isna().any():
-        raise ConfigError(f"{key} has gaps; fill them, or leave those records out")
-    kinds = labels.nunique()
-    numeric = pd.api.types.is_numeric_dtype(labels) and not pd.api.types.is_bool_dtype(labels)
-    if numeric and (pd.api.types.is_float_dtype(labels) or kinds > MOST_CLASSES):
-        size = float(np.sqrt(np.square(labels.to_numpy(np.float64)).mean()))
-        if not np.isfinite(size):
+def _targets(labels: np.ndarray, key: str, target: str) -> tuple[list[str] | None, float, float]:
+    """Return (classes, 0, 1), or (None, centre, scale) of values to regress on.
+
+    Centre and scale go into code that others see. They are as coarse as can be: a power of ten, and
+    a whole number of it.
+    """
+    try:
+        check_complete(labels, key)
+        valued = are_values(labels, key, target)
+    except DataError as error:
+        raise ConfigError(_here(error)) from None
+    if valued:
+        values = labels.astype(np.float64)
+        if not np.isfinite(values).all():
             raise ConfigError(f"{key} has infinities; leave those records out")
-        return None, 10.0 ** round(log10(size)) if size else 1.0
-    if kinds > MOST_TEXTS:
-        raise ConfigError(f"{key} has {kinds} classes; allowed: {MOST_TEXTS}; name another --label")
-    ordered: Iterable[object] = (
-        sorted(labels.unique()) if numeric else sorted(labels.astype(str).unique())
-    )
-    return [str(name) for name in ordered], 1.0
+        deviation = float(values.std())
+        scale = 10.0 ** round(log10(deviation)) if deviation else 1.0
+        return None, round(float(values.mean()) / scale) * scale, scale
+    firsts = np.unique(codes_of(labels), return_index=True)[1]
+    if len(firsts) > MOST_CLASSES:
+        raise ConfigError(
+            f"{key} has {len(firsts)} classes; allowed: {MOST_CLASSES}; name another --label"
+        )
+    return [str(name) for name in names_of(labels)[firsts]], 0.0, 1.0
 
 
 def _said(label: str, classes: list[str] | None) -> str:

@@ -104,7 +104,7 @@ def run_app(built: Federation, app: Path, server: str, settings: list[str], seco
 def _data_of(app: Path) -> list[str]:
     """Return the setting that names the experiment's data from any folder: nodes run in others."""
     try:
-        given = tomllib.loads((app / EXPERIMENT).read_text(encoding="utf-8"))
+        given = tomllib.loads((app / EXPERIMENT).read_text(encoding="utf-8-sig"))
         path = given["data"]["path"]
     except (OSError, ValueError, KeyError, TypeError):
         return []  # none is named; what is wrong with the file the run itself will say
@@ -135,7 +135,7 @@ def _nothing_completed(found: Path, built: Federation) -> str:
 def _policy(file: Path, server: str) -> str:
     """Return an app's policy, for nodes that take part under one kind of server."""
     try:
-        given = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        given = tomllib.loads(file.read_text(encoding="utf-8-sig")) if file.is_file() else {}
     except (OSError, ValueError) as error:
         raise DeploymentError(f"{file} is not valid TOML: {error}") from None
     try:

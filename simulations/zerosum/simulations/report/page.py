@@ -74,7 +74,15 @@ def _opening(run: RunRecord) -> Html:
         tag("h1", experiment.name),
         *(tag("p", sentence, class_="lead") for sentence in words.outcome(run)),
         tag("dl", *_tiles(run), class_="tiles"),
+        _data(run),
     )
+
+
+def _data(run: RunRecord) -> Html:
+    """Say what was read of a user's file, and what was left out."""
+    read = run.summary.get("data")
+    known = isinstance(read, Mapping) and isinstance(read.get("line"), str)
+    return tag("p", f"Data: {read['line']}", class_="muted") if read and known else Html()
 
 
 def _tiles(run: RunRecord) -> Iterator[Html]:

@@ -1,0 +1,58 @@
+"""One line says what was read of a file: in the terminal, the summary and the report."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from zerosum.client.spec import DataSpec, ModelSpec
+from zerosum.server.runs import REPORT, SUMMARY
+from zerosum.simulations.cli import app
+from zerosum.simulations.tasks import DigitsTask
+
+FAST = ["task=table", "rounds=1", "data.clients=4", "engine=serial", "model.name=linear",
+        "privacy.model=none", "secagg.protocol=ideal", "data.partition=iid"]  # fmt: skip
+
+LINE = (
+    "t.csv: 60 records; label y (2 classes: 0, 1); 1 input: a; left out: note (text, 60 values); "
+    'read as separator ";", decimal ","; caution: a counts the records; 12 records are public '
+    "(data.test_fraction): they set the scales, and nothing protects them"
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> list[str]:
+    rows = [f"{i};n, {i};{i % 2},0" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["a;note;y", *rows]) + "\n")
+    given = [*FAST, f"data.path={tmp_path / 't.csv'}", "data.label=y"]
+    return [f"--set={each}" for each in given]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_terminal_summary_and_report_say_the_same_line(tmp_path: Path, settings: list[str]) -> None:
+    out = tmp_path / "run"
+    done = CliRunner().invoke(app, ["run", "cross-silo", *settings, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    summary = json.loads((out / SUMMARY).read_text())
+    assert summary["data"]["line"] == LINE
+    assert summary["data"]["left_out"] == {"note": "text, 60 values"}
+    assert LINE in [line.removeprefix("Data").strip() for line in done.output.splitlines()]
+    page = (out / REPORT).read_text().replace("&quot;", '"').replace("&#x27;", "'")
+    assert LINE in page
+
+
+def test_a_dry_run_says_it_before_anything_runs(settings: list[str]) -> None:
+    done = CliRunner().invoke(app, ["run", "cross-silo", *settings, "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert LINE in done.output
+
+
+def test_a_plan_says_it_too(settings: list[str]) -> None:
+    done = CliRunner().invoke(app, ["plan", "cross-silo", *settings])
+    assert done.exit_code == 0, done.output
+    assert f"Data: {LINE}" in done.output
+
+
+def test_data_that_ship_with_libraries_say_nothing() -> None:
+    assert DigitsTask.from_specs(DataSpec(), ModelSpec(), 0).data_summary() is None
