@@ -1,5 +1,7 @@
 """What an app is asked: bound to every byte of what it is handed."""
 
+import io
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -14,7 +16,7 @@ from zerosum.client.app_request import (
     unmarked,
 )
 from zerosum.client.arrays import ArrayLayout, UnusableArraysError
-from zerosum.client.binding import records_digest
+from zerosum.client.binding import rebuilt, records_digest
 from zerosum.client.request import Question
 from zerosum.client.spec import (
     DataSpec,
@@ -153,7 +155,27 @@ def test_a_vector_moves_the_floats_of_a_model_and_nothing_else(step):
         assert moved[name].numpy().shape == record[name].numpy().shape
 
 
+def zipped():
+    data = io.BytesIO()
+    np.savez(data, b=np.zeros((2, 3), dtype=np.float32))
+    return data.getvalue()
+
+
+def claiming(count):
+    """The header of an array of so many numbers, without one of them."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count},), }}".ljust(117)
+    return b"\x93NUMPY\x01\x00v\x00" + header.encode() + b"\n"
+
+
+def unreadable(data):
+    record = ArrayRecord({**arrays(), "b": Array("float32", (2, 3), "numpy.ndarray", data)})
+    return record, "array 'b' cannot be read"
+
+
 UNUSABLE = {
+    "several arrays": unreadable(zipped()),
+    "a torn zip file": unreadable(b"PK\x03\x04" + bytes(100)),
+    "more than any memory": unreadable(claiming(10**15)),
     "missing": (ArrayRecord({"b": arrays()["b"]}), "array 'a' is missing"),
     "another shape": (arrays(b=np.zeros(6)), "was sent with shape"),
     "complex": (arrays(b=np.zeros((2, 3), dtype=complex)), "dtype complex128"),
@@ -176,3 +198,10 @@ def test_a_model_without_floats_has_nothing_to_average():
         ArrayLayout.of(ArrayRecord({"steps": arrays()["steps"]}))
     with pytest.raises(UnusableArraysError, match="not a real one"):
         ArrayLayout.of(arrays(b=np.zeros(3, dtype=complex)))
+
+
+def test_an_array_of_a_shape_that_none_has_is_no_request():
+    for size in (1 << 63, -1):
+        record = ArrayRecord({"a": Array("float32", (size,), "numpy.ndarray", b"")})
+        with pytest.raises(ValueError, match="no array has one"):
+            rebuilt(RecordDict({"arrays": record}))

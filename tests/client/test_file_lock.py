@@ -71,3 +71,38 @@ def test_a_holder_that_wrote_nothing_is_another_process(tmp_path):
         os.truncate(path, 0)
         with pytest.raises(HeldError, match="another process"), held_alone(path):
             pass
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from zerosum.client.file_lock import HeldError, held_alone
+path, (ends, stays) = Path(sys.argv[1]), os.pipe()
+try:
+    with held_alone(path):
+        child = os.fork()
+        if child == 0 and sys.argv[2] == "unwinds":
+            sys.exit()
+        if child == 0:  # as a worker that loads data, and outlives the answer
+            os.close(stays)
+            os.read(ends, 1)
+            os._exit(0)
+        if sys.argv[2] == "unwinds":
+            os.waitpid(child, 0)
+            with held_alone(path):
+                print("taken twice")
+    with held_alone(path):
+        print("free")
+except HeldError:
+    print("held")
+"""
+
+
+@pytest.mark.parametrize(("child", "then"), [("stays", "free"), ("unwinds", "held")])
+def test_a_process_that_was_forked_meanwhile_neither_keeps_nor_ends_the_lock(tmp_path, child, then):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path / "lock"), child],
+        stdout=subprocess.PIPE,
+        timeout=20,
+    )
+    assert done.stdout == then.encode() + b"\n"

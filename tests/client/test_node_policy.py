@@ -56,6 +56,8 @@ def test_what_the_message_says_can_be_written_as_it_stands(tmp_path):
     ("change", "why"),
     [
         ("min_cohort = 1", "min_cohort = 1: .*greater than or equal to 2"),
+        ("servers = []", r"servers = \[\]: .*at least 1 item"),
+        ("protocols = []", r"protocols = \[\]: .*at least 1 item"),
         ("max_epsilon = nan", "max_epsilon = nan: "),
         ("max_epsilon = 0", "max_epsilon = 0: .*greater than 0"),
         ('max_epsilon = "none"', "max_epsilon = 'none': "),

@@ -197,6 +197,19 @@ def test_the_population_that_a_request_claims_is_judged_where_there_is_no_roster
         guarantee(proposed, policy, asked(600, model="none"), None)
 
 
+@pytest.mark.parametrize("population", [1 << 24, 10**18, 10**400], ids=["2^24", "10^18", "10^400"])
+def test_a_population_that_would_fill_a_nodes_memory_is_declined_at_once(population):
+    proposed = session(
+        "semi-honest", bound=False, n=60, degree=59, threshold=40, min_survivors=58, graph_seed=b""
+    )
+    policy = {"corruption": 0.1, "servers": ["semi-honest"]}
+    request = asked(60, model="none")
+    request = Request(request.question.model_copy(update={"population": population}), request.model)
+    with pytest.raises(Declined, match="at most 16777215 are reckoned with"):
+        guarantee(proposed, policy, request, None)
+    guarantee(proposed, policy | {"corruption": 0.0}, request, None)  # nobody to reckon with
+
+
 LOCAL = {"model": "local"}
 OF_MECHANISM = {
     "skellam": {},

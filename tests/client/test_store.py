@@ -1,12 +1,22 @@
 """The durable record: decisions outlive a process, torn lines do not count."""
 
+import errno
+import json
 import logging
+import os
 import threading
 import time
 
 import pytest
 
-from zerosum.client.store import BusyStoreError, DamagedStoreError, FileStore, MemoryStore
+from zerosum.client.openings import Openings
+from zerosum.client.store import (
+    BusyStoreError,
+    DamagedStoreError,
+    FileStore,
+    MemoryStore,
+    UnusableStoreError,
+)
 from zerosum.secagg import OldRoster, StaleSession
 
 SESSION, OTHER = bytes(32), bytes([1]) * 32
@@ -81,6 +91,10 @@ def test_the_roster_never_goes_back(reopen):
         '{"spending": []}',
         '{"contributions": 1, "spending": {"order": 22}}',
         "\udcff",
+        "[" * 10**5,
+        '{"sessions": {"ab": []}}',
+        '{"runs": {"ab": [1, 1]}}',
+        '{"high_water": {"run": [1, 0]}}',
     ],
 )
 def test_counters_that_cannot_be_read_forget_nothing(tmp_path, damage):
@@ -169,3 +183,57 @@ def test_lines_of_sessions_long_over_are_deleted_and_none_that_may_go_on(tmp_pat
     assert names() == [digest.hex() for digest in digests[3:6]]
     assert [store.is_over(b"run", number) for number in (2, 3, 5)] == [True, False, False]
     assert not store.is_over(b"unheard of", 0)
+
+
+def test_a_run_whose_mark_alone_was_lost_does_not_begin_again(tmp_path):
+    store, path = FileStore(tmp_path / "state"), tmp_path / "state" / "counters.json"
+    store.raise_high_water(b"run", 5, 0, SESSION)
+    counters = json.loads(path.read_bytes())
+    counters["high_water"] = {}
+    path.write_text(json.dumps(counters))
+    with pytest.raises(DamagedStoreError, match="damaged or lost"):
+        store.raise_high_water(b"run", 5, 0, SESSION)
+
+
+USES = {
+    "begin": lambda store: store.raise_high_water(b"new", 1, 0, SESSION, Openings(9, 9, 5.0)),
+    "end runs": lambda store: store.raise_high_water(b"run", 9, 0, SESSION, Openings(9, 9, 5.0)),
+    "append": lambda store: store.append(SESSION, (b"two",)),
+    "count": lambda store: store.count_contribution(),
+    "hold": lambda store: store.exclusive().__enter__(),
+}
+
+
+@pytest.mark.parametrize(
+    ("use", "call"),
+    [
+        *((use, call) for use in USES for call in ("open", "mkdir")),
+        *((use, "fsync") for use in USES if use != "hold"),
+    ],
+)
+def test_a_disk_that_fails_is_one_line_and_a_record_that_it_keeps(tmp_path, monkeypatch, use, call):
+    now = [100.0]
+    store = FileStore(tmp_path / "state", lambda: now[0])
+    store.raise_high_water(b"run", 1, 0, SESSION)
+    store.raise_high_water(b"old", 1, 0)
+    store.append(SESSION, (b"one",))
+    now[0] += 10.0
+
+    def fails(*arguments, **named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, call, fails)
+        with pytest.raises(UnusableStoreError, match=r"state-dir .*No space left on device"):
+            USES[use](FileStore(tmp_path / "state", lambda: now[0]))
+    assert store.lines(SESSION)[:1] == (b"one",)
+    with pytest.raises(StaleSession):
+        store.raise_high_water(b"run", 1, 0, SESSION)
+
+
+def test_what_fails_while_the_store_is_held_is_not_taken_for_the_stores(tmp_path):
+    with (
+        pytest.raises(FileNotFoundError, match="data"),
+        FileStore(tmp_path / "state").exclusive(),
+    ):
+        raise FileNotFoundError("data")

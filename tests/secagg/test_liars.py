@@ -193,6 +193,35 @@ def test_c_dealers_of_wrong_shares_in_different_places_cost_a_decoding_each():
     assert set(deal.judged(found, colluders).liars) == set(dealers)
 
 
+def test_two_liars_among_two_spare_shares_are_searched_for_once():
+    deal = Deal(46, threshold=43)
+    for liar in (3, 7):
+        deal.lie(liar, set(range(46)) - {3, 7})
+    found = deal.recover()
+    assert all_right(deal, found)
+    assert found.wrong == {}  # beyond what can be located, so that it speaks against nobody
+    # One word of all, each of the 44 by itself, and one search.
+    assert found.decodings <= 1 + 44 + 1
+
+
+def test_choices_of_shares_are_tried_in_one_product(monkeypatch):
+    tried = []
+
+    def counted(points, shares):
+        tried.append(points)
+        return shamir.combine(points, shares)
+
+    monkeypatch.setattr("zerosum.secagg.decoding.combine", counted)
+    monkeypatch.setattr("zerosum.secagg.recovery.combine", counted)
+    deal = Deal(60, threshold=58)
+    for place, liar in enumerate((3, 7, 9)):  # one wrong share of each dealer, and one to spare
+        deal.lie(liar, set(range(place, 60, 3)))
+    found = deal.recover()
+    assert all_right(deal, found)
+    assert pairs(found) == deal.lies
+    assert len(tried) <= 2 * 60  # one by one they would be 59 for each of most dealers
+
+
 def test_holders_who_leave_out_shares_of_different_dealers_change_nothing():
     deal, colluders = tenth(60)
     for holder in deal.live[:4]:

@@ -191,3 +191,40 @@ def test_centring_takes_the_container_alone():
     for wrong in (np.zeros(2, np.int64), np.zeros(2), np.zeros(2, np.uint64), np.zeros(2, ">u4")):
         with pytest.raises(LocalProtocolError):
             Ring(20).centre(wrong)
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        [0, 1],
+        None,
+        np.zeros(2),
+        np.zeros(2, bool),
+        np.zeros(2, np.int64),
+        np.zeros(2, ">u4"),
+        np.ma.zeros(2, np.uint32),
+    ],
+    ids=["list", "None", "float", "bool", "signed", "big-endian", "masked array"],
+)
+def test_what_is_no_vector_of_the_container_is_named_by_every_method(vector):
+    ring = Ring(20)
+    for use in (
+        ring.reduce,
+        ring.centre,
+        ring.pack,
+        lambda each: ring.add_into(ring.zeros(2), each),
+        lambda each: ring.sub_into(ring.zeros(2), each),
+        lambda each: ring.check(each, 2),
+    ):
+        with pytest.raises(LocalProtocolError):
+            use(vector)
+
+
+def test_a_subclass_of_arrays_is_copied_into_a_plain_one():
+    class Own(np.ndarray):
+        pass
+
+    for use in (Ring(20).encode, lambda vector: Ring(20).contain(vector, 2)):
+        assert type(use(np.zeros(2, np.int64).view(Own))) is np.ndarray
+    with pytest.raises(LocalProtocolError):
+        Ring(20).encode(np.ma.zeros(2, np.int64))

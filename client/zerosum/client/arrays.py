@@ -94,6 +94,9 @@ class ArrayLayout:
 
 def _numpy(name: str, array: Array) -> np.ndarray:
     try:
-        return array.numpy()
-    except (TypeError, ValueError, EOFError, OSError) as error:  # of Flower's format, or numpy's
+        value = array.numpy()
+    except Exception as error:  # of Flower's format, numpy's, or of a zip file, which numpy reads
         raise UnusableArraysError(f"array {name!r} cannot be read: {error}") from None
+    if not isinstance(value, np.ndarray):
+        raise UnusableArraysError(f"array {name!r} cannot be read: it is a {type(value).__name__}")
+    return value

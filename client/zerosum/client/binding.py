@@ -161,6 +161,8 @@ def _rebuilt(name: str, record: Record) -> Record:
 
 def _rebuilt_array(array: Array) -> Array:
     shape = tuple(map(int, array.shape))
+    if any(not 0 <= size < 1 << 63 for size in shape):
+        raise ValueError(f"an array of shape {shape}: no array has one")
     return Array(
         dtype=str(array.dtype), shape=shape, stype=str(array.stype), data=bytes(array.data)
     )

@@ -43,7 +43,7 @@ def held_alone(
     OpenToOthersError
         If others can reach the file.
     """
-    descriptor, began = open_private(path), time.monotonic()
+    descriptor, began, holder = open_private(path), time.monotonic(), -1
     try:
         while not _locked(descriptor):
             waited = time.monotonic() - began
@@ -52,10 +52,15 @@ def held_alone(
             if waiting is not None:
                 waiting(waited, _holder(descriptor))
             time.sleep(1 / _LOOKS_PER_SECOND)
+        holder = os.getpid()
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        os.pwrite(descriptor, b"%d\n" % holder, 0)
         yield
     finally:
+        # A process that was forked meanwhile, to load data perhaps, has the lock as well: closed
+        # here alone it would last as long as that lives. Nor may that one end it, should it unwind.
+        if holder == os.getpid():
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

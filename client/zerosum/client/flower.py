@@ -38,7 +38,13 @@ from zerosum.client.simulated import (
 )
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.stages import Declined, Environment, roster_for
-from zerosum.client.store import BusyStoreError, DamagedStoreError, DecisionStore, FileStore
+from zerosum.client.store import (
+    BusyStoreError,
+    DamagedStoreError,
+    DecisionStore,
+    FileStore,
+    UnusableStoreError,
+)
 from zerosum.client.task import ClientInfo, Task, resolve_task
 from zerosum.secagg import (
     Client,
@@ -83,6 +89,7 @@ _REFUSALS = (
     ProvisioningError,
     RemoteProtocolError,
     TooManyOpeningsError,
+    UnusableStoreError,
 )
 
 
@@ -213,13 +220,13 @@ class DeployedEnvironment:
 
     def store(self, context: Context) -> DecisionStore:
         """Return the store under ``state-dir``; raises Declined where the node has none."""
-        folder = context.node_config.get("state-dir")
-        if folder is None:
+        folder = str(context.node_config.get("state-dir", ""))
+        if not folder or "\0" in folder:
             raise Declined(
-                "node config state-dir is missing: without a folder of its own a node forgets "
-                "with each message what it must never do twice"
+                f"node config state-dir is missing, or {folder!r} names no folder: without one of "
+                "its own a node forgets with each message what it must never do twice"
             )
-        return FileStore(Path(str(folder)))
+        return FileStore(Path(folder))
 
     def credentials(self, context: Context) -> Credentials | None:
         """Read key and roster from the node's own files, once a message; None where it has none."""

@@ -546,10 +546,14 @@ multiplier: in epsilon at `budget_delta`."""
     """Fraction of the roster that this client assumes to collude with the server."""
     min_cohort: Annotated[int, Field(ge=2, lt=2**63)]
     """Fewest clients, itself included, whose vectors are in a sum with its own."""
-    servers: list[Literal["malicious", "semi-honest"]] = ["malicious"]
+    servers: Annotated[list[Literal["malicious", "semi-honest"]], Field(min_length=1)] = [
+        "malicious"
+    ]
     """Servers that a session must withstand, any of these; `semi-honest` trusts the server to \
 follow the protocol."""
-    protocols: list[Literal["pairwise", "ideal", "none"]] = ["pairwise"]
+    protocols: Annotated[list[Literal["pairwise", "ideal", "none"]], Field(min_length=1)] = [
+        "pairwise"
+    ]
     """Protocols that this client takes part in: the others show its vector to the server. A node \
 of its own takes part in `pairwise` alone, whatever is listed: they are for simulations."""
     tasks: list[str] | Literal["built-in", "any"] = "built-in"

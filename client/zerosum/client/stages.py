@@ -23,7 +23,14 @@ from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.store import DecisionStore
 from zerosum.client.task import BUILTIN_TASKS, ClientInfo, Task
-from zerosum.secagg import Client, RemoteProtocolError, Roster, Session, Step
+from zerosum.secagg import (
+    Client,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Roster,
+    Session,
+    Step,
+)
 from zerosum.secagg.failures import colluders_in
 from zerosum.secagg.randomness import derive_seed
 
@@ -365,7 +372,10 @@ def _check_guarantee(
     population = max(n, request.question.population if roster is None else len(roster))
     if roster is None:
         # Only now is it said how many clients there are, of whom some collude.
-        policy.for_sessions().admit(session, population=population)
+        try:
+            policy.for_sessions().admit(session, population=population)
+        except LocalProtocolError as error:  # the server's number, and not this client's mistake
+            raise Declined(f"population = {population}: {error}") from None
     colluders = colluders_in(n, population, policy.corruption, session.mode, policy.security)
     if not privacy.private:
         return colluders

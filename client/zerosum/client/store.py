@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
@@ -61,6 +61,10 @@ NO_WAY_BACK = (
 
 class DamagedStoreError(Exception):
     """What a client decided cannot be read any more: it takes part in nothing."""
+
+
+class UnusableStoreError(Exception):
+    """The disk, or a path, refuses what a record needs; the message is one line, with the cure."""
 
 
 class BusyStoreError(Exception):
@@ -249,6 +253,8 @@ class FileStore:
     ------
     OpenToOthersError
         If others than this process's user can reach the folder or a file in it.
+    UnusableStoreError
+        By any method, where the folder cannot be read or written: nothing was answered then.
     """
 
     accounts: ClassVar[bool] = True
@@ -256,8 +262,9 @@ class FileStore:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
         self._sessions = folder / SESSIONS
-        private_folder(folder)
-        private_folder(self._sessions)
+        with _usable(folder):
+            private_folder(folder)
+            private_folder(self._sessions)
         self._counters = folder / COUNTERS
         self._closed = ClosedRuns(folder / CLOSED)
 
@@ -276,7 +283,9 @@ class FileStore:
 
         began = time.monotonic()
         try:
-            with held_alone(self._folder / "lock", longest, say):
+            with ExitStack() as stack:
+                with _usable(self._folder):
+                    stack.enter_context(held_alone(self._folder / "lock", longest, say))
                 yield
         except HeldError as error:
             raise BusyStoreError(
@@ -287,7 +296,8 @@ class FileStore:
     def lines(self, session: bytes) -> tuple[bytes, ...]:
         """Return the whole lines of a session; one torn by a crash was never acted upon."""
         try:
-            data = read_private(self._path(session))
+            with _usable(self._folder, FileNotFoundError):
+                data = read_private(self._path(session))
         except FileNotFoundError:
             return ()
         whole, _, _ = data.rpartition(b"\n")
@@ -298,14 +308,15 @@ class FileStore:
 
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Append lines after the last whole one and flush file and folder to the disk."""
-        with os.fdopen(open_private(self._path(session)), "r+b") as file:
-            whole = file.read().rfind(b"\n") + 1
-            file.truncate(whole)
-            file.seek(whole)
-            file.write(b"".join(line.hex().encode() + b"\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self._sessions)
+        with _usable(self._folder):
+            with os.fdopen(open_private(self._path(session)), "r+b") as file:
+                whole = file.read().rfind(b"\n") + 1
+                file.truncate(whole)
+                file.seek(whole)
+                file.write(b"".join(line.hex().encode() + b"\n" for line in lines))
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self._sessions)
 
     def raise_high_water(
         self,
@@ -351,7 +362,8 @@ class FileStore:
         the two leaves runs that are closed as well as open, and begin no session twice either way.
         """
         if runs:
-            counters["closed"] = self._closed.add(runs)
+            with _usable(self._folder):
+                counters["closed"] = self._closed.add(runs)
         sessions = []
         for run in runs:
             sessions += [digest for _, digest in counters["sessions"].pop(run, [])]
@@ -360,7 +372,8 @@ class FileStore:
 
     def _is_closed(self, run: str, counters: Mapping[str, Any]) -> bool:
         """Return whether a run without a mark had one, which expired."""
-        found = self._closed.holds(run, counters["closed"])
+        with _usable(self._folder):
+            found = self._closed.holds(run, counters["closed"])
         if found is None:
             raise DamagedStoreError(
                 f"{self._folder}: the names of runs that are over are damaged or lost: "
@@ -420,10 +433,26 @@ class FileStore:
         return self._sessions / f"{session.hex()}.log"
 
     def _read(self) -> dict[str, Any]:
-        return _read_counters(self._folder)
+        with _usable(self._folder):
+            return _read_counters(self._folder)
 
     def _write(self, counters: dict[str, Any]) -> None:
-        replace_private(self._counters, json.dumps(counters).encode())
+        with _usable(self._folder):
+            replace_private(self._counters, json.dumps(counters).encode())
+
+
+@contextmanager
+def _usable(folder: Path, *passed: type[OSError]) -> Iterator[None]:
+    """Turn what a disk or a path refuses into one line, but for errors that mean something."""
+    try:
+        yield
+    except passed:
+        raise
+    except OSError as error:
+        raise UnusableStoreError(
+            f"state-dir {folder} cannot be used: {error}; nothing is answered until it can be read "
+            "and written, by this process's user, on a local disk with room"
+        ) from None
 
 
 def read_spending(folder: Path) -> Spending:
@@ -454,7 +483,7 @@ def _read_counters(folder: Path) -> dict[str, Any]:
         # They are written before the first session is: beside one they have been lost.
         begun = sessions.is_dir() and any(sessions.iterdir())
         found = None if begun or (folder / CLOSED).exists() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not _are_counters(found):
         raise DamagedStoreError(f"{path} is damaged or lost: {NO_WAY_BACK}")
@@ -495,8 +524,12 @@ def _are_counters(found: object) -> bool:
         spending_of(found)
     except ValueError:
         return False
+    # A run's mark goes with all that is known of it: one that was lost alone would be begun again.
+    known = set(sessions) | set(found["runs"] if isinstance(found.get("runs"), dict) else ())
     return (
         all(_is_pair(pair, int) for pair in pairs)
+        and all(map(_is_hexadecimal, marks))
+        and known <= set(marks)
         and all(isinstance(each, list) and all(map(_is_session, each)) for each in opened)
         and (roster is None or _is_pair(roster, str))
         and are_openings(found)
@@ -507,8 +540,11 @@ def _is_session(value: object) -> bool:
     """Return whether this is a round and the digest of a session."""
     if not _is_pair(value, str):
         return False
-    digest: str = value[1]  # type: ignore[index]
-    return set(digest) <= set("0123456789abcdef") and len(digest) % 2 == 0
+    return _is_hexadecimal(value[1])  # type: ignore[index]
+
+
+def _is_hexadecimal(value: str) -> bool:
+    return set(value) <= set("0123456789abcdef") and len(value) % 2 == 0
 
 
 def _is_pair(value: object, second: type) -> bool:

@@ -20,10 +20,13 @@ from numpy.typing import NDArray
 
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.shamir import (
+    LIMB_BITS,
     PRIME,
     combine,
     evaluation_rows,
+    from_limbs,
     lagrange_weights,
+    leave_out_rows,
     uniform_elements,
     weigh,
 )
@@ -283,10 +286,17 @@ def _by_subsets(
     threshold: int,
     check: Callable[[bytes], bool],
 ) -> _Found:
+    # All candidates in one product: wrong shares of a few dealers would cost what all others do.
+    count = len(points)
+    spare = np.array(list(combinations(range(count), count - threshold)), np.intp)
+    rows = leave_out_rows(points, np.array(points, np.uint64)[spare])
+    limbs = weigh(rows, np.broadcast_to(shares[:, None, :], (count, len(rows), shares.shape[1])))
+    found = []
+    for row in np.flatnonzero((limbs >> np.uint64(LIMB_BITS) == 0).all(axis=1)).tolist():
+        secret = from_limbs(limbs[row].tolist())
+        if secret is not None and check(secret):
+            found.append((tuple(np.delete(np.arange(count), spare[row]).tolist()), secret))
     # Wrong shares can cross the true secret at zero: most shares decide who was wrong.
-    every = combinations(range(len(points)), threshold)
-    passed = (_attempt(points, shares, chosen, check) for chosen in every)
-    found = [each for each in passed if each is not None]
     return min(found, key=lambda each: len(off_polynomial(points, shares, each[0])), default=None)
 
 

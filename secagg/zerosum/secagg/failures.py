@@ -31,6 +31,11 @@ def security_of(openings: int) -> float:
     return SECURITY / openings
 
 
+LARGEST_ROSTER = (1 << 24) - 1
+"""Most clients that a semi-honest server may sample colluders from: logarithms of so many
+factorials take some hundred megabytes, and it is the server that tells a client how many there are.
+"""
+
 # A float is at most this far from the short fraction that it stands for.
 _FINEST = 10**9
 # Up to this many clients an undecided sum over groups is redone in fractions.
@@ -118,6 +123,13 @@ def colluders_in(
     bad = share_of(corruption, roster, "corruption")
     if ServerMode(server) is ServerMode.MALICIOUS:
         return min(n - 1, bad)
+    if not bad:
+        return 0
+    if roster > LARGEST_ROSTER:
+        raise LocalProtocolError(
+            f"a roster of {roster} clients, of whom some collude: at most {LARGEST_ROSTER} are "
+            "reckoned with under a semi-honest server"
+        )
     return tails.rarely_exceeded(roster, bad, n, security)
 
 

@@ -157,6 +157,7 @@ class _Search:
             self._note(dealer, holders[list(places)].tolist())
         else:
             out.scattered.add(dealer)
+            self.known.update(holders[list(places)].tolist())  # whom to try first without, no more
         return True
 
     def _without_known(

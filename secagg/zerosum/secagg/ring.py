@@ -68,11 +68,12 @@ class Ring:
         LocalProtocolError
             If ``values`` is no array of int32 or int64.
         """
-        if not isinstance(values, np.ndarray) or values.dtype not in _SIGNED:
+        masked = isinstance(values, np.ma.MaskedArray)
+        if not isinstance(values, np.ndarray) or masked or values.dtype not in _SIGNED:
             raise LocalProtocolError(
                 f"integers of any sign are an array of int32 or int64, not {_kind(values)}"
             )
-        return self.reduce(values.astype(self.dtype))
+        return self.reduce(values.astype(self.dtype, subok=False))
 
     def contain(self, vector: NDArray[Any], length: int) -> NDArray[Any]:
         """Return a fresh copy, in the container, of a caller's vector; nothing is wrapped.
@@ -152,7 +153,14 @@ class Ring:
         return signed
 
     def reduce(self, vector: NDArray[Any]) -> NDArray[Any]:
-        """Reduce a container vector modulo 2^b in place, and return it."""
+        """Reduce a container vector modulo 2^b in place, and return it.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the vector is not in the container.
+        """
+        self._check_container(vector)
         if self.bits < 8 * self.dtype.itemsize:
             vector &= self.dtype.type(self.modulus - 1)
         return vector
@@ -182,6 +190,8 @@ class Ring:
     def _check_container(self, *vectors: NDArray[Any]) -> None:
         # numpy would widen, or repeat a vector of one coordinate, without a word.
         for vector in vectors:
+            if not isinstance(vector, np.ndarray) or isinstance(vector, np.ma.MaskedArray):
+                raise LocalProtocolError(f"a vector is a numpy array, not {_kind(vector)}")
             if vector.dtype != self.dtype or vector.shape != vectors[0].shape:
                 raise LocalProtocolError(
                     f"vectors of a {self.bits}-bit ring are {self.dtype} of one shape, not "

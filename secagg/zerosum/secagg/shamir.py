@@ -214,17 +214,31 @@ def lagrange_weights(points: tuple[int, ...]) -> NDArray[np.uint64]:
     return weights
 
 
-def leave_one_out_rows(points: Sequence[int], left_out: Sequence[int]) -> NDArray[np.uint64]:
-    """Return, for each point left out, weights of values at t + 1 points, shape (m, t + 1).
+def leave_out_rows(points: Sequence[int], left_out: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return, for each few points left out, weights of the values at all others, at zero.
 
-    A polynomial f of degree below t, times x - z, has degree t at most: its values at t + 1
-    points give -z f(0), whatever its value at z, which is zero. So the weight of f(x_j) is that
-    of x_j, times (z - x_j) / z, and none at z itself. Nobody holds a share of its own secret:
-    with these, t + 1 holders recover each other's secrets, and everybody else's, in one product.
+    A polynomial f of degree below t, times (x - z) for each of r points z, has degree below t + r:
+    its values at t + r points give f(0) times the product of all -z, whatever its values at the z,
+    which are zero. So the weight of f(x_j) is that of x_j times all (z - x_j) / z, and none at a z.
+    Nobody holds a share of its own secret: with r = 1, t + 1 holders recover each other's secrets,
+    and everybody else's, in one product.
+
+    Parameters
+    ----------
+    points : sequence of int
+        t + r distinct points.
+    left_out : ndarray of integers, shape (m, r)
+        Distinct in each row; any points, not zero.
+
+    Returns
+    -------
+    ndarray of uint64, shape (m, t + r)
     """
-    x, z = np.array(points, np.uint64), np.array(left_out, np.uint64)
-    scaled = (z[:, None] + _P - x[None, :]) % _P * inverse(z)[:, None] % _P
-    rows: NDArray[np.uint64] = scaled * lagrange_weights(tuple(points))[None, :] % _P
+    x, z = np.array(points, np.uint64), left_out.astype(np.uint64)
+    inverses = inverse(z.reshape(-1)).reshape(z.shape)
+    rows = np.tile(lagrange_weights(tuple(points)), (len(z), 1))
+    for column, inverted in zip(z.T, inverses.T, strict=True):
+        rows = (column[:, None] + _P - x[None, :]) % _P * rows % _P * inverted[:, None] % _P
     return rows
 
 

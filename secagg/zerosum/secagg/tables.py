@@ -15,7 +15,7 @@ from zerosum.secagg.shamir import (
     from_limbs,
     lagrange_rows,
     lagrange_weights,
-    leave_one_out_rows,
+    leave_out_rows,
     uniform_elements,
     weigh,
 )
@@ -98,7 +98,7 @@ class DenseShares(ShareTable):
         group = [dealers[place] for place in np.flatnonzero(whole).tolist()]
         if group:
             points = (self._live[base] + 1).tolist()
-            rows = leave_one_out_rows(points, [dealer + 1 for dealer in group])
+            rows = leave_out_rows(points, np.array(group)[:, None] + 1)
             limbs = weigh(rows, self._shares[np.ix_(base, np.array(group))])
             yield from zip(group, map(from_limbs, limbs.tolist()), strict=True)
         for place in np.flatnonzero(~whole).tolist():

@@ -5,13 +5,15 @@ left out afterwards, so that every other client takes part with the probability 
 for, and a noised sum is divided by the number that was expected.
 """
 
+import errno
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from zerosum.client.private_files import sync_folder
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import RunFolder
@@ -52,23 +54,30 @@ class LeftOut:
 
     Parameters
     ----------
-    path : Path
-    run : str
-        Names this run in the file.
+    own : Path
+        The run's own file. It tells from which round on the run does without whom it named.
     roster : Roster, optional
         Whose keys tell clients apart; without it their indices do.
+    shared : Path, optional
+        The file for several runs: who is in it is left out, from the first round on unless the own
+        one tells another. Run folders of one name, one after another or in two places, are so many
+        runs; without it the own file says who is left out.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, or a line of it is none.
+        If a file cannot be read, or a line of it is none.
     """
 
-    def __init__(self, path: Path, run: str, roster: Roster | None = None) -> None:
-        self.path = path
-        self._run = run
+    def __init__(self, own: Path, roster: Roster | None = None, shared: Path | None = None) -> None:
+        self._own, self._shared = own, shared
         self._keys = {} if roster is None else {i: k.hex() for i, k in roster.entries.items()}
-        self._entries = [e for e in _read(path) if not e.key or e.key == self._keys.get(e.client)]
+        self._since = {e.client: 0 if e.run else e.since for e in self._read(own)}
+        if shared is not None:
+            self._since = {e.client: self._since.get(e.client, 0) for e in self._read(shared)}
+
+    def _read(self, path: Path) -> list[Entry]:
+        return [e for e in _read(path) if not e.key or e.key == self._keys.get(e.client)]
 
     @classmethod
     def of(cls, folder: RunFolder, spec: DeploymentSpec, roster: Roster | None) -> Self:
@@ -77,30 +86,17 @@ class LeftOut:
         Identity keys of a simulation are drawn anew each time: without ``deployment.roster``
         clients go by their indices.
         """
-        path, run = folder.path / LEFT_OUT, ""
-        if spec.left_out is not None:
-            path, run = Path(spec.left_out), folder.path.resolve().name
-            try:
-                path.open("a").close()
-            except OSError as error:
-                raise ConfigError(
-                    f"deployment.left_out = {spec.left_out!r} cannot be written: "
-                    f"{error.strerror}; name a file in a folder that the server may write to"
-                ) from None
-        return cls(path, run, None if spec.roster is None else roster)
+        shared = None if spec.left_out is None else _checked(spec.left_out)
+        return cls(folder.path / LEFT_OUT, None if spec.roster is None else roster, shared)
 
     @property
     def clients(self) -> tuple[int, ...]:
         """Everybody who is left out of some round, ascending."""
-        return tuple(sorted({entry.client for entry in self._entries}))
+        return tuple(sorted(self._since))
 
     def before(self, round: int) -> frozenset[int]:
         """Return whom a round does without, by roster index."""
-        return frozenset(
-            entry.client
-            for entry in self._entries
-            if entry.run != self._run or entry.since <= round
-        )
+        return frozenset(client for client, since in self._since.items() if since <= round)
 
     def without(self, cohort: Iterable[int], round: int) -> tuple[int, ...]:
         """Return a cohort without those who are left out of its round."""
@@ -109,14 +105,44 @@ class LeftOut:
 
     def add(self, clients: Iterable[int], *, round: int, since: int) -> None:
         """Leave clients out from round ``since`` on, durably."""
-        known = {entry.client for entry in self._entries}
-        for client in sorted(set(clients) - known):
-            entry = Entry(client, self._keys.get(client, ""), self._run, round, since)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(entry)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            self._entries.append(entry)
+        run = self._own.parent.resolve().name
+        for client in sorted(set(clients) - self._since.keys()):
+            entry = Entry(client, self._keys.get(client, ""), "", round, since)
+            _append(self._own, entry)
+            if self._shared is not None:
+                _append(self._shared, replace(entry, run=run))
+            self._since[client] = since
+
+
+def _checked(name: str) -> Path:
+    """Return the path of a file for several runs that can be read and written, made if absent."""
+    path = Path(name)
+    try:
+        # Opening a pipe to write would wait for a reader, for ever.
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is no regular file")
+        path.open("a").close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"deployment.left_out = {name!r} cannot be written: "
+            f"{getattr(error, 'strerror', error)}; name a file in a folder that the server may "
+            "write to"
+        ) from None
+    return path
+
+
+def _append(path: Path, entry: Entry) -> None:
+    """Append a line, flushed to the disk, after the last whole one."""
+    with path.open("a+b") as file:
+        line = json.dumps(asdict(entry)).encode() + b"\n"
+        # Somebody who edits the file may leave its last line without an end.
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
 
 
 def _read(path: Path) -> list[Entry]:
@@ -137,7 +163,7 @@ def _read(path: Path) -> list[Entry]:
                 raise ValueError("client, round and since are whole numbers")
             if type(entry.key) is not str or type(entry.run) is not str:
                 raise ValueError("key and run are texts")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{path}, line {number}: no client that is left out ({error}); a line has "
                 '{"client": 3, "key": "", "run": "RUN", "round": 4, "since": 5}: mend it, or '

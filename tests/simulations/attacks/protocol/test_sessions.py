@@ -76,7 +76,9 @@ def test_a_session_of_real_clients_ends_in_the_plain_sum(protection, monkeypatch
     play(setting, protection)
     (result,) = results
     assert result.survivors == tuple(range(5))
-    np.testing.assert_array_equal(result.total, session.ring.reduce(np.sum(vectors, axis=0)))
+    np.testing.assert_array_equal(
+        result.total, session.ring.reduce(np.sum(vectors, axis=0, dtype=session.ring.dtype))
+    )
 
 
 @pytest.mark.parametrize("masking", ["none", "double"])
