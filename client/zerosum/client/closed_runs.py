@@ -12,7 +12,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from zerosum.client.private_files import open_private, read_private, sync_folder
+from zerosum.client.durable_files import sync_folder
+from zerosum.client.private_files import open_private, read_private
 
 NAME_BYTES = 32
 """SHA-256 of a run's id."""

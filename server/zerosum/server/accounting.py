@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.contribution import Protection
-from zerosum.client.private_files import sync_folder
+from zerosum.client.durable_files import append_durably
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.server.abandonment import OpeningRule, largest_opened_only_because_of_one
 from zerosum.server.attendance import Attendance
@@ -452,13 +452,7 @@ class RunLedger:
     def _append(self, record: dict[str, Any]) -> None:
         if self._path is None or self._read_only:
             return
-        created = not self._path.exists()
-        with self._path.open("ab") as file:
-            file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if created:
-            sync_folder(self._path.parent)
+        append_durably(self._path, json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 
 def sampling_terms(

@@ -6,12 +6,12 @@ for, and a noised sum is divided by the number that was expected.
 """
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from zerosum.client.durable_files import append_durably
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import RunFolder
@@ -112,10 +112,7 @@ class LeftOut:
         known = {entry.client for entry in self._entries}
         for client in sorted(set(clients) - known):
             entry = Entry(client, self._keys.get(client, ""), self._run, round, since)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(entry)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            append_durably(self.path, json.dumps(asdict(entry)).encode() + b"\n")
             self._entries.append(entry)
 
 

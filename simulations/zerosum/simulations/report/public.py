@@ -77,7 +77,7 @@ _HIGHER_RATE: Final = (
 )
 
 _OF_THE_PLAN: Final = ("dropout at most ", "a round is opened only because ")
-"""Beginnings of assumptions that hold of the plan's figure, and not of a ledger that charged more."""
+"""Beginnings of assumptions of the plan's figure that a ledger which charged more refutes."""
 
 
 @dataclass(frozen=True)
