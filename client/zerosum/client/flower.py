@@ -40,13 +40,7 @@ from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.stages import Declined, Environment, roster_for
 from zerosum.client.store import BusyStoreError, DamagedStoreError, DecisionStore, FileStore
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import (
-    Client,
-    ClientParty,
-    IdealClientParty,
-    RemoteProtocolError,
-    Session,
-)
+from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
 from zerosum.secagg.messages import session_of
 from zerosum.secagg.state import ClientState
 
