@@ -24,12 +24,12 @@ from zerosum.server.accounting import NO_NOISE, SECRET_SEED
 from zerosum.server.config import ConfigError
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.outlook import outlook
+from zerosum.server.rounding import rounded_up
 from zerosum.server.runs import LEDGER, METRICS, MODEL, REPORT, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.spent import dimension_of, ledger_header
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import Bound, RunRecord, read_run
-from zerosum.simulations.rounding import rounded_up
 
 SETTINGS: Final = (
     "name",
