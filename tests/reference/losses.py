@@ -8,6 +8,7 @@ above it (it is convex in e^epsilon). Whatever is cut off counts as lost.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,10 +132,19 @@ def composed(parts: list[tuple[Losses, int]], step: float) -> Losses:
     return Losses(start, np.maximum(pmf, 0.0), 1 - kept + 2 * CUT)
 
 
-def delta_of(losses: Losses, step: float, epsilon: float) -> float:
+def delta_curve(losses: Losses, step: float) -> Callable[[float], float]:
+    """delta as a function of epsilon >= 0: what lies above it, less e^epsilon times its twin."""
     values = (losses.first + np.arange(len(losses.pmf))) * step
-    above = values > epsilon
-    return float(-np.sum(losses.pmf[above] * np.expm1(epsilon - values[above]))) + losses.infinite
+    kept = values > 0
+    values, pmf = values[kept], losses.pmf[kept]
+    above = np.append(np.cumsum(pmf[::-1])[::-1], 0.0)
+    twin = np.append(np.cumsum((pmf * np.exp(-values))[::-1])[::-1], 0.0)
+
+    def delta(epsilon: float) -> float:
+        start = int(np.searchsorted(values, epsilon, side="right"))
+        return float(above[start] - math.exp(epsilon) * twin[start]) + losses.infinite
+
+    return delta
 
 
 def analytic_delta(epsilon: float, mean_square: float) -> float:
@@ -144,7 +154,7 @@ def analytic_delta(epsilon: float, mean_square: float) -> float:
     return first - math.exp(epsilon + log_ndtr(-root / 2 - epsilon / root))
 
 
-def least_epsilon(delta_at, delta: float, top: float = 1e6) -> float:
+def least_epsilon(delta_at: Callable[[float], float], delta: float, top: float = 1e6) -> float:
     """The smallest epsilon >= 0 with delta_at(epsilon) <= delta, for a falling delta_at."""
     if delta_at(0.0) <= delta:
         return 0.0

@@ -12,7 +12,10 @@ from scipy.optimize import brentq
 from scipy.special import betainc
 from scipy.stats import binom
 
-CONFIDENCE = 1e-6
+MISSED = 1e-6
+"""Probability that a bound on a dropout rate lies below it, at any look."""
+REFUTED = 1e-3
+"""Probability of as many dropouts at the assumed rate, below which it is not believed."""
 ENOUGH = 100
 """Client-rounds below which nothing is read from dropouts."""
 SPARSE = 500
@@ -89,24 +92,25 @@ def most_told(opening: Opening, dropout: float) -> float:
     return max(*values, *(told_at(opening, float(each)) for each in nearby))
 
 
-def upper_bound(dropped: int, seen: int) -> float:
-    """Clopper and Pearson's: the rate at which so few dropouts have probability 1e-6."""
+def upper_bound(dropped: int, seen: int, missed: float = MISSED) -> float:
+    """Clopper and Pearson's: the rate at which so few dropouts have probability `missed`."""
     if dropped >= seen:
         return 1.0
-    return float(
-        brentq(lambda r: betainc(seen - dropped, dropped + 1, 1 - r) - CONFIDENCE, 0.0, 1.0)
-    )
+    return float(brentq(lambda r: betainc(seen - dropped, dropped + 1, 1 - r) - missed, 0.0, 1.0))
 
 
-def rate_charged(assumed: float, rounds: list[tuple[int, int]], looks: str) -> float:
-    """The rate that p is charged at, from what was assumed and rounds of (dropped, rostered).
+def rate_charged(assumed: float, sessions: list[tuple[int, int]]) -> float:
+    """The rate that p is charged at, from what was assumed and sessions of (dropped, rostered).
 
-    `looks`: "highest", the largest bound after any round; "last", the bound after the last one;
-    "none", the assumption alone.
+    What was assumed, until it is refuted; from then on the largest bound after any session. The
+    k-th look misses the rate with probability 1e-6/(k (k + 1)): these add up to 1e-6.
     """
-    bounds, dropped, seen = [0.0], 0, 0
-    for lost, cohort in rounds:
+    charged, dropped, seen, looks = assumed, 0, 0, 0
+    for lost, cohort in sessions:
         dropped, seen = dropped + lost, seen + cohort
-        if seen >= ENOUGH:
-            bounds.append(upper_bound(dropped, seen))
-    return max(assumed, {"highest": max(bounds), "last": bounds[-1], "none": 0.0}[looks])
+        if seen < ENOUGH:
+            continue
+        looks += 1
+        if charged > assumed or binom.sf(dropped - 1, seen, assumed) < REFUTED:
+            charged = max(charged, upper_bound(dropped, seen, MISSED / (looks * (looks + 1))))
+    return charged

@@ -153,13 +153,13 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 def _of_run(folder: Path, config: dict[str, Any], rounds: int | None) -> Setting:
-    lines, metrics = lines_of(folder / "ledger.jsonl"), lines_of(folder / "metrics.jsonl")
+    lines = lines_of(folder / "ledger.jsonl")
     summary = json.loads((folder / "summary.json").read_text())
     header = next(line for line in lines if line["type"] == "run")
     printed = summary["epsilon"]
     if rounds is not None:
         lines = [line for line in lines if "key" not in line or line["key"][0] <= rounds]
-        metrics = [line for line in metrics if line["round"] <= rounds]
+        metrics = [m for m in lines_of(folder / "metrics.jsonl") if m["round"] == rounds]
         printed = {name: {"value": value} for name, value in metrics[-1]["epsilon"].items()}
     rotate = config["encoding"]["rotate"]
     mechanisms = {}
@@ -169,7 +169,7 @@ def _of_run(folder: Path, config: dict[str, Any], rounds: int | None) -> Setting
             mechanisms[kind] = training_mechanism(config, z, _padded(dimension, rotate))
         elif line["event"] is not None:
             mechanisms[kind] = _of_header(line)
-    tally = tally_of(lines, metrics)
+    tally = tally_of(lines)
     return _setting(config, header["population"], mechanisms, tally, printed)
 
 
@@ -212,7 +212,7 @@ def header_disagrees(folder: Path, setting: Setting) -> str | None:
     return None
 
 
-def tally_of(lines: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> Tally:
+def tally_of(lines: list[dict[str, Any]]) -> Tally:
     tally, opened = Tally(), {}
     for line in lines:
         if line["type"] == "contributions":
@@ -222,13 +222,9 @@ def tally_of(lines: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> Tall
             tally.smallest = min(tally.smallest or cohort, cohort)
         elif line["type"] == "sum":
             opened[tuple(line["key"][:3])] = line["key"][2]
+        elif line["type"] == "survived":
+            tally.drops.append((line["cohort"] - line["survived"], line["cohort"]))
     tally.opened.update(opened.values())
-    for line in metrics:
-        if "dropouts" in line and line.get("cohort"):
-            # Whoever is lost after contributing is in the sum: only these stages make it fail.
-            early = ("advertise", "share", "contribute")
-            lost = sum(line["dropouts"].get(stage, 0) for stage in early)
-            tally.drops.append((lost, line["cohort"]))
     return tally
 
 
@@ -252,13 +248,14 @@ def _of_plan(plan: dict[str, Any], config: dict[str, Any]) -> Setting:
         length = _padded(plan["dimension"], config["encoding"]["rotate"])
         mechanisms["train"] = training_mechanism(config, plan["noise_multiplier"], length)
     cohort, each = plan["cohort"], plan["participations"]["worst_planned"]
-    largest = cohort
+    groups = config["secagg"]["groups"]
+    largest = math.ceil(cohort / groups)
     if config["sampling"]["kind"] == "poisson":
         rate = cohort / population
-        largest = largest_cohort(population, rate, rounds)
+        largest = largest_cohort(population, rate / groups, rounds * groups)
         each = max(each, worst_participations(population, rate, rounds))
     seen: Counter[tuple[str, int]] = Counter({("train", largest): each})
-    tally = Tally({0: seen}, Counter(train=rounds), cohort)
+    tally = Tally({0: seen}, Counter(train=rounds), cohort // groups)
     if config["model"].get("components"):
         mechanisms["components"] = _components(config)
         seen["components", cohort] += 1

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import shutil
+from functools import lru_cache
 from pathlib import Path
 
 import coupling
@@ -22,7 +23,7 @@ import tomli_w
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 from openings import Opening
-from recompute_epsilons import Noised, Rules, Step
+from recompute_epsilons import Noised, Row, Rules, Step
 from scipy.stats import binomtest, skellam
 from settings import read
 
@@ -111,7 +112,7 @@ def test_composed_losses_of_gaussians_are_the_closed_form(count: int, present_fi
     total = losses.composed([(one, count)], 2e-4)
     for epsilon in (0.1, 2.0, 9.0):
         closed = losses.analytic_delta(epsilon, count / 1.28**2)
-        assert closed <= losses.delta_of(total, 2e-4, epsilon) < closed * (1 + 1e-4) + 1e-12
+        assert closed <= losses.delta_curve(total, 2e-4)(epsilon) < closed * (1 + 1e-4) + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_third_voice_agrees(rate: float, z: float, count: int) -> None:
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])
-def test_both_routes_lie_above_the_exact_distribution_of_one_coordinate(delta: float) -> None:
+def test_every_route_lies_above_the_exact_distribution_of_one_coordinate(delta: float) -> None:
     mu, shift, count, grid = 1e6, 500, 4, 1e-4
     support = np.arange(-8000, 8001)
     law = _skellam_by_recurrence(mu, 9000)
@@ -158,13 +159,110 @@ def test_both_routes_lie_above_the_exact_distribution_of_one_coordinate(delta: f
 
     truth = losses.least_epsilon(delta_at, delta)
     steps = (Step(count, (Noised(shift, shift, mu, 1),)),)
-    kept, least, _ = recompute_epsilons.by_coupling(steps, delta)
-    assert kept is not None
-    assert truth * (1 - 1e-5) < least < kept < 1.02 * truth
-    assert truth < recompute_epsilons.by_renyi(steps, delta)
-    # Without its slack, at three quarters of the shift, the coupling would claim too little.
+    found = recompute_epsilons.by_coupling(steps, delta)
+    assert truth * (1 - 1e-5) < min(found)
+    assert max(found) < 1.02 * truth < recompute_epsilons.by_renyi(steps, delta)
+    # At three quarters of the shift every route claims too little.
     weaker = (Step(count, (Noised(0.75 * shift, shift, mu, 1),)),)
-    assert recompute_epsilons.by_coupling(weaker, delta)[1] < truth
+    assert max(recompute_epsilons.by_coupling(weaker, delta)) < truth
+
+
+@pytest.mark.parametrize("skellam_drawn", [True, False])
+def test_coarse_moments_of_the_ratio_are_hardly_above_those_of_all_integers(skellam_drawn) -> None:
+    mu = 400.0
+    coarse, whole = coupling.ratio(mu), coupling.ratio(mu, fineness=10**6)
+    assert (coarse.stride, whole.stride) == (5, 1)
+    power = mu * np.geomspace(1e-3, 0.05, 9)
+    for cut in coupling.CUTS[2:]:
+        found = coarse.log_moment(power, cut, skellam_drawn)
+        true = whole.log_moment(power, cut, skellam_drawn)
+        assert np.all(found > true * (1 - 1e-12))
+        assert np.all(found < true * (1 + 1e-4))
+        # KL from above, and what is left out is no less than what is there.
+        assert found[0] > power[0] * coupling.divergence(mu) * (0.999 if skellam_drawn else 0.99)
+        beyond = np.arange(coarse.last(cut) * coarse.stride + 1, 600)
+        left = skellam.pmf(beyond, mu / 2, mu / 2).sum() if skellam_drawn else 0.0
+        assert math.exp(coarse.log_tail(cut, skellam_drawn)) > 2 * left
+
+
+@pytest.mark.parametrize("skellam_drawn", [True, False])
+def test_what_the_ratio_misses_is_above_the_truth_and_never_far(skellam_drawn: bool) -> None:
+    """4,096 coordinates: the ratio's own law, rounded down, composed and compared."""
+    mu, count, grid = 100.0, 4096, 2e-5
+    one = coupling.ratio(mu, fineness=10**6)
+    drawn, log = (one.p, one.log) if skellam_drawn else (one.b, -one.log)
+    kept = np.abs(log) < 1.0
+    mass = np.concatenate([drawn[kept], drawn[kept][1:]])
+    cell = np.floor(np.concatenate([log[kept], log[kept][1:]]) / grid).astype(int)
+    law = np.bincount(cell - cell.min(), mass)
+    size = losses.next_fast_len(2**19, True)
+    composed = np.fft.irfft(np.fft.rfft(law, size) ** count, size)
+    offset = count * cell.min()
+    middle = round(count * float(np.sum(mass * cell)))
+    at = middle + np.arange(-size // 2, size // 2)
+    values, composed = at * grid, composed[(at - offset) % size]
+    missed = coupling.ratio_missed([(1024, mu, 4)], skellam_drawn)
+    forgotten = coupling.ratio_missed([(1024, mu, 1)], skellam_drawn)
+    for r in (0.2, 0.3, 0.4):
+        above = values > r
+        truth = float(-np.sum(composed[above] * np.expm1(r - values[above])))
+        assert truth < missed(r) < 30 * truth
+        assert forgotten(r) < truth
+
+
+def test_two_adaptive_rounds_of_hidden_presence_stay_within_what_is_chained() -> None:
+    """The whole transcript of two rounds of one coordinate, enumerated, in both worlds.
+
+    The client is in a round by a coin, and sometimes the round's opening tells; its second answer
+    hangs on the first sum, and so does what the others add.
+    """
+    mu, reach, rate, told = 25.0, 60, 0.4, 0.1
+    points = np.arange(-reach, reach + 1)
+    with coupling.mpmath.workdps(40):
+        laws = [
+            np.array(law, dtype=float)
+            for law in (
+                coupling.skellam_mass(mu, [*range(100)]),
+                coupling.binned_mass(coupling.mpf(mu) - coupling.mpf(1) / 12, [*range(100)]),
+            )
+        ]
+
+    def transcript(law: np.ndarray, present: bool) -> np.ndarray:
+        def outcomes(others: np.ndarray, own: np.ndarray) -> np.ndarray:
+            """By (told or not, what came before, sum)."""
+            hidden, plain = (
+                law[np.minimum(np.abs(points - at[:, None]), 99)]
+                for at in (others, others + own * present)
+            )
+            return np.stack([(1 - told) * ((1 - rate) * hidden + rate * plain), told * plain])
+
+        first = outcomes(np.zeros(1, dtype=int), np.array([5]))[:, 0, :]
+        second = outcomes(points // 3, np.where(points > 0, -5, 4))
+        return first[:, None, :, None] * second[None, :, :, :]
+
+    def excess(a: np.ndarray, b: np.ndarray, epsilon: float) -> float:
+        return float(np.sum(np.maximum(a - math.exp(epsilon) * b, 0.0)))
+
+    def ratio_missed(skellam_drawn: bool, r: float) -> float:
+        """Of two draws of noise that are seen as they are, exactly."""
+        drawn, other = (law[np.abs(points)] for law in (laws if skellam_drawn else laws[::-1]))
+        found = excess(np.outer(drawn, drawn), np.outer(other, other), r)
+        assert found < coupling.ratio_missed([(1, mu, 2)], skellam_drawn)(r)
+        return found
+
+    worlds = [[transcript(law, present) for law in laws] for present in (True, False)]
+    for (noised, rounded), (noised_too, rounded_too) in (worlds, worlds[::-1]):
+        assert excess(noised, rounded, 0.0) < coupling.total_variation([(1, mu, 2)])
+        # The Gaussian's figure alone is not the run's.
+        assert excess(noised, noised_too, 0.3) > excess(rounded, rounded_too, 0.3)
+        for r in (0.005, 0.02, 0.05):
+            there, back = ratio_missed(True, r), ratio_missed(False, r)
+            assert excess(noised, rounded, r) <= there
+            assert excess(rounded_too, noised_too, r) <= back + 1e-40
+            for epsilon in (0.3, 1.0, 2.0):
+                chained = math.exp(r) * excess(rounded, rounded_too, epsilon)
+                chained += there + math.exp(epsilon + r) * back
+                assert excess(noised, noised_too, epsilon + 2 * r) < chained
 
 
 def _skellam_by_recurrence(mu: float, reach: int) -> np.ndarray:
@@ -201,13 +299,17 @@ def test_the_dropout_bound_is_clopper_and_pearson_s(dropped: int, seen: int) -> 
     assert openings.upper_bound(dropped, seen) == pytest.approx(one_sided.high, rel=1e-6)
 
 
-def test_a_rate_is_read_from_a_hundred_client_rounds_and_by_the_look_that_is_asked_for() -> None:
-    rounds = [(9, 60), (9, 60), (2, 60)]
-    assert openings.rate_charged(0.1, rounds[:1], "highest") == 0.1
-    assert openings.rate_charged(0.1, rounds, "none") == 0.1
-    highest = openings.rate_charged(0.1, rounds, "highest")
-    last = openings.rate_charged(0.1, rounds, "last")
-    assert highest == openings.upper_bound(18, 120) > last == openings.upper_bound(20, 180)
+def test_an_assumed_rate_stands_until_it_is_refuted_and_what_is_charged_never_falls() -> None:
+    assert openings.rate_charged(0.1, [(60, 99)]) == 0.1
+    # 18 of 100 have probability 0.010 at a tenth, 22 of 100 have 2.5e-4.
+    assert openings.rate_charged(0.1, [(18, 100), (0, 100)]) == 0.1
+    refuted = openings.upper_bound(22, 100, 1e-6 / 2)
+    assert openings.rate_charged(0.1, [(22, 100)]) == pytest.approx(refuted)
+    assert openings.rate_charged(0.1, [(22, 100), (0, 300)]) == pytest.approx(refuted)
+    # The second look misses with a third of that; and sees a higher rate.
+    later = openings.rate_charged(0.1, [(22, 100), (60, 100)])
+    assert later == pytest.approx(openings.upper_bound(82, 200, 1e-6 / 6))
+    assert later > refuted
 
 
 # Numbers that the design pages state.
@@ -261,12 +363,17 @@ def resolved(source: str, *overrides: str) -> dict:
     return load_experiment(source, overrides).model_dump(exclude_none=True, mode="json")
 
 
-def plan_files(source: str, folder: Path, **changed: object) -> tuple[Path, Path]:
-    """Write what `plan --json` writes, with figures or keys changed, and its configuration."""
+@lru_cache
+def planned(source: str, name: str, *overrides: str) -> dict:
     population, dimension = SHIPPED[source]
+    return plan_experiment(name, overrides, population=population, dimension=dimension).values
+
+
+def plan_files(source: str, folder: Path, *settings: str, **changed: object) -> tuple[Path, Path]:
+    """Write what `plan --json` writes, with figures or keys changed, and its configuration."""
     name = str(ROOT / source) if source.endswith(".toml") else source
-    overrides = ["data.path=nowhere"] if source in NEED_DATA else []
-    values = plan_experiment(name, overrides, population=population, dimension=dimension).values
+    overrides = [*settings, *(["data.path=nowhere"] if source in NEED_DATA else [])]
+    values = planned(source, name, *overrides)
     plan, config = folder / "plan.json", folder / "config.toml"
     plan.write_text(json.dumps(values | changed))
     config.write_text(tomli_w.dumps(resolved(name, *overrides)))
@@ -286,10 +393,32 @@ def test_a_plan_promises_no_more_than_is_true_and_hardly_less(source: str, tmp_p
     assert {row.observer for row in found} == (
         set() if setting.model == "none" else {"release", "sum", "local"}
     )
-    # A share is planned for a cohort that is hardly ever exceeded: which one is the plan's choice.
     for row in found:
-        assert not row.verdict.startswith("TOO STRONG"), row.text()
-        assert row.ratio < (1.05 if row.observer == "local" else 1.01), row.text()
+        # A share is planned for a cohort that is hardly ever exceeded: which one is its choice.
+        assert no_more_than_needed(row, 1.05), row.text()
+
+
+def no_more_than_needed(row: Row, share: float = 1.001) -> bool:
+    """One client's shares are sampled, or so small that Renyi divergences are what is left."""
+    if row.verdict == "TOO STRONG":
+        return False
+    if row.observer == "local":
+        return row.printed < share * row.found.renyi
+    return row.ratio < 1.001
+
+
+def test_noise_of_few_integers_costs_more_than_the_gaussian_beside_it(tmp_path: Path) -> None:
+    plan, config = plan_files("mnist5k", tmp_path, "encoding.bits=8")
+    setting = read(plan, config)
+    (steps,) = recompute_epsilons.steps_of(setting, "release", Rules())
+    for row in recompute_epsilons.rows(setting, Rules()):
+        assert row.verdict != "TOO STRONG", row.text()
+        # The ledger's bound does without the factor that a power's maximum spares.
+        assert row.observer == "local" or row.ratio < 1.015, row.text()
+    gaussian = {"release": {"value": exact(steps, setting.delta)}}
+    assert gaussian["release"]["value"] > 2.9
+    plan_files("mnist5k", tmp_path, "encoding.bits=8", epsilon=gaussian)
+    assert recompute_epsilons.main([str(plan), "--config", str(config)]) == 1
 
 
 @pytest.fixture(scope="module")
@@ -340,20 +469,20 @@ def test_a_run_prints_what_is_true(name: str, request: pytest.FixtureRequest) ->
     folder = request.getfixturevalue(name)
     assert recompute_epsilons.main([str(folder)]) == 0
     for row in recompute_epsilons.rows(read(folder), Rules()):
-        assert row.ratio < 1.01, row.text()
+        assert no_more_than_needed(row), row.text()
 
 
 @pytest.mark.parametrize("name", ["hospitals", "digits"])
 @pytest.mark.parametrize("by", [0.95, 1.05])
 def test_another_noise_than_was_accounted_is_found(name, by, tmp_path, request, capsys) -> None:
     run = request.getfixturevalue(name)
-    true = {row.observer: row.found.expected for row in recompute_epsilons.rows(read(run), Rules())}
+    true = {row.observer: row.found.least for row in recompute_epsilons.rows(read(run), Rules())}
     folder = changed(run, tmp_path / "run", epsilon=true, z=by)
     assert recompute_epsilons.main([str(folder)]) == 1
     assert "opened with something else" in capsys.readouterr().out
     # The figure itself gives less noise away, whatever the ledger's first line says.
     found = recompute_epsilons.rows(read(folder), Rules())
-    strong = [row for row in found if row.verdict.startswith("TOO STRONG")]
+    strong = [row for row in found if row.verdict == "TOO STRONG"]
     assert bool(strong) == (by < 1)
 
 
@@ -372,43 +501,40 @@ def test_a_figure_that_is_labelled_as_another_is_found(
 
 
 def test_a_figure_that_forgets_the_fellow_clients_is_found(hospitals: Path, tmp_path: Path) -> None:
-    forgotten = recompute_epsilons.recompute(read(hospitals), "sum", Rules(fellows=False)).expected
-    true = recompute_epsilons.recompute(read(hospitals), "sum", Rules()).expected
+    forgotten = recompute_epsilons.recompute(read(hospitals), "sum", Rules(fellows=False)).least
+    true = recompute_epsilons.recompute(read(hospitals), "sum", Rules()).least
     for value, status in ((forgotten, 1), (true, 0)):
         folder = tmp_path / f"{status}"
         printed = {"sum": value, "release": 99.0, "local": 99.0}
         assert recompute_epsilons.main([str(changed(hospitals, folder, epsilon=printed))]) == status
 
 
-@pytest.mark.parametrize(("printed", "status"), [(2.997, 1), (3.605, 0)])
-def test_four_hospitals_at_the_old_noise_print_3_6_and_not_3(printed, status, tmp_path) -> None:
+@pytest.mark.parametrize(("printed", "status"), [(2.997, 1), (3.231, 0)])
+def test_four_hospitals_at_the_old_noise_print_3_23_and_not_3(printed, status, tmp_path) -> None:
     figure = {"sum": {"value": printed}}
     plan, config = plan_files("heart", tmp_path, noise_multiplier=2.8046875, epsilon=figure)
     assert recompute_epsilons.main([str(plan), "--config", str(config)]) == status
 
 
-@pytest.mark.parametrize(("printed", "status"), [(2.51, 1), (4.33, 0)])
+@pytest.mark.parametrize(("printed", "status"), [(2.073, 1), (3.505, 0)])
 def test_a_figure_that_forgets_who_dropped_out_is_found(
     printed: float, status: int, tmp_path: Path
 ) -> None:
-    """15 opened rounds of 25, of whom 30 % drop out where 10 % were assumed."""
-    overrides = ["privacy.honest_fraction=0.6", "faults.contribute=0.3"]
+    """15 opened rounds of 25, of whom 28 % drop out where 10 % were assumed."""
+    overrides = ["privacy.honest_fraction=0.6", "privacy.noise_multiplier=1.28"]
     (tmp_path / "config.toml").write_text(tomli_w.dumps(resolved("digits", *overrides)))
-    header = {"type": "run", "population": 100, "kinds": {"train": {"event": None}}}
-    lines = [header]
+    lines = [{"type": "run", "population": 100, "kinds": {"train": {"event": None}}}]
     for number in range(1, 16):
         key = [number, 0, "train", 0]
         lines.append({"type": "contributions", "key": key, "cohort": 25, "clients": [*range(25)]})
         lines.append({"type": "sum", "key": key})
+        lines.append({"type": "survived", "key": key, "cohort": 25, "survived": 18})
     (tmp_path / "ledger.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    lost = [{"cohort": 25, "dropouts": {"contribute": 7 + number % 2}} for number in range(15)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lost)))
     summary = {"dimension": 650, "epsilon": {"release": {"value": printed}}}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
-    rules = ["--without", "coupled"]
-    assert recompute_epsilons.main([str(tmp_path), *rules]) == status
-    forgiving = recompute_epsilons.main([str(tmp_path), *rules, "--looks", "none"])
-    assert forgiving == 0
+    # No metrics are written: only --every-round reads them.
+    assert recompute_epsilons.checked(tmp_path, None, Rules(dropouts=False), False)
+    assert recompute_epsilons.checked(tmp_path, None, Rules(), False) == (status == 0)
 
 
 @pytest.mark.slow
@@ -422,4 +548,4 @@ def test_a_whole_run_prints_what_is_true(name: str, tmp_path: Path) -> None:
     api.run(name, overrides=overrides, out=tmp_path / "run", report=False)
     assert recompute_epsilons.main([str(tmp_path / "run"), "--every-round"]) == 0
     for row in recompute_epsilons.rows(read(tmp_path / "run"), Rules()):
-        assert row.ratio < 1.01, row.text()
+        assert no_more_than_needed(row), row.text()

@@ -55,7 +55,8 @@ def test_a_record_names_no_noise_where_there_is_none():
 def evaluated(total, noise_std=1.0, model="distributed"):
     experiment = Experiment()
     privacy = experiment.privacy.model_copy(update={"model": model})
-    run: Any = SimpleNamespace(_experiment=experiment.model_copy(update={"privacy": privacy}))
+    settings = experiment.model_copy(update={"privacy": privacy})
+    run: Any = SimpleNamespace(_experiment=settings, _loss_unit=1.0)
     aggregate: Any = SimpleNamespace(total=np.array(total), noise_std=noise_std)
     return FederatedTraining._read_metrics(run, aggregate)
 
