@@ -31,6 +31,8 @@ class Holding(nn.Module):
         self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
         self.plain, self.array = torch.ones(2), np.ones(2)
         self.queue: deque[torch.Tensor] = deque([torch.ones(2)])
+        self.many = {place: torch.ones(1) for place in range(1001)}
+        self.bits = bytearray(2)
         self.names, self.table = {"a", "b"}, {"deep": [1, {"x": torch.ones(1)}]}
         self.held, self.number, self.text = Held(), 1, "a"
         self.coins = torch.Generator().manual_seed(1)
@@ -47,6 +49,8 @@ MOVES: dict[str, Any] = {
     "attribute array": lambda m: m.array.fill(7),
     "attribute queue": lambda m: m.queue.append(torch.ones(2)),
     "attribute queue[0]": lambda m: m.queue[0].add_(1),
+    "attribute many[1000]": lambda m: m.many[1000].add_(1),
+    "attribute bits": lambda m: m.bits.append(1),
     "attribute names": lambda m: m.names.add("c"),
     "attribute table['deep'][1]['x']": lambda m: m.table["deep"][1]["x"].add_(1),
     "attribute table['deep']": lambda m: m.table["deep"].append(2),
@@ -68,6 +72,7 @@ def content(model: nn.Module) -> Any:
         tensors,
         [model.plain.clone(), model.array.copy(), *(item.clone() for item in model.queue)],
         [model.table["deep"][0], model.table["deep"][1]["x"].clone(), len(model.table["deep"])],
+        [model.many[1000].clone(), bytes(model.bits)],
         [*sorted(model.names), *sorted(model.table), model.text, hasattr(model, "later")],
         [model.held.total, *Held.shared, Holding.count, model.number],
         [model.layer.training, len(model.layer._forward_hooks)],

@@ -29,7 +29,7 @@ def digits(path: Path | None = None, **changes) -> RunLedger:
     return RunLedger(
         path,
         privacy=PRIVACY,
-        secagg=SecAggSpec(dropout=0.1),
+        secagg=SecAggSpec(dropout=0.1, groups=changes.pop("groups", 1)),
         sampling=sampling,
         population=100,
         protections={"train": protection},
@@ -79,6 +79,17 @@ def test_more_dropouts_than_assumed_cost_more_and_say_so(caplog) -> None:
     coupled = Ledger("zero_out").compose(MaybeAbandonedDpEvent(sampled, p), 15)
     assert found["value"] == pytest.approx(coupled.epsilon(1e-3), rel=1e-6)
     assert found["value"] > 1.2 * honest
+
+
+def test_the_rate_that_is_named_is_the_one_that_is_charged_where_it_costs_no_more() -> None:
+    book = rounds(digits(groups=25), 6, survived=5)
+    release(book)
+    before = book.sampling
+    rounds(book, 6, survived=0, first=6, opened=False)
+    assert before.p == book.sampling.p == 1
+    assert before.dropout < book.sampling.dropout
+    named = f"dropout at most {book.sampling.dropout:g} a client"
+    assert any(note.startswith(named) for note in release(book)["assumptions"])
 
 
 def test_what_is_charged_never_falls(tmp_path: Path) -> None:

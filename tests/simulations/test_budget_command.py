@@ -175,7 +175,7 @@ def invoked(*arguments: str) -> tuple[int, str]:
 def test_the_command_prints_tables_and_writes_json(tmp_path, folder):
     code, said = invoked(str(folder), "--json", str(tmp_path / "run.json"))
     assert code == 0
-    assert "epsilon_release (outsiders)" in said
+    assert "epsilon_release (outsiders, who see the models)" in said
     assert json.loads((tmp_path / "run.json").read_text())["kind"] == "run"
     FileStore(tmp_path / "state").open_budget(22, 1.0, 1e-6)
     contribute(tmp_path / "state", 2)

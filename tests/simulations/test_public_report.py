@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
+from zerosum.server.accounting import SECRET_SEED
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
@@ -157,6 +158,15 @@ def test_the_public_figure_is_never_below_the_ledgers(runs, tmp_path):
     public = json.loads((tmp_path / "more" / SUMMARY).read_text())["epsilon"]["release"]
     assert public["value"] == 7.13
     assert "more clients dropped out" in public["assumptions"][-1]
+    # What the plan assumed is what did not hold.
+    assert not [n for n in public["assumptions"] if n.startswith(("dropout at", "a round is"))]
+
+
+def test_what_the_public_figure_assumes_is_said_once_and_names_the_seed(runs, tmp_path):
+    write_public_report(runs[0], tmp_path / "out")
+    told = json.loads((tmp_path / "out" / SUMMARY).read_text())["epsilon"]["release"]
+    assert sum(note.startswith("dropout at most 0.1 a client") for note in told["assumptions"]) == 1
+    assert SECRET_SEED in told["assumptions"]
 
 
 def test_the_model_of_the_run_is_in_it(runs, tmp_path):

@@ -4,11 +4,11 @@ A cost is a row of Renyi divergences at the orders of :mod:`zerosum.client.event
 add up in the durable record, run after run. The figure is what a run reports as epsilon_sum: what a
 server that sees masked sums, or a fellow client, learns of this client, at the noise that the
 session *guarantees* (V, from the honest fraction, whoever drops out), unamplified by the choice of
-cohorts. Under the local
-model it is epsilon_local, under replacement; under the distributed one the client's vector is
-compared with zero plus its share. Where examples are the unit, the figure is for one of them, and
-the client's own drawing of examples amplifies it. A vector that says nothing of single examples,
-of an evaluation, is charged at twice its sensitivity, so that it holds for either unit.
+cohorts. Under the local model it is epsilon_local, under replacement; under the distributed one the
+client's vector is compared with zero plus its share. Where examples are the unit, the figure is for
+one of them, and the client's own drawing of examples amplifies it. A vector that says nothing of
+single examples, of an evaluation, is charged at twice its sensitivity, so that it holds for either
+unit.
 
 Sums of Renyi divergences at integer orders give a little more than the ledger's privacy-loss
 distributions: the client's figure is never below what is true.
@@ -90,10 +90,8 @@ def unknown_shares(protection: Protection, colluders: int) -> Fraction:
     faces n - 1, and without top-up one less than there are survivors: at least ceil(f n), and two
     where this client and its fellow are both in the sum.
     """
-    promised, n = (
-        guaranteed_shares(protection.honest_fraction, protection.cohort),
-        protection.cohort,
-    )
+    n = protection.cohort
+    promised = guaranteed_shares(protection.honest_fraction, n)
     if colluders or n == 1:
         return promised
     present = n if protection.topped_up else max(2, math.ceil(promised))

@@ -4,9 +4,11 @@ Centres, queues, codebooks, counters: what a model moves while it computes would
 reach those after it, and no clip bounds that. So all that can be found of it is put back after
 every pass, and each is computed from the same state. Found are parameters, buffers and attributes
 of modules and of the task, through containers and objects, and class attributes. Not found is what
-lies elsewhere: in globals, closures, files, or a task's large arrays.
+lies elsewhere: in globals, closures, defaults of functions, files, iterators, slots, or a task's
+large arrays and containers.
 """
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ LARGEST = 1 << 14
 """Entries of a task's arrays that are kept: its records are larger, and are not looked at."""
 
 _DEEP = 1000
-"""Containers with more items are kept as they are; what their items hold is not looked at."""
+"""Items of a task's containers: of those with more, what the items hold is not looked at."""
 
 _TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer"}
 _REMADE = ("_flat_weights", "_flat_weight_refs")
@@ -71,9 +73,9 @@ class Snapshot:
         self._kept: list[PutBack] = []
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # an id is one object's only as long as that lives
-        self._largest: float = float("inf")
+        self._largest = self._deep = math.inf
         self._walk(model, "", "attribute")
-        self._largest = LARGEST
+        self._largest, self._deep = LARGEST, _DEEP
         for other in others:
             self._walk(other, type(other).__name__, "attribute")
 
@@ -99,7 +101,7 @@ class Snapshot:
             self._kept.append(generator)
         elif isinstance(value, dict):
             self._walk_table(value, name, kind)
-        elif isinstance(value, list | deque | set | tuple | frozenset):
+        elif isinstance(value, list | deque | set | bytearray | tuple | frozenset):
             self._walk_items(value, name, kind)
         else:
             self._walk_object(value, name, kind)
@@ -108,13 +110,13 @@ class Snapshot:
         items = list(value)
         if not isinstance(value, tuple | frozenset):
             self._kept.append(lambda: _items_back(value, items, Moved(kind, name)))
-        for place, item in enumerate(items if len(items) <= _DEEP else ()):
+        for place, item in enumerate(items if len(items) <= self._deep else ()):
             self._walk(item, f"{name}[{place}]", kind)
 
     def _walk_table(self, table: dict[Any, Any], name: str, kind: Kind, dot: str = "") -> None:
         items = dict(table)
         self._kept.append(lambda: _table_back(table, items, name, kind, dot))
-        for key, item in (items if len(items) <= _DEEP else {}).items():
+        for key, item in (items if len(items) <= self._deep else {}).items():
             self._walk(item, _path(name, key, dot), kind)
 
     def _walk_object(self, value: Any, name: str, kind: Kind) -> None:

@@ -1,9 +1,10 @@
-"""The names of runs that are over at a node: what is left of them when their records expire.
+"""Keep the names of runs that are over at a node, and nothing else of them.
 
-That permits no replay. A session's digest binds its run, and a run's name is in this file, synced,
-before its high-water mark and its lines are deleted. No session of a run in here begins or goes on,
-so that of each (run, round, attempt) one session begins at most, now and ever. What bounds all runs
-together (contributions, epsilon, the roster's version) is of no run and never expires.
+Deleting an expired record permits no replay. A session's digest binds its run, and a run's name is
+in this file, synced, before its high-water mark and its lines are deleted. No session of a run in
+here begins or goes on, so that of each (run, round, attempt) one session begins at most, now and
+ever. What bounds all runs together (contributions, epsilon, the roster's version) is of no run and
+never expires.
 
 The file grows by 32 bytes a run: by no more in a day than sessions begin in one.
 """
@@ -12,7 +13,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from zerosum.client.private_files import open_private, read_private, sync_folder
+from zerosum.client.durable_files import sync_folder
+from zerosum.client.private_files import open_private, read_private
 
 NAME_BYTES = 32
 """SHA-256 of a run's id."""

@@ -46,13 +46,7 @@ from zerosum.client.store import (
     UnusableStoreError,
 )
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.secagg import (
-    Client,
-    ClientParty,
-    IdealClientParty,
-    RemoteProtocolError,
-    Session,
-)
+from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
 from zerosum.secagg.messages import session_of
 from zerosum.secagg.state import ClientState
 

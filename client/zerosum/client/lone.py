@@ -20,6 +20,7 @@ from zerosum.client.apart import NotLayerwise
 from zerosum.client.layer_norms import Capture
 
 Losses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From outputs and targets, one loss an example, shape (n,)."""
 
 
 class NotVectorised(Exception):

@@ -98,12 +98,13 @@ def are_openings(found: Mapping[str, Any]) -> bool:
     runs, day, closed = found.get("runs", {}), found.get("day"), found.get("closed", 0)
     return (
         isinstance(runs, dict)
-        and all(_is_count(each) for each in runs.values())
-        and (day is None or _is_count(day))
+        and all(_is_time_and_count(each) for each in runs.values())
+        and (day is None or _is_time_and_count(day))
         and type(closed) is int
         and closed >= 0
     )
 
 
-def _is_count(value: object) -> bool:
+def _is_time_and_count(value: object) -> bool:
+    """Return whether this is [seconds, sessions]."""
     return isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)

@@ -15,6 +15,8 @@ import os
 import stat
 from pathlib import Path
 
+from zerosum.client.durable_files import sync_folder
+
 _OTHERS = 0o077
 """Bits that let anybody but the owner read, write or enter."""
 
@@ -96,15 +98,6 @@ def replace_private(path: Path, data: bytes) -> None:
     write_private(temporary, data)
     temporary.replace(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that the names in it outlive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _made(path: Path) -> int:

@@ -7,7 +7,8 @@ Steinke, "The discrete Gaussian for differential privacy" (2020), Proposition 12
 for the least epsilon over all orders, taken after the fact: the server's choices decide which
 order that is. So the order is a function of the policy alone.
 
-This module imports nothing: a policy is read in every message of a deployed client.
+This module imports no numpy and no accountant: a policy is read in every message of a deployed
+client.
 """
 
 import math

@@ -33,9 +33,13 @@ PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 
 
 def _as_name(value: object) -> object:
-    """Take a number for a name: TOML reads `data.label=1` as one, and columns are called so."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if plain else value
+    """Take a finite number for a name: TOML reads `data.label=1` as one, and columns are so called.
+
+    What is not finite is no number of JSON, and whoever means the text writes quotes.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return str(value)
+    return value
 
 
 ColumnName = Annotated[str, BeforeValidator(_as_name)]

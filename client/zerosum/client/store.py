@@ -4,7 +4,6 @@ It holds decisions (hashes, counters), never seeds or shares. A caller makes a l
 before the message that it justifies leaves.
 """
 
-import hashlib
 import json
 import logging
 import math
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 from zerosum.client.closed_runs import ClosedRuns
+from zerosum.client.durable_files import sync_folder
 from zerosum.client.file_lock import HeldError, held_alone
 from zerosum.client.openings import (
     Openings,
@@ -31,9 +31,8 @@ from zerosum.client.private_files import (
     private_folder,
     read_private,
     replace_private,
-    sync_folder,
 )
-from zerosum.client.spending import Spending
+from zerosum.client.spending import Spending, run_name
 from zerosum.secagg import OldRoster, StaleSession
 
 log = logging.getLogger("zerosum.client")
@@ -328,7 +327,7 @@ class FileStore:
     ) -> None:
         """Admit a session newer than all before, durably; delete the lines of those long over."""
         counters, now = self._read(), int(self._clock())
-        marks, run = counters["high_water"], hashlib.sha256(run_id).hexdigest()
+        marks, run = counters["high_water"], run_name(run_id)
         before = marks.get(run)
         if before is None and self._is_closed(run, counters):
             raise StaleSession("the run is over: no session began in it for run_timeout")
@@ -383,7 +382,7 @@ class FileStore:
 
     def is_over(self, run_id: bytes, round: int) -> bool:
         """Return whether a round lies further back than two open ones can."""
-        counters, run = self._read(), hashlib.sha256(run_id).hexdigest()
+        counters, run = self._read(), run_name(run_id)
         mark = counters["high_water"].get(run)
         if mark is None:
             return self._is_closed(run, counters)
@@ -554,17 +553,6 @@ def _is_pair(value: object, second: type) -> bool:
         and type(value[0]) is int
         and type(value[1]) is second
     )
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never a part."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
 
 
 def newer_mark(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:

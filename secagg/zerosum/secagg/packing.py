@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from zerosum.secagg.errors import LocalProtocolError
 
 _WORD = 64
-_WORDS = tuple(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
+CONTAINERS = tuple(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
+"""Types of words, in the order of bytes of this machine."""
+
 _UNITS_AT_ONCE = 1 << 15
 
 
@@ -46,7 +48,7 @@ def pack_words(words: NDArray[Any], bits: int) -> bytes:
     LocalProtocolError
         If the words are not unsigned integers of this machine, or one has more than ``bits`` bits.
     """
-    if words.ndim != 1 or words.dtype not in _WORDS:
+    if words.ndim != 1 or words.dtype not in CONTAINERS:
         raise LocalProtocolError(f"unsigned words are packed, not {words.dtype.str}")
     if bits < 8 * words.itemsize and words.size and int(words.max()) >> bits:
         raise LocalProtocolError(f"a word of {int(words.max())} has more than {bits} bits")

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 from zerosum.secagg.errors import LocalProtocolError
+from zerosum.secagg.packing import CONTAINERS
 from zerosum.secagg.ring import Ring
 
 SEED_BYTES = 32
@@ -29,7 +30,6 @@ _PAIRS_AT_ONCE = 4096
 _BLOCK = 16
 _LINE = 64
 _FEWEST_BYTES = 256 << 10
-_CONTAINERS = tuple(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
 _kept = threading.local()
 
 
@@ -217,7 +217,7 @@ def _check_accumulators(*totals: NDArray[Any]) -> None:
     """Refuse what streams of words cannot be added to word by word."""
     first = totals[0]
     for total in totals:
-        words = total.dtype in _CONTAINERS and total.ndim == 1 and total.flags.c_contiguous
+        words = total.dtype in CONTAINERS and total.ndim == 1 and total.flags.c_contiguous
         if not words or (total.dtype, len(total)) != (first.dtype, len(first)):
             raise LocalProtocolError(
                 "an accumulator is a contiguous array of uint16, uint32 or uint64, all of one "

@@ -15,6 +15,8 @@ from zerosum.secagg.tables import DenseShares, ShareTable
 Check = Callable[[int, bytes], bool]
 
 _MOST_FAILURES = 16
+"""Dealers tried in vain, after which the search ends: each costs a decoding, and any one lost costs
+the sum. More than one are tried, because those that follow may show who lied to the first."""
 
 
 @dataclass

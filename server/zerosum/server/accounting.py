@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.contribution import Protection
-from zerosum.client.private_files import sync_folder
+from zerosum.client.durable_files import append_durably
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.server.abandonment import OpeningRule, largest_opened_only_because_of_one
 from zerosum.server.attendance import Attendance
@@ -33,6 +33,7 @@ Key = tuple[int, int, str, int]
 """Round, attempt, kind of private sum ("train", "evaluate"), group."""
 
 NO_NOISE = 'privacy.model = "none": no noise, so no epsilon'
+SECRET_SEED = "simulated: noise and cohorts follow from the seed, which must be secret"
 
 
 class DeltaTooLargeError(ConfigError):
@@ -244,7 +245,7 @@ class RunLedger:
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
             return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
-        state = (delta, len(self._sums), self._asked, self.sampling.p)
+        state = (delta, len(self._sums), self._asked, self.sampling)
         if self._cache is None or self._cache[0] != state:
             masked = self._secagg.protocol != "none"
             result = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
@@ -360,9 +361,7 @@ class RunLedger:
             ]
         if self._seeded:
             for name in OBSERVERS:
-                figures[name]["assumptions"].append(
-                    "simulated: noise and cohorts follow from the seed, which must be secret"
-                )
+                figures[name]["assumptions"].append(SECRET_SEED)
 
     def _check_kind(self, key: Key) -> None:
         if key[2] not in self.kinds:
@@ -385,13 +384,15 @@ class RunLedger:
             return False
         if self.sampling.kind != "poisson" or not self._privacy.private:
             return False
-        self.sampling = sampling_terms(
+        higher = sampling_terms(
             self._privacy,
             self._secagg,
             self._drawn,
             self._population,
             observed=self._attendance.charged,
         )
+        # The maximum over rates is found to a relative 1e-3: a wider range must not lower it.
+        self.sampling = replace(higher, p=max(higher.p, self.sampling.p))
         return True
 
     def _header(self, sampling: SamplingSpec) -> dict[str, Any]:
@@ -451,13 +452,7 @@ class RunLedger:
     def _append(self, record: dict[str, Any]) -> None:
         if self._path is None or self._read_only:
             return
-        created = not self._path.exists()
-        with self._path.open("ab") as file:
-            file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if created:
-            sync_folder(self._path.parent)
+        append_durably(self._path, json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 
 def sampling_terms(

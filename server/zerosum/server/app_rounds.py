@@ -32,6 +32,7 @@ from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NoisedRatio, noised_ratio
 from zerosum.server.planning import evaluation_protection, question_of
 from zerosum.server.results import lies_in_words, lies_record
+from zerosum.server.rounding import rounded_up
 from zerosum.server.runs import METRICS, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
@@ -210,7 +211,8 @@ class AppRounds:
             else:
                 ratio = NoisedRatio(total / count, 0.0) if count > 0 else None
             if ratio is None:
-                log.warning("the evaluation of round %d drowned in noise: no metric", self._round)
+                why = "drowned in noise" if private else "counted no examples"
+                log.warning("the evaluation of round %d %s: no metric", self._round, why)
                 return []
             found |= ratio.record(name)
         self._record |= {f"federated_{name}": value for name, value in found.items()}
@@ -404,7 +406,8 @@ def in_words(figures: Mapping[str, Mapping[str, Any]]) -> str:
     if not known:
         return "; ".join(sorted(reasons))
     said = ", ".join(
-        f"{figure['value']:.4g} ({name}, {figure['adjacency']})" for name, figure in known.items()
+        f"{rounded_up(figure['value'], 4)} ({name}, {figure['adjacency']})"
+        for name, figure in known.items()
     )
     delta = next(iter(known.values()))["delta"]
     return "; ".join([f"epsilon {said} at delta {delta:g}", *sorted(reasons)])

@@ -179,7 +179,7 @@ def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -
     """Return the smallest noise that meets the target: epsilon falls with it.
 
     Between two multipliers epsilon is nearly a power of the multiplier, so that a straight line in
-    logarithms finds the target in a few steps, each a composition of a whole run. Every other step
+    logarithms finds the target in a few steps, each a composition of a whole run. Every third step
     halves the interval, whatever the line says.
     """
     low, above, high, reached = 0.0, math.inf, 1.0, epsilon(1.0)

@@ -132,7 +132,7 @@ class Coupling:
     """
 
     event: DpEvent
-    closeness: "Closeness"
+    closeness: Closeness
 
 
 @dataclass(frozen=True)

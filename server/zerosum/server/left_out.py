@@ -7,13 +7,12 @@ for, and a noised sum is divided by the number that was expected.
 
 import errno
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from zerosum.client.private_files import sync_folder
+from zerosum.client.durable_files import append_durably
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import RunFolder
@@ -133,16 +132,10 @@ def _checked(name: str) -> Path:
 
 def _append(path: Path, entry: Entry) -> None:
     """Append a line, flushed to the disk, after the last whole one."""
-    with path.open("a+b") as file:
-        line = json.dumps(asdict(entry)).encode() + b"\n"
-        # Somebody who edits the file may leave its last line without an end.
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            line = line if file.read(1) == b"\n" else b"\n" + line
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(path.parent)
+    line = json.dumps(asdict(entry)).encode() + b"\n"
+    # Somebody who edits the file may leave its last line without an end.
+    ended = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
+    append_durably(path, line if ended else b"\n" + line)
 
 
 def _read(path: Path) -> list[Entry]:

@@ -31,6 +31,7 @@ from zerosum.server.calibration import (
 from zerosum.server.checks import expected_cohort, planned_run
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import ACCEPTED_WRAP, planned_protections
+from zerosum.server.rounding import rounded_up
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import Thresholds
@@ -252,7 +253,7 @@ def _meaning(values: dict[str, Any], observer: str) -> str:
         return f"epsilon_{observer} is infinite: {figure['reason']}"
     if figure["value"] > MEANINGFUL_EPSILON:
         return (
-            f"epsilon_{observer} = {figure['value']:.4g} is above {MEANINGFUL_EPSILON:g}: it "
-            "promises nothing that a person could rely on"
+            f"epsilon_{observer} = {rounded_up(figure['value'], 4)} is above "
+            f"{MEANINGFUL_EPSILON:g}: it promises nothing that a person could rely on"
         )
     return ""

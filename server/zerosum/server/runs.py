@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from zerosum.client.store import replace_file
+from zerosum.client.durable_files import append_durably, replace_file
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
 from zerosum.server.spec import Experiment
 
@@ -98,10 +98,7 @@ class RunFolder:
 
     def append_line(self, name: str, value: Mapping[str, Any]) -> None:
         """Append one JSON line, flushed to the disk."""
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(value) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_durably(self.path / name, json.dumps(value).encode() + b"\n")
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """Read the whole JSON lines of a file; one torn by a crash is left out."""

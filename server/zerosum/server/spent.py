@@ -37,7 +37,7 @@ def run_spending(folder: RunFolder) -> dict[str, Any]:
         ``observers``: each with its figure, what all planned rounds were planned to cost and what
         is left of that; ``kinds``: sums opened, contributions of the client that made most, and
         figures of each kind of sum alone; ``participations``: the worst client's, of all kinds;
-        ``rounds`` recorded, ``planned_rounds``.
+        ``name``, ``protocol``, ``rounds`` recorded, ``planned_rounds``.
 
     Raises
     ------
@@ -60,6 +60,7 @@ def run_spending(folder: RunFolder) -> dict[str, Any]:
     return {
         "kind": "run",
         "name": experiment.name,
+        "protocol": experiment.secagg.protocol,
         "rounds": len(folder.read_lines(METRICS)),
         "planned_rounds": experiment.rounds,
         "participations": tally.most,

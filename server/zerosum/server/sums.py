@@ -27,6 +27,7 @@ from zerosum.server.exchange import Traffic
 log = logging.getLogger("zerosum.server")
 
 _MOST_PAIRS = 10
+"""Pairs in a line of the log: one liar in a large cohort is in hundreds."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """``zerosum budget``: what a run, or a node, has spent of its privacy and what is left."""
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,16 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from zerosum.client import renyi_filter
+from zerosum.client.node_policy import PolicyError, read_policy
 from zerosum.client.private_files import OpenToOthersError
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.client.spending import Spending
 from zerosum.client.store import COUNTERS, SESSIONS, DamagedStoreError, read_spending
 from zerosum.server.config import ConfigError
+from zerosum.server.rounding import rounded_up
 from zerosum.server.runs import CONFIG, RunFolder
 from zerosum.simulations.mistakes import check_writable, user_errors, write_json
-from zerosum.simulations.rounding import rounded_up
-
-_OBSERVERS = {"release": "outsiders", "sum": "the server, masks in force", "local": "masks broken"}
+from zerosum.simulations.summary import OBSERVERS, observer_in_words
 
 
 def budget(
@@ -122,7 +121,7 @@ def _epsilon(spent: Spending, order: int | None, delta: float) -> float | None:
     orders = renyi_filter.ORDERS if order is None else (order,)
     rows = dict(zip(renyi_filter.ORDERS, spent.divergences, strict=True))
     found = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
-    return max(0.0, found) if found < float("inf") else None
+    return max(0.0, found) if math.isfinite(found) else None
 
 
 def _part_used(
@@ -143,10 +142,9 @@ def _read_policy(path: Path | None) -> ClientPolicy | None:
     if path is None:
         return None
     try:
-        return ClientPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:  # of the file, of TOML, of the policy's keys
-        said = " ".join(str(error).split())
-        raise ConfigError(f"--policy {path} cannot be used: {said}") from None
+        return read_policy(str(path))
+    except PolicyError as error:
+        raise ConfigError(f"--policy: {error}") from None
 
 
 def _run_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
@@ -154,8 +152,8 @@ def _run_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
     table = Table(title=f"{spent['name']}: {rounds}", title_justify="left")
     for name in ("Observer", "Spent", "Planned", "Left", "Delta", "Participations"):
         table.add_column(name)
-    for name, who in _OBSERVERS.items():
-        figure = spent["observers"][name]
+    for name in OBSERVERS:
+        who, figure = observer_in_words(name, spent["protocol"]), spent["observers"][name]
         if figure["value"] is None:
             table.add_row(f"epsilon_{name} ({who})", f"none: {figure['reason']}")
             continue
@@ -170,10 +168,10 @@ def _run_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
         )
     yield table
     kinds = Table(title="By kind of sum, each as if it were alone", title_justify="left")
-    for column in ("Kind", "Sums opened", "Worst client's part in", *map(str.title, _OBSERVERS)):
+    for column in ("Kind", "Sums opened", "Worst client's part in", *map(str.title, OBSERVERS)):
         kinds.add_column(column)
     for kind, values in spent["kinds"].items():
-        epsilons = (rounded_up(values["epsilon"][name]) for name in _OBSERVERS)
+        epsilons = (rounded_up(values["epsilon"][name]) for name in OBSERVERS)
         kinds.add_row(kind, str(values["sums"]), str(values["participations"]), *epsilons)
     yield kinds
 

@@ -13,10 +13,11 @@ from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.outlook import Outlook, outlook
 from zerosum.server.results import data_summary
+from zerosum.server.rounding import rounded_up
 from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.datasets import DataError
-from zerosum.simulations.summary import OBSERVERS
+from zerosum.simulations.summary import OBSERVERS, observer_in_words
 
 LARGEST_POPULATION = 10**10
 """Everybody."""
@@ -153,16 +154,16 @@ def _privacy_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
             f"{noise['std_average']:.3g} a coordinate",
         ),
     ]
-    for observer, who in OBSERVERS.items():
-        if observer == "sum" and values["protocol"] == "none":
-            who = "no masks: the server sees each contribution"
+    for observer in OBSERVERS:
+        who = observer_in_words(observer, values["protocol"])
         figure, typical = values["epsilon"][observer], values["epsilon_typical"][observer]
         if figure["value"] is None:
             told = f"none: {figure['reason']}"
         else:
-            told = f"{figure['value']:.4g} at delta {figure['delta']:g} ({figure['adjacency']})"
+            value = rounded_up(figure["value"], 4)
+            told = f"{value} at delta {figure['delta']:g} ({figure['adjacency']})"
             if typical is not None and typical < 0.99 * figure["value"]:
-                told += f", typically {typical:.4g}"
+                told += f", typically {rounded_up(typical, 4)}"
         rows.append((f"epsilon_{observer} ({who})", told))
     return rows
 

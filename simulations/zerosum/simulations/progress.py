@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.results import lies_in_words
-from zerosum.simulations.rounding import plain, rounded_up
+from zerosum.server.rounding import plain, rounded_up
 
 LINES = 10
 """Lines printed in all where there is no terminal."""

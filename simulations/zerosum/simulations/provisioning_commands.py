@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from zerosum.client.durable_files import replace_file
 from zerosum.client.private_files import write_private
 from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
-from zerosum.client.store import replace_file
 from zerosum.secagg import IdentityKey, LocalProtocolError, Roster, SignedRoster
 from zerosum.simulations.mistakes import user_errors
 

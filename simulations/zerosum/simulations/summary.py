@@ -6,8 +6,8 @@ from typing import Any
 from rich.table import Table
 
 from zerosum.server.noised_ratios import NOISE_STD
+from zerosum.server.rounding import plain, rounded_up
 from zerosum.simulations.report.words import COUNTS
-from zerosum.simulations.rounding import plain, rounded_up
 
 OBSERVERS = {
     "release": "outsiders, who see the models",
@@ -25,6 +25,11 @@ _UNMASKED = {
 """Observers of protocols without masks, where they are others."""
 
 
+def observer_in_words(observer: str, protocol: str) -> str:
+    """Return who an observer is under a protocol."""
+    return _UNMASKED.get(protocol, {}).get(observer, OBSERVERS[observer])
+
+
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Return a run's summary as a table of two columns."""
     table = Table(title=summary["name"], title_justify="left", show_header=False)
@@ -34,10 +39,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         if not name.endswith(NOISE_STD):
             shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             table.add_row(name.replace("_", " "), shown)
-    for observer, who in OBSERVERS.items():
-        if observer in _UNMASKED.get(summary["protocol"], {}):
-            who = _UNMASKED[summary["protocol"]][observer]
-        figure = summary["epsilon"][observer]
+    for observer in OBSERVERS:
+        who, figure = observer_in_words(observer, summary["protocol"]), summary["epsilon"][observer]
         table.add_row(f"epsilon_{observer} ({who})", _epsilon(figure))
         if observer == "release" and figure["value"] is not None:
             table.add_row("", COUNTS)

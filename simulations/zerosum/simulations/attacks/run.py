@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from zerosum.client.store import replace_file
+from zerosum.client.durable_files import replace_file
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import check_unused

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from zerosum.server.rounding import rounded_up
 from zerosum.simulations.attacks.results import PARTLY, Row
 from zerosum.simulations.printable import printable
-from zerosum.simulations.rounding import rounded_up
 
 COLUMNS = (
     *("setting", "protection", "metric", "figure [95 %]"),

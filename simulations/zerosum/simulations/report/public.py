@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from zerosum.server.accounting import NO_NOISE, SECRET_SEED
 from zerosum.server.config import ConfigError
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.outlook import outlook
+from zerosum.server.rounding import rounded_up
 from zerosum.server.runs import LEDGER, METRICS, MODEL, REPORT, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.spent import dimension_of, ledger_header
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import Bound, RunRecord, read_run
-from zerosum.simulations.rounding import rounded_up
 
 SETTINGS: Final = (
     "name",
@@ -74,6 +75,9 @@ _HIGHER_RATE: Final = (
     "the ledger's figure is above the one that the settings alone give, as where more clients "
     "dropped out than they assume, or rounds were asked again; it is rounded up"
 )
+
+_OF_THE_PLAN: Final = ("dropout at most ", "a round is opened only because ")
+"""Beginnings of assumptions of the plan's figure that a ledger which charged more refutes."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,7 @@ def _release_figure(run: RunRecord, population: int | None, header: Mapping[str,
     """
     charged = run.bounds.get("release", Bound())
     if not run.experiment.privacy.private or charged.value is None:
-        reason = 'privacy.model = "none": no noise, so no epsilon'
+        reason = NO_NOISE
         if run.experiment.privacy.private:
             reason = "no figure is recorded that holds for outsiders"
         bound = Bound(delta=charged.delta, reason=reason)
@@ -196,18 +200,22 @@ def _release_figure(run: RunRecord, population: int | None, header: Mapping[str,
     dimension = dimension_of(run.experiment, "train", header)
     planned = outlook(run.experiment, population=int(population or 0), dimension=dimension)
     told = planned.values["epsilon"]["release"]
-    dropout = f"dropout at most {run.experiment.secagg.dropout:g} a client, independent of data"
-    assumptions = (*told["assumptions"], dropout, "counted as if every planned round was opened")
-    value = told["value"]
+    value, assumptions = told["value"], list(told["assumptions"])
+    if run.summary.get("noise_from_seed"):
+        assumptions.append(SECRET_SEED)
     if value is None or value < charged.value:
-        value, assumptions = charged.value, (*assumptions, _HIGHER_RATE)
+        value = charged.value
+        assumptions = [note for note in assumptions if not note.startswith(_OF_THE_PLAN)]
+        assumptions.append(_HIGHER_RATE)
+    else:
+        assumptions.append("counted as if every planned round was opened")
     bound = Bound(
         value=float(rounded_up(value)),
         delta=told["delta"],
         adjacency=told["adjacency"],
         unit=told["unit"],
         accountant=told["accountant"],
-        assumptions=assumptions,
+        assumptions=tuple(assumptions),
     )
     return _Figure(bound, _written(bound))
 

@@ -1,8 +1,6 @@
 """Nodes as somebody deploys them, with files of their own, and an app as somebody writes one."""
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 
 from zerosum.client.mod import answered, private_mod
+from zerosum.client.private_files import write_private
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
 from zerosum.simulations.attacks.protocol.unbound import UnboundApp
 
@@ -79,11 +78,10 @@ def provisioned(folder: Path, count: int) -> tuple[Roster, Callable[[int], UserC
     authority = IdentityKey.generate()
     keys = [IdentityKey.generate() for _ in range(count)]
     roster = Roster(1, {index: key.public for index, key in enumerate(keys)})
-    with _private_files():
-        (folder / "roster").write_bytes(SignedRoster.sign(roster, authority).to_bytes())
-        (folder / "policy.toml").write_text(POLICY, encoding="utf-8")
-        for index, key in enumerate(keys):
-            (folder / f"{index}.key").write_bytes(key.to_bytes())
+    write_private(folder / "roster", SignedRoster.sign(roster, authority).to_bytes())
+    write_private(folder / "policy.toml", POLICY.encode())
+    for index, key in enumerate(keys):
+        write_private(folder / f"{index}.key", key.to_bytes())
 
     def node_config(index: int) -> UserConfig:
         return {
@@ -95,12 +93,3 @@ def provisioned(folder: Path, count: int) -> tuple[Roster, Callable[[int], UserC
         }
 
     return roster, node_config
-
-
-@contextmanager
-def _private_files() -> Iterator[None]:
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zerosum.client.store import replace_file
+from zerosum.client.durable_files import replace_file
 from zerosum.simulations.attacks.playing import Cell, Outcome
 from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
 from zerosum.simulations.attacks.results import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerosum.simulations.rounding import plain, rounded_up
+from zerosum.server.rounding import plain, rounded_up
 
 
 @pytest.mark.parametrize(

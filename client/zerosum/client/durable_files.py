@@ -1,0 +1,35 @@
+"""Writes that outlive a crash: files replaced whole, lines appended, folders flushed."""
+
+import os
+from pathlib import Path
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that a crash leaves the old one or the new one, never a part."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def append_durably(path: Path, data: bytes) -> None:
+    """Append to a file, flushed to the disk with the name of a file that is new."""
+    created = not path.exists()
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if created:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder, so that the names in it outlive a crash."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
