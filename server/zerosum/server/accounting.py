@@ -244,7 +244,7 @@ class RunLedger:
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
             return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
-        state = (delta, len(self._sums), self._asked, self.sampling.p)
+        state = (delta, len(self._sums), self._asked, self.sampling)
         if self._cache is None or self._cache[0] != state:
             masked = self._secagg.protocol != "none"
             result = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
@@ -437,15 +437,23 @@ class RunLedger:
         key = (int(number), int(attempt), str(kind), int(group))
         self._check_kind(key)
         if record["type"] == "survived":
-            self._count_survivors(key, int(record["cohort"]), int(record["survived"]))
+            cohort, survived = int(record["cohort"]), int(record["survived"])
+            if not 0 <= survived <= cohort:
+                raise ValueError(f"{survived} survived of a cohort of {cohort}")
+            if key not in self._ended:
+                self._count_survivors(key, cohort, survived)
             return
         self._before[key[0], key[2]] = max(self._before.get((key[0], key[2]), 0), key[1] + 1)
         if record["type"] == "sum":
+            if key not in self._contributions:
+                raise ValueError(f"{key} has no contributions to sum")
             self._sums.add(key)
             return
         clients = [int(client) for client in record["clients"]]
         if any(not 0 <= client < self._population for client in clients):
             raise ValueError(f"clients lie in 0..{self._population - 1}")
+        if not 1 <= int(record["cohort"]) <= self._population:
+            raise ValueError(f"a cohort of {record['cohort']} of {self._population} clients")
         self._count_contributions(key, int(record["cohort"]), clients)
 
     def _append(self, record: dict[str, Any]) -> None:
