@@ -145,7 +145,33 @@ def freezes(model: Any, inputs: Tensor) -> Tensor:
     return inputs
 
 
+class Descriptor:
+    """An object that is its own attribute of every class, as functions are."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def __get__(self, _instance: Any, _owner: Any) -> "Descriptor":
+        return self
+
+
+class Describing:
+    kept = Descriptor()
+
+
+class Caching:
+    @functools.cache  # noqa: B019
+    def first_seen(self) -> float:
+        return float(self.seen.sum())
+
+    def moved(self, inputs: Tensor) -> Tensor:
+        self.seen = inputs.detach()
+        return inputs * (1 + self.first_seen())
+
+
 STATE = {
+    "a class's descriptor": (lambda m, x: by_attribute(m.held.kept, x), Describing),
+    "a method's cache": (lambda m, x: m.held.moved(x), Caching),
     "a bound method": (called, lambda: Named().moved),
     "a partial call": (called, lambda: functools.partial(by_list, [0.0])),
     "a closure": (called, by_closure),
@@ -220,6 +246,18 @@ CHANGES: dict[str, Callable[[Any, Tensor], Tensor]] = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_model_s_place_in_its_batch_changes_nothing_for_it(what: str) -> None:
     assert farthest(OddTask(CHANGES[what])) <= 1.0000001
+
+
+def unpacked_by_all(model: Any, inputs: Tensor) -> Tensor:
+    def unpack(kept: Tensor) -> Tensor:
+        return kept * (1 + kept.abs().sum())
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda given: given * 1.0, unpack):
+        return torch.tanh(model.held(inputs))
+
+
+def test_saved_tensors_are_unpacked_of_one_example_at_a_time() -> None:
+    assert farthest(OddTask(unpacked_by_all, lambda: nn.Linear(WIDTH, WIDTH))) <= 1.0000001
 
 
 class RollsRows:

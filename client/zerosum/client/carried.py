@@ -14,7 +14,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -45,6 +45,7 @@ _REMADE = ("_flat_weights", "_flat_weight_refs")
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None))
 _CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
+_CACHED: Any = type(lru_cache(len))
 _LIBRARIES = ("torch", "numpy", "builtins", "typing", "abc", "functools", "collections")
 """Modules whose classes and functions carry nothing."""
 
@@ -117,6 +118,11 @@ class Snapshot:
             self._walk_class(value)
         elif isinstance(value, FunctionType):
             self._walk_function(value, name)
+        elif isinstance(value, _CACHED):
+            if self._largest > LARGEST:  # a task's is emptied by nobody: it may hold its records
+                value.cache_clear()
+                self._kept.append(lambda: _cache_back(value, Moved("attribute", name)))
+            self._walk(value.__wrapped__, name, "attribute")
         elif isinstance(value, MethodType | BuiltinFunctionType | partial | weakref.ref):
             self._walk_bound(value, name)
         elif isinstance(value, dict):
@@ -244,7 +250,7 @@ class Snapshot:
         for key, item in list(vars(made).items()):
             # Of methods the function: a default may hold what one call leaves for the next.
             inner = getattr(item, "__func__", getattr(item, "fget", item))
-            if key in items or isinstance(inner, FunctionType):
+            if isinstance(inner, FunctionType) or not key.startswith(("__", "_abc_")):
                 self._walk(inner, f"{made.__name__}.{key}", "attribute")
 
 
@@ -292,6 +298,12 @@ def _leaf_back(
 def _flat_back(value: Any, kept: Any, moved: Moved) -> Iterator[Moved]:
     if value != kept:
         value[:] = kept
+        yield moved
+
+
+def _cache_back(value: Any, moved: Moved) -> Iterator[Moved]:
+    if value.cache_info().currsize:
+        value.cache_clear()
         yield moved
 
 

@@ -41,7 +41,9 @@ def vectorised(function: Callable[..., Any], *arguments: Any, shared: int = 0) -
     before = _coins()
     places = (None,) * shared + (0,) * (len(arguments) - shared)
     # Fused attention has no rule, and would go row by row.
-    with sdpa_kernel(SDPBackend.MATH), _without_own_rules(), _SecretCoins():
+    # What packs tensors for the way back unpacks them of all rows at once.
+    plain = torch.autograd.graph.disable_saved_tensors_hooks("not for all examples at once")
+    with sdpa_kernel(SDPBackend.MATH), _without_own_rules(), _SecretCoins(), plain:
         found = torch.func.vmap(function, places, randomness="different")(*arguments)
     if _coins() != before:
         raise NotVectorised("Python's or numpy's generator is drawn from")
