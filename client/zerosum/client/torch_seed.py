@@ -62,7 +62,7 @@ def _seed_widely(number: int) -> None:
 
     In its state the 624 words of the twister, eight bytes each, begin at byte 24.
     """
-    words = np.random.MT19937(np.random.SeedSequence(number)).state["state"]["key"]
+    words = np.random.SeedSequence(number).generate_state(624)
     state = torch.default_generator.get_state()
     state[24 : 24 + 8 * len(words)].view(torch.int64).copy_(
         torch.from_numpy(words.astype(np.int64))
