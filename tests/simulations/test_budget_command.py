@@ -103,6 +103,10 @@ def copied(folder: Path, there: Path) -> Path:
     return there
 
 
+SURVIVED = '{"type":"survived","key":[9,0,"train",0],"cohort":5,"survived":SURVIVED}\n'
+ASKED = '{"type":"contributions","key":[9,0,"train",0],"cohort":0,"clients":[3]}\n'
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -111,6 +115,12 @@ def copied(folder: Path, there: Path) -> Path:
         (lambda text: text.replace('"dropout":', '"dropout":7,"was":', 1), "other privacy"),
         (lambda text: text + "{}\n", "damaged"),
         (lambda text: text + '{"type":"sum","key":[1,0,"train"]}\n', "damaged"),
+        (lambda text: text + '{"type":"sum","key":[99,0,"train",0]}\n', "no contributions"),
+        (lambda text: text + SURVIVED.replace("SURVIVED", "500"), "500 survived of a cohort of 5"),
+        (lambda text: text + SURVIVED.replace("SURVIVED", "-1"), "-1 survived"),
+        (lambda text: text + ASKED, "a cohort of 0"),
+        (lambda text: '{"kinds":{"train":{"length":1}},"population":1}\n', "damaged"),
+        (lambda text: '{"kinds":{"evaluate":{"length":3}},"population":100}\n', "other privacy"),
     ],
 )
 def test_a_damaged_ledger_is_a_mistake_and_no_figure(tmp_path, folder, damage, said):

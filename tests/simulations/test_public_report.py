@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,43 @@ def test_the_command_writes_it_or_says_in_one_line_why_not(runs, tmp_path):
     assert (tmp_path / "out" / "report.html").is_file()
     again = CliRunner().invoke(app, ["report", str(runs[0]), "--public", str(tmp_path / "out")])
     assert again.exit_code == 2
+
+
+def test_an_empty_folder_that_one_stands_in_or_links_to_takes_a_report(runs, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    monkeypatch.chdir(tmp_path / "here")
+    for out, where in ((Path(), "here"), (tmp_path / "link", "there")):
+        write_public_report(runs[0], out)
+        assert (tmp_path / where / "report.html").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "link", "there"]
+    (tmp_path / "inside").symlink_to(runs[0])
+    with pytest.raises(ConfigError, match="must not be in one folder"):
+        write_public_report(runs[0], tmp_path / "inside" / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("ledger.jsonl", None, "holds no ledger.jsonl"),
+        ("ledger.jsonl", '{"kinds":{"train":{"length":1}},"population":1}\n', "is damaged"),
+        ("ledger.jsonl", '{"kinds":{"evaluate":{"length":3}},"population":9}\n', "is damaged"),
+        (METRICS, "garbage\n", "is damaged"),
+        (METRICS, "[]\n", "is damaged"),
+        (METRICS, '{"a": 1}\n', "names no round"),
+        (SUMMARY, "{", "is damaged"),
+        (SUMMARY, "[1]", "is damaged"),
+    ],
+)
+def test_a_damaged_run_folder_is_one_line_and_no_report(runs, tmp_path, name, content, said):
+    run = tmp_path / "run"
+    shutil.copytree(runs[0], run)
+    (run / name).unlink() if content is None else (run / name).write_text(content)
+    told = CliRunner().invoke(app, ["report", str(run), "--public", str(tmp_path / "out")])
+    assert (told.exit_code, type(told.exception)) == (2, SystemExit)
+    assert said in told.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_without_noise_and_one_that_goes_on_have_a_public_report(runs, tmp_path):

@@ -80,11 +80,13 @@ def known_stages(model: nn.Module) -> list[nn.Module] | None:
 
 
 def _as_made(module: nn.Module) -> bool:
-    """Tell whether a module is as its class makes it: no hooks, overrides or foreign parameters."""
+    """Tell whether a module is as its class makes it: no hooks, overrides or foreign tensors."""
     own = vars(module)
     hooks = any(own[name] for name in own if name.endswith("_hooks"))
     overrides = any(callable(getattr(type(module), name, None)) for name in own)
-    plain = all(type(p) is nn.Parameter for p in module.parameters(recurse=False))
+    held = (*own.values(), *module.parameters(recurse=False), *module.buffers(recurse=False))
+    tensors = (value for value in held if isinstance(value, torch.Tensor))
+    plain = all(type(tensor) in (torch.Tensor, nn.Parameter) for tensor in tensors)
     return plain and not hooks and not overrides
 
 
@@ -106,7 +108,9 @@ def run(
     """
     if not isinstance(inputs, torch.Tensor):
         raise NotLayerwise("the inputs are no tensor")
-    state, seen = inputs, dict[nn.Module, Call]()
+    # A copy: another way may have to be taken, and must not find what is changed in place.
+    changed = any(getattr(stage, "inplace", False) for stage in stages)
+    state, seen = inputs.clone() if changed else inputs, dict[nn.Module, Call]()
     for stage in stages:
         fits = state.dim() == 4 if type(stage) in _IMAGES else state.dim() >= 2
         if not fits or len(state) != len(inputs):

@@ -3,22 +3,33 @@
 Centres, queues, codebooks, counters: what a model moves while it computes would let an example
 reach those after it, and no clip bounds that. So all that can be found of it is put back after
 every pass, and each is computed from the same state. Found are parameters, buffers and attributes
-of modules and of the task, through containers and objects, and class attributes. Not found is what
-lies elsewhere: in globals, closures, defaults of functions, files, iterators, slots, or a task's
-large arrays and containers.
+of modules and of the task, through containers, objects and their classes, and what functions found
+there hold: defaults, attributes, closures. Iterators, which nothing rewinds, are refused. Not found
+is what lies elsewhere: in globals, files, or a task's large arrays.
 """
 
-import math
+import array
 import random
-from collections import deque
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from functools import lru_cache, partial
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
+
+from zerosum.client.task import TaskError
 
 Kind = Literal["parameter", "buffer", "attribute"]
 
@@ -26,7 +37,7 @@ LARGEST = 1 << 14
 """Entries of a task's arrays that are kept: its records are larger, and are not looked at."""
 
 _DEEP = 1000
-"""Items of a task's containers: of those with more, what the items hold is not looked at."""
+"""Of a task's containers with more items, what the items hold is not looked at."""
 
 _TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer"}
 _REMADE = ("_flat_weights", "_flat_weight_refs")
@@ -34,6 +45,13 @@ _REMADE = ("_flat_weights", "_flat_weight_refs")
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None))
 _CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
+_CACHED: Any = type(lru_cache(len))
+_LIBRARIES = ("torch", "numpy", "builtins", "typing", "abc", "functools", "collections")
+"""Modules whose classes and functions carry nothing."""
+
+
+_NOTHING: Any = object()
+"""What a variable or slot holds before it is given anything."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +91,9 @@ class Snapshot:
         self._kept: list[PutBack] = []
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # an id is one object's only as long as that lives
-        self._largest = self._deep = math.inf
+        self._largest: float = float("inf")
         self._walk(model, "", "attribute")
-        self._largest, self._deep = LARGEST, _DEEP
+        self._largest = LARGEST
         for other in others:
             self._walk(other, type(other).__name__, "attribute")
 
@@ -85,55 +103,136 @@ class Snapshot:
             return [moved for back in self._kept for moved in back()]
 
     def _walk(self, value: Any, name: str, kind: Kind) -> None:
-        if isinstance(value, (*_ATOMS, *_CODE)) or id(value) in self._seen:
+        if isinstance(value, (*_ATOMS, ModuleType)) or id(value) in self._seen:
             return
         self._seen.add(id(value))
         self._alive.append(value)
-        if isinstance(value, torch.Tensor):
-            if value.numel() <= self._largest and not nn.parameter.is_lazy(value):
-                kept = value.detach().clone()
-                self._kept.append(lambda: _tensor_back(value, kept, Moved(kind, name)))
-        elif isinstance(value, np.ndarray):
-            if value.size <= self._largest and value.flags.writeable:
-                copy = value.copy()
-                self._kept.append(lambda: _array_back(value, copy, Moved(kind, name)))
+        if isinstance(value, torch.Tensor | np.ndarray):
+            self._walk_array(value, name, kind)
+        elif isinstance(value, bytearray | array.array):
+            flat = value[:]
+            self._kept.append(lambda: _flat_back(value, flat, Moved(kind, name)))
         elif (generator := _generator_back(value)) is not None:
             self._kept.append(generator)
+        elif isinstance(value, type):
+            self._walk_class(value)
+        elif isinstance(value, FunctionType):
+            self._walk_function(value, name)
+        elif isinstance(value, _CACHED):
+            if self._largest > LARGEST:  # a task's is emptied by nobody: it may hold its records
+                value.cache_clear()
+                self._kept.append(lambda: _cache_back(value, Moved("attribute", name)))
+            self._walk(value.__wrapped__, name, "attribute")
+        elif isinstance(value, MethodType | BuiltinFunctionType | partial | weakref.ref):
+            self._walk_bound(value, name)
         elif isinstance(value, dict):
             self._walk_table(value, name, kind)
-        elif isinstance(value, list | deque | set | bytearray | tuple | frozenset):
+            self._walk_own(value, name)
+        elif isinstance(value, list | deque | set | tuple | frozenset):
             self._walk_items(value, name, kind)
+            self._walk_own(value, name)
         else:
             self._walk_object(value, name, kind)
+
+    def _walk_array(self, value: Any, name: str, kind: Kind) -> None:
+        size = value.numel() if isinstance(value, torch.Tensor) else value.size
+        if size > self._largest:
+            self._seen.discard(id(value))  # it may be the model's as well
+        elif isinstance(value, np.ndarray):
+            for place, item in enumerate(value.flat if value.dtype == object else ()):
+                self._walk(item, f"{name}[{place}]", kind)
+            if value.flags.writeable:
+                copy = value.copy()
+                self._kept.append(lambda: _array_back(value, copy, Moved(kind, name)))
+        elif not nn.parameter.is_lazy(value):
+            kept = value.detach().clone()
+            self._kept.append(lambda: _tensor_back(value, kept, Moved(kind, name)))
+            if value.is_leaf:
+                grad, wanted = value.grad, value.requires_grad
+                self._kept.append(lambda: _leaf_back(value, grad, wanted, name))
+                self._walk(grad, f"{name}.grad", "attribute")
+            self._walk_own(value, name)
 
     def _walk_items(self, value: Any, name: str, kind: Kind) -> None:
         items = list(value)
         if not isinstance(value, tuple | frozenset):
             self._kept.append(lambda: _items_back(value, items, Moved(kind, name)))
-        for place, item in enumerate(items if len(items) <= self._deep else ()):
+        for place, item in enumerate(items if self._looked_at(items) else ()):
             self._walk(item, f"{name}[{place}]", kind)
+
+    def _looked_at(self, items: Any) -> bool:
+        return len(items) <= _DEEP or self._largest > LARGEST
 
     def _walk_table(self, table: dict[Any, Any], name: str, kind: Kind, dot: str = "") -> None:
         items = dict(table)
         self._kept.append(lambda: _table_back(table, items, name, kind, dot))
-        for key, item in (items if len(items) <= self._deep else {}).items():
+        for key, item in (items if self._looked_at(items) else {}).items():
+            self._walk(key, f"{name} key", kind)
             self._walk(item, _path(name, key, dot), kind)
 
-    def _walk_object(self, value: Any, name: str, kind: Kind) -> None:
+    def _walk_own(self, value: Any, name: str) -> None:
+        """Keep what a tensor or container was given beside what it holds."""
         own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            self._walk_table(own, name, "attribute", ".")
+
+    def _walk_function(self, value: FunctionType, name: str) -> None:
+        """Keep what a function holds; of arrays no large ones, which may be anybody's records."""
+        if _of_library(value):
+            return
+        before, self._largest = self._largest, min(self._largest, LARGEST)
+        self._walk_own(value, name)
+        self._walk((value.__defaults__, value.__kwdefaults__), f"{name} default", "attribute")
+        for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            held = _content(cell)
+            moved = Moved("attribute", f"{name} closure {variable}")
+            self._kept.append(partial(_cell_back, cell, held, moved))
+            self._walk(held, moved.name, "attribute")
+        self._largest = before
+
+    def _walk_bound(self, value: Any, name: str) -> None:
+        """Keep what a method, a partial call or a weak reference is bound to."""
+        if isinstance(value, weakref.ref):
+            self._walk(value(), name, "attribute")
+        elif isinstance(value, partial):
+            self._walk((value.func, value.args, value.keywords), name, "attribute")
+            self._walk_own(value, name)
+        else:
+            self._walk(value.__self__, name, "attribute")
+            self._walk(getattr(value, "__func__", None), name, "attribute")
+
+    def _walk_object(self, value: Any, name: str, kind: Kind) -> None:
+        made = type(value)
+        own = getattr(value, "__dict__", None)
+        if own is None and hasattr(made, "__next__"):
+            raise TaskError(
+                f"{name} is an iterator ({made.__name__}): nothing can put it back, so it would "
+                "carry one example into others; keep a list and a position instead"
+            )
+        self._walk_slots(value, name)
         if not isinstance(own, dict):
             return
+        self._kept.append(lambda: _class_kept(value, made, Moved("attribute", f"{name}.__class__")))
         tables = {"_modules": kind} | _TABLES if isinstance(value, nn.Module) else {}
         for key, inner in tables.items():
             self._seen.add(id(own[key]))
             self._alive.append(own[key])
             self._walk_table(own[key], name, inner, ".")
         if isinstance(value, nn.Module):
-            self._walk_empty({k: t for k, t in own.items() if isinstance(t, dict) and not t}, name)
+            self._walk_empty(
+                {k: t for k, t in own.items() if type(t) in (dict, OrderedDict) and not t}, name
+            )
         self._walk_table(own, name, kind, ".")
+        self._walk(made, made.__name__, "attribute")
+
+    def _walk_slots(self, value: Any, name: str) -> None:
         for base in type(value).__mro__[:-1]:
-            if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing", "abc"):
-                self._walk_class(base)
+            for slot in () if _of_library(base) else list(vars(base).values()):
+                if isinstance(slot, MemberDescriptorType):
+                    held = _in_slot(slot, value)
+                    moved = Moved("attribute", f"{name}.{slot.__name__}")
+                    self._kept.append(partial(_slot_back, slot, value, held, moved))
+                    self._walk(held, moved.name, "attribute")
 
     def _walk_empty(self, tables: dict[str, dict[Any, Any]], name: str) -> None:
         """Keep the many tables of a module that are empty, of hooks most of all, at once."""
@@ -141,14 +240,18 @@ class Snapshot:
         self._alive.append(tables)
         self._kept.append(lambda: _emptied(tables, name))
 
-    def _walk_class(self, base: type) -> None:
-        if id(base) in self._seen:
+    def _walk_class(self, made: type) -> None:
+        if _of_library(made):
             return
-        self._seen.add(id(base))
-        items = {key: item for key, item in vars(base).items() if _is_data(key, item)}
-        self._kept.append(lambda: _class_back(base, items))
-        for key, item in items.items():
-            self._walk(item, f"{base.__name__}.{key}", "attribute")
+        for base in made.__mro__[1:-1]:
+            self._walk(base, base.__name__, "attribute")
+        items = {key: item for key, item in vars(made).items() if _is_data(key, item)}
+        self._kept.append(lambda: _class_back(made, items))
+        for key, item in list(vars(made).items()):
+            # Of methods the function: a default may hold what one call leaves for the next.
+            inner = getattr(item, "__func__", getattr(item, "fget", item))
+            if isinstance(inner, FunctionType) or not key.startswith(("__", "_abc_")):
+                self._walk(inner, f"{made.__name__}.{key}", "attribute")
 
 
 def _path(name: str, key: Any, dot: str) -> str:
@@ -165,6 +268,11 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _tensor_back(value: torch.Tensor, kept: torch.Tensor, moved: Moved) -> Iterator[Moved]:
+    if value.layout != torch.strided:
+        if value.shape != kept.shape or not torch.equal(value.to_dense(), kept.to_dense()):
+            value.data = kept.clone()
+            yield moved
+        return
     if value.shape == kept.shape and value.dtype == kept.dtype:
         if torch.equal(value, kept) or bool(
             ((value == kept) | (kept != kept) & (value != value)).all()
@@ -174,6 +282,73 @@ def _tensor_back(value: torch.Tensor, kept: torch.Tensor, moved: Moved) -> Itera
     else:
         value.data = kept.clone()
     yield moved
+
+
+def _leaf_back(
+    value: torch.Tensor, grad: torch.Tensor | None, wanted: bool, name: str
+) -> Iterator[Moved]:
+    if value.grad is not grad:
+        value.grad = grad
+        yield Moved("attribute", f"{name}.grad")
+    if value.requires_grad != wanted:
+        value.requires_grad_(wanted)
+        yield Moved("attribute", f"{name}.requires_grad")
+
+
+def _flat_back(value: Any, kept: Any, moved: Moved) -> Iterator[Moved]:
+    if value != kept:
+        value[:] = kept
+        yield moved
+
+
+def _cache_back(value: Any, moved: Moved) -> Iterator[Moved]:
+    if value.cache_info().currsize:
+        value.cache_clear()
+        yield moved
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _NOTHING
+
+
+def _cell_back(cell: CellType, held: Any, moved: Moved) -> Iterator[Moved]:
+    if _same(_content(cell), held):
+        return
+    if held is _NOTHING:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = held
+    yield moved
+
+
+def _in_slot(slot: Any, value: Any) -> Any:
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return _NOTHING
+
+
+def _slot_back(slot: Any, value: Any, held: Any, moved: Moved) -> Iterator[Moved]:
+    if _same(_in_slot(slot, value), held):
+        return
+    if held is _NOTHING:
+        slot.__delete__(value)
+    else:
+        slot.__set__(value, held)
+    yield moved
+
+
+def _class_kept(value: Any, made: type, moved: Moved) -> Iterator[Moved]:
+    if type(value) is not made:
+        value.__class__ = made
+        yield moved
+
+
+def _of_library(value: Any) -> bool:
+    return str(value.__module__).partition(".")[0] in _LIBRARIES
 
 
 def _array_back(value: np.ndarray, kept: np.ndarray, moved: Moved) -> Iterator[Moved]:

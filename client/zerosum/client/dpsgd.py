@@ -20,7 +20,7 @@ from zerosum.client.inside import local_lot, noise_inside
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import all_seeded
 from zerosum.client.training import LocalTrainer, per_example_losses
 from zerosum.secagg.randomness import Keystream
 
@@ -166,7 +166,7 @@ class ExampleTrainer(LocalTrainer):
         self.model.train()
         tried = min(records, len(examples))
         failed: list[str] = []
-        with seeded(0):
+        with all_seeded(0):
             for place in range(tried):
                 try:
                     self._try_gradient(examples, torch.tensor([place]))
@@ -213,7 +213,7 @@ class ExampleTrainer(LocalTrainer):
         self.model.train()
         drawn = draw(len(examples), self._privacy.example_rate, coins)
         failed = len(self._failed)
-        with seeded(coins.take(8)):
+        with all_seeded(coins.take(8)):
             for part in torch.split(drawn, BATCH) if len(drawn) else ():
                 try:
                     total += self._gradients(examples, part)

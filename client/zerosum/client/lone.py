@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from zerosum.client.apart import NotLayerwise
 from zerosum.client.layer_norms import Capture
@@ -33,14 +34,17 @@ def vectorised(function: Callable[..., Any], *arguments: Any, shared: int = 0) -
     Raises
     ------
     NotVectorised
-        If an operation brings its own rule for batches, which sees them all; or if Python's or
+        If an operation brings its own rule for batches, which sees them all; if Python's or
         numpy's generator was drawn from: one coin for all rows, and who shares a coin would hang
-        on how many there are.
+        on how many there are; or if torch's coins came from a seed that the function chose: they
+        are known to everybody, and a row's are told by its place.
     """
     before = _coins()
     places = (None,) * shared + (0,) * (len(arguments) - shared)
     # Fused attention has no rule, and would go row by row.
-    with sdpa_kernel(SDPBackend.MATH), _without_own_rules():
+    # What packs tensors for the way back unpacks them of all rows at once.
+    plain = torch.autograd.graph.disable_saved_tensors_hooks("not for all examples at once")
+    with sdpa_kernel(SDPBackend.MATH), _without_own_rules(), _SecretCoins(), plain:
         found = torch.func.vmap(function, places, randomness="different")(*arguments)
     if _coins() != before:
         raise NotVectorised("Python's or numpy's generator is drawn from")
@@ -50,19 +54,24 @@ def vectorised(function: Callable[..., Any], *arguments: Any, shared: int = 0) -
 @contextmanager
 def _without_own_rules() -> Iterator[None]:
     """Let operations whose class brings a ``vmap`` of its own raise inside the block."""
-    rules = [(known, vars(known)["vmap"]) for known in _with_own_rules(torch.autograd.Function)]
+    found = dict.fromkeys(_with_own_rules(torch.autograd.Function))
+    rules = [(known, vars(known).get("vmap")) for known in found]
     for known, _ in rules:
         known.vmap = staticmethod(partial(_refuse, known.__qualname__))
     try:
         yield
     finally:
         for known, rule in rules:
-            known.vmap = rule
+            if rule is None:
+                del known.vmap
+            else:
+                known.vmap = rule
 
 
 def _with_own_rules(base: Any) -> Iterator[Any]:
     for known in base.__subclasses__():
-        if "vmap" in vars(known) and known.__module__.partition(".")[0] != "torch":
+        own = known.vmap is not torch.autograd.Function.vmap  # of its class or of any base
+        if own and known.__module__.partition(".")[0] != "torch":
             yield known
         yield from _with_own_rules(known)
 
@@ -71,15 +80,37 @@ def _refuse(name: str, *arguments: Any) -> None:
     raise NotVectorised(f"{name} has a vmap rule of its own")
 
 
+class _SecretCoins(TorchFunctionMode):
+    """Lets operations draw from torch's own generator alone, as it was seeded outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seed = torch.default_generator.initial_seed()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        given = (*args, *(kwargs or {}).values())
+        if any(isinstance(value, torch.Generator) for value in given):
+            raise NotVectorised("a generator of the model's own is drawn from")
+        if torch.default_generator.initial_seed() != self._seed:
+            raise NotVectorised("torch's generator is seeded anew")
+        return func(*args, **(kwargs or {}))
+
+
 def _coins() -> tuple[Any, ...]:
     state: Any = np.random.get_state()  # noqa: NPY002  # looked at, never drawn from
     return random.getstate(), state[1].tobytes(), state[2:]
 
 
 def rows(batch: Any, part: slice | None) -> Any:
-    """Return some examples of a batch; with None, one example as a batch of one."""
+    """Return a copy of some examples of a batch; with None, of one example as a batch of one.
+
+    A view would show the batch that it is of, and what is changed in place be found changed by a
+    second pass over the same batch, which not every batch goes through.
+    """
     if isinstance(batch, torch.Tensor):
-        return batch.unsqueeze(0) if part is None else batch[part]
+        return (batch.unsqueeze(0) if part is None else batch[part]).clone()
     if isinstance(batch, dict):
         return {key: rows(value, part) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
@@ -91,7 +122,7 @@ def rows(batch: Any, part: slice | None) -> Any:
 def lone_losses(losses: Losses, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return each example's loss, computed from its own outputs and target alone: shape (n,)."""
     return vectorised(  # type: ignore[no-any-return]
-        lambda output, target: losses(output.unsqueeze(0), target.unsqueeze(0)).sum(),
+        lambda output, target: losses(output.unsqueeze(0), rows(target, None)).sum(),
         outputs, targets,
     )  # fmt: skip
 
@@ -163,7 +194,7 @@ class LoneLayers:
         if key not in self._shapes:
             one = slice(0, 1)
             with torch.no_grad(), self._cut(None) as calls:
-                self._alone(rows(inputs, one), targets[one])
+                self._alone(rows(inputs, one), rows(targets, one))
             self._shapes[key] = [None if c is None else c[1] for c in _each_once(calls)]
         like = self._parameters[0]
         return [
@@ -181,7 +212,7 @@ class LoneLayers:
 
         def one(inputs: Any, target: torch.Tensor, probes: list[torch.Tensor]) -> Any:
             with self._cut(probes) as calls:
-                loss = self._alone(rows(inputs, None), target.unsqueeze(0))
+                loss = self._alone(rows(inputs, None), rows(target, None))
             found = _each_once(calls)
             called[:] = [call is not None for call in found]
             return loss, [call[0] for call in found if call is not None]

@@ -21,6 +21,7 @@ from zerosum.client.carried import Moved, Snapshot
 from zerosum.client.layer_norms import LAYERS, Capture, Measured, measure, write_weighted_sum
 from zerosum.client.lone import LoneLayers, Losses, lone_losses, rows, vectorised
 from zerosum.client.task import TaskError, error_line
+from zerosum.client.torch_seed import coins_apart
 from zerosum.client.vectors import FlatModel
 
 log = logging.getLogger("zerosum.client")
@@ -117,6 +118,10 @@ class ClippedGradients:
         """
         if not len(targets):
             return self._flat.gradients.zero_()
+        with coins_apart():
+            return self._sum(inputs, targets, clip)
+
+    def _sum(self, inputs: Any, targets: torch.Tensor, clip: float) -> torch.Tensor:
         if self._stages is not None:
             # Nobody's code but the loss's is run, and torch's modules move nothing.
             state = None if self._apart else Snapshot(None, *self._watched)
@@ -205,7 +210,9 @@ class ClippedGradients:
                 log.info("losses by a loop: %s", error_line(error))
         found = []
         for i in range(len(targets)):
-            found.append(self._losses(outputs[i : i + 1], targets[i : i + 1]).sum())
+            one = slice(i, i + 1)
+            with coins_apart():
+                found.append(self._losses(outputs[one], rows(targets, one)).sum())
             self._put_back(state)
         self._loss_vectorises = False  # and not where an example is to blame, which raises here
         return torch.stack(found)
@@ -245,10 +252,12 @@ class ClippedGradients:
         self.way = "loop"
         for i in range(len(targets)):
             one = slice(i, i + 1)
-            loss = self._losses(self._flat.model(rows(inputs, one)), targets[one]).sum()
-            parts = torch.autograd.grad(
-                loss, self._parameters, allow_unused=True, materialize_grads=True
-            )
+            with coins_apart():
+                outputs = self._flat.model(rows(inputs, one))
+                loss = self._losses(outputs, rows(targets, one)).sum()
+                parts = torch.autograd.grad(
+                    loss, self._parameters, allow_unused=True, materialize_grads=True
+                )
             self._put_back(state)
             # Sparse, as those of embeddings may be, they cannot be reshaped.
             yield torch.cat([part.to_dense().reshape(-1) for part in parts]).unsqueeze(0)
@@ -263,12 +272,12 @@ class ClippedGradients:
 
         def loss(values: dict[str, torch.Tensor], one: Any, target: torch.Tensor) -> torch.Tensor:
             outputs = torch.func.functional_call(model, (values, buffers), (rows(one, None),))
-            return self._losses(outputs, target.unsqueeze(0)).sum()
+            return self._losses(outputs, rows(target, None)).sum()
 
         size = max(1, CHUNK_ENTRIES // len(self._flat.weights))
         for start in range(0, len(targets), size):
             part = slice(start, start + size)
-            few = rows(inputs, part), targets[part]
+            few = rows(inputs, part), rows(targets, part)
             found = vectorised(torch.func.grad(loss), parameters, *few, shared=1)
             self._put_back(state)
             yield torch.cat([found[name].flatten(1) for name in self._flat.layout.names], dim=1)

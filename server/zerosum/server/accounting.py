@@ -438,15 +438,23 @@ class RunLedger:
         key = (int(number), int(attempt), str(kind), int(group))
         self._check_kind(key)
         if record["type"] == "survived":
-            self._count_survivors(key, int(record["cohort"]), int(record["survived"]))
+            cohort, survived = int(record["cohort"]), int(record["survived"])
+            if not 0 <= survived <= cohort:
+                raise ValueError(f"{survived} survived of a cohort of {cohort}")
+            if key not in self._ended:
+                self._count_survivors(key, cohort, survived)
             return
         self._before[key[0], key[2]] = max(self._before.get((key[0], key[2]), 0), key[1] + 1)
         if record["type"] == "sum":
+            if key not in self._contributions:
+                raise ValueError(f"{key} has no contributions to sum")
             self._sums.add(key)
             return
         clients = [int(client) for client in record["clients"]]
         if any(not 0 <= client < self._population for client in clients):
             raise ValueError(f"clients lie in 0..{self._population - 1}")
+        if not 1 <= int(record["cohort"]) <= self._population:
+            raise ValueError(f"a cohort of {record['cohort']} of {self._population} clients")
         self._count_contributions(key, int(record["cohort"]), clients)
 
     def _append(self, record: dict[str, Any]) -> None:

@@ -25,8 +25,9 @@ OBSERVERS = ("sum", "local", "release")
 Charges = Iterable[tuple[DpEvent, float]]
 
 APART = (
-    "no item of a client's data set is made of several records, and what models and losses carry "
-    "from one example to the next lies in the model or the task, not in globals, closures or files"
+    "no item of a client's data set is made of several records or hangs on those read before it, "
+    "and what models and losses carry from one example to the next lies in the model or the task, "
+    "not in globals or files"
 )
 
 MASKED = "masking is in force: the server sees sums and the roster only"

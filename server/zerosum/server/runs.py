@@ -101,13 +101,25 @@ class RunFolder:
         append_durably(self.path / name, json.dumps(value).encode() + b"\n")
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """Read the whole JSON lines of a file; one torn by a crash is left out."""
+        """Read the whole JSON lines of a file; one torn by a crash is left out.
+
+        Raises
+        ------
+        ConfigError
+            If a whole line is no JSON object.
+        """
         try:
             data = (self.path / name).read_bytes()
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
-        return [json.loads(line) for line in whole.splitlines()]
+        try:
+            found = [json.loads(line) for line in whole.splitlines()]
+        except ValueError as error:
+            raise ConfigError(f"{self.path / name} is damaged ({error})") from None
+        if not all(isinstance(line, dict) for line in found):
+            raise ConfigError(f"{self.path / name} is damaged: a line of it is no object")
+        return found
 
     def fingerprint(self, name: str) -> tuple[int, str]:
         """Return the size of a file and the SHA-256 of what it holds; an absent one is empty.

@@ -48,7 +48,7 @@ def run_spending(folder: RunFolder) -> dict[str, Any]:
     header = ledger_header(folder)
     ledger = _ledger(folder, experiment, header)
     tally, figures = ledger.tally(), ledger.figures()
-    planned = _planned(experiment, header)
+    planned = {name: told["value"] for name, told in planned_figures(experiment, header).items()}
     kinds = {
         kind: {
             "sums": tally.opened[at],
@@ -111,13 +111,28 @@ def _is_header(header: Mapping[str, Any]) -> bool:
     return described and type(header.get("population")) is int
 
 
-def _planned(experiment: Experiment, header: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what all planned rounds were planned to cost, by observer."""
+def planned_figures(
+    experiment: Experiment, header: Mapping[str, Any]
+) -> Mapping[str, dict[str, Any]]:
+    """Return what all planned rounds were planned to cost, by observer; nothing without noise.
+
+    Raises
+    ------
+    ConfigError
+        If the ledger's first line says what no run of these settings can have written.
+    """
     if not experiment.privacy.private:
         return {}
-    dimension = dimension_of(experiment, "train", header)
-    planned = outlook(experiment, population=header["population"], dimension=dimension)
-    return {name: figure["value"] for name, figure in planned.values["epsilon"].items()}
+    try:
+        dimension = dimension_of(experiment, "train", header)
+        planned = outlook(experiment, population=header["population"], dimension=dimension)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{LEDGER} is damaged, or not of this run: {header.get('population')} clients and "
+            f"{header.get('kinds')!r:.200} cannot be planned with ({error})"
+        ) from None
+    figures: Mapping[str, dict[str, Any]] = planned.values["epsilon"]
+    return figures
 
 
 def _ledger(folder: RunFolder, experiment: Experiment, header: Mapping[str, Any]) -> RunLedger:
@@ -127,20 +142,21 @@ def _ledger(folder: RunFolder, experiment: Experiment, header: Mapping[str, Any]
     loaded: another dimension of the same padded length has the same terms.
     """
     try:
-        protections = {kind: _protection(experiment, kind, header) for kind in header["kinds"]}
+        return RunLedger(
+            folder.path / LEDGER,
+            privacy=experiment.privacy,
+            secagg=experiment.secagg,
+            sampling=experiment.sampling,
+            population=header["population"],
+            protections={kind: _protection(experiment, kind, header) for kind in header["kinds"]},
+            examples=example_units(experiment),
+            records=experiment.privacy.examples,
+            read_only=True,
+        )
+    except ConfigError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{folder.path / LEDGER} is damaged ({error!r})") from None
-    return RunLedger(
-        folder.path / LEDGER,
-        privacy=experiment.privacy,
-        secagg=experiment.secagg,
-        sampling=experiment.sampling,
-        population=header["population"],
-        protections=protections,
-        examples=example_units(experiment),
-        records=experiment.privacy.examples,
-        read_only=True,
-    )
 
 
 def dimension_of(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -> int:

@@ -23,11 +23,10 @@ from typing import Any, Final
 from zerosum.server.accounting import NO_NOISE, SECRET_SEED
 from zerosum.server.config import ConfigError
 from zerosum.server.noised_ratios import NOISE_STD
-from zerosum.server.outlook import outlook
 from zerosum.server.rounding import rounded_up
 from zerosum.server.runs import LEDGER, METRICS, MODEL, REPORT, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.server.spent import dimension_of, ledger_header
+from zerosum.server.spent import ledger_header, planned_figures
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import Bound, RunRecord, read_run
 
@@ -106,11 +105,11 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
     Raises
     ------
     ConfigError
-        If the path holds no run, or ``out`` cannot be used.
+        If the path holds no run, or one whose ledger is gone or damaged, or ``out`` cannot be used.
     """
     if isinstance(folder, Path):
         folder = RunFolder.open(folder)
-    _check_out(folder.path, out)
+    out = _checked(folder.path, out)
     run = public_record(folder)
     with _whole(out) as made:
         target = RunFolder(made)
@@ -197,9 +196,9 @@ def _release_figure(run: RunRecord, population: int | None, header: Mapping[str,
             reason = "no figure is recorded that holds for outsiders"
         bound = Bound(delta=charged.delta, reason=reason)
         return _Figure(bound, _written(bound))
-    dimension = dimension_of(run.experiment, "train", header)
-    planned = outlook(run.experiment, population=int(population or 0), dimension=dimension)
-    told = planned.values["epsilon"]["release"]
+    if not header:
+        raise ConfigError(f"{run.name} holds no {LEDGER}: what was spent is not known any more")
+    told = planned_figures(run.experiment, header)["release"]
     value, assumptions = told["value"], list(told["assumptions"])
     if run.summary.get("noise_from_seed"):
         assumptions.append(SECRET_SEED)
@@ -225,23 +224,27 @@ def _written(bound: Bound) -> dict[str, Any]:
     return {name: getattr(bound, name) for name in names} | {"assumptions": [*bound.assumptions]}
 
 
-def _check_out(run: Path, out: Path) -> None:
-    """Refuse a folder that holds something, or that is not apart from the run's."""
-    inside, outside = run.resolve(), out.resolve()
+def _checked(run: Path, out: Path) -> Path:
+    """Return where ``out`` leads; refuse what holds something, or is not apart from the run's."""
+    try:
+        inside, outside = run.resolve(), out.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a null byte
+        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
     if inside == outside or inside in outside.parents or outside in inside.parents:
         raise ConfigError(
             f"--public {out}: what is public and {run}, which shows counts, must not be in one "
             "folder; name another"
         )
     try:
-        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        if outside.exists() and not (outside.is_dir() and not any(outside.iterdir())):
             raise ConfigError(
                 f"--public {out} exists and is not an empty folder: choose another, or delete it"
             )
-        if not out.parent.is_dir():
+        if not outside.parent.is_dir():
             raise ConfigError(f"--public {out}: there is no folder {out.parent}; create it first")
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
+    return outside
 
 
 @contextmanager

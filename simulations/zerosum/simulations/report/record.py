@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.server.config import ConfigError
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.runs import CONFIG, METRICS, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
@@ -171,10 +172,12 @@ def read_run(folder: RunFolder) -> RunRecord:
     Raises
     ------
     ConfigError
-        If the configuration cannot be read.
+        If the configuration, the rounds or the summary cannot be read.
     """
     experiment = folder.experiment
     rounds = folder.read_lines(METRICS)
+    if not all(isinstance(line.get("round"), int) for line in rounds):
+        raise ConfigError(f"{folder.path / METRICS} is damaged: a line of it names no round")
     summary = _read_summary(folder)
     current = bool(summary) and summary.get("rounds") == len(rounds)
     return RunRecord(
@@ -202,7 +205,12 @@ def _read_summary(folder: RunFolder) -> dict[str, Any]:
         text = (folder.path / SUMMARY).read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
-    found: dict[str, Any] = json.loads(text)
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{folder.path / SUMMARY} is damaged ({error})") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{folder.path / SUMMARY} is damaged: it holds no object")
     return found
 
 
