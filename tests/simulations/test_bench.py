@@ -75,6 +75,13 @@ def test_more_liars_than_survivors_are_refused():
         measure("liars", {"n": 8, "d": 5, "dropout": 0.2, "liars": 9, "repeats": 1})
 
 
+@pytest.mark.parametrize("other", [["--server-memory"], ["--primitives"], ["--versus", "flower"]])
+def test_an_option_that_would_be_ignored_is_refused(other):
+    result = CliRunner().invoke(app, ["bench", "secagg", "--liars", "1", *other])
+    assert result.exit_code == 2
+    assert "measure different things" in " ".join(result.output.split())
+
+
 def test_the_command_tells_what_liars_cost(tmp_path):
     path = tmp_path / "found.json"
     arguments = ["--n", "30", "--d", "20", "--liars", "1", "--repeats", "1", "--json", str(path)]

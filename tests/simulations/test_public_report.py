@@ -163,6 +163,21 @@ def test_the_public_figure_is_never_below_the_ledgers(runs, tmp_path):
     assert not [n for n in public["assumptions"] if n.startswith(("dropout at", "a round is"))]
 
 
+def test_a_rate_that_the_run_refuted_is_not_assumed_of_a_figure_that_covers_it(runs, tmp_path):
+    folder = RunFolder(shutil.copytree(runs[0], tmp_path / "run"))
+    summary = json.loads((folder.path / SUMMARY).read_text())
+    release = summary["epsilon"]["release"]
+    release["assumptions"] = [
+        note.replace("dropout at most 0.1", "dropout at most 0.31")
+        for note in release["assumptions"]
+    ]
+    folder.write_json(SUMMARY, summary)
+    write_public_report(folder, tmp_path / "out")
+    told = json.loads((tmp_path / "out" / SUMMARY).read_text())["epsilon"]["release"]
+    assert not [note for note in told["assumptions"] if note.startswith("dropout at most")]
+    assert sum("covers what was charged" in note for note in told["assumptions"]) == 1
+
+
 def test_what_the_public_figure_assumes_is_said_once_and_names_the_seed(runs, tmp_path):
     write_public_report(runs[0], tmp_path / "out")
     told = json.loads((tmp_path / "out" / SUMMARY).read_text())["epsilon"]["release"]

@@ -95,6 +95,8 @@ def secagg(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Run a whole session, all clients in one process, and print CPU time, bytes and memory."""
+    _one_of(primitives=primitives, server_memory=server_memory, liars=liars is not None,
+            versus=versus is not None)  # fmt: skip
     console = Console()
     with user_errors(BenchError):
         if primitives:
@@ -120,9 +122,16 @@ def secagg(
                 found = _print_memory(console, measure("memory", settings))
             else:
                 found = _print_session(console, measure("session", {**settings, "share": share}))
-            if versus is not None and not server_memory and liars is None:
+            if versus is not None:
                 found["versus"] = {versus.value: _versus_flower(console, found, time_limit)}
     _write(json_file, found)
+
+
+def _one_of(**wanted: bool) -> None:
+    """Refuse options that each measure something else: all but one would be ignored."""
+    given = [f"--{name.replace('_', '-')}" for name, is_given in wanted.items() if is_given]
+    if len(given) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} measure different things: give one")
 
 
 def _finite(seconds: float) -> float:

@@ -75,8 +75,12 @@ _HIGHER_RATE: Final = (
     "dropped out than they assume, or rounds were asked again; it is rounded up"
 )
 
+_COVERED: Final = (
+    "more clients dropped out than the settings assume; the figure covers what was charged for that"
+)
+
 _OF_THE_PLAN: Final = ("dropout at most ", "a round is opened only because ")
-"""Beginnings of assumptions of the plan's figure that a ledger which charged more refutes."""
+"""Beginnings of assumptions of the plan's figure that a run's own dropouts can refute."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +206,15 @@ def _release_figure(run: RunRecord, population: int | None, header: Mapping[str,
     value, assumptions = told["value"], list(told["assumptions"])
     if run.summary.get("noise_from_seed"):
         assumptions.append(SECRET_SEED)
-    if value is None or value < charged.value:
-        value = charged.value
+    higher = value is None or value < charged.value
+    refuted = any(
+        note.startswith(_OF_THE_PLAN) and note not in charged.assumptions for note in assumptions
+    )
+    if higher or refuted:
         assumptions = [note for note in assumptions if not note.startswith(_OF_THE_PLAN)]
-        assumptions.append(_HIGHER_RATE)
+        assumptions.append(_HIGHER_RATE if higher else _COVERED)
+    if higher:
+        value = charged.value
     else:
         assumptions.append("counted as if every planned round was opened")
     bound = Bound(
