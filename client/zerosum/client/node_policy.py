@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from zerosum.client.spec import ClientPolicy
 
 EXAMPLES: Final = {
-    "min_cohort": "min_cohort = 10 (2: a pair is enough)",
+    "min_cohort": "min_cohort = 10 (the fewest clients of a cohort; 2: a pair is enough)",
     "corruption": "corruption = 0.2 (0.0: nobody works for the server)",
     "max_epsilon": "max_epsilon = 8.0 (inf: counted, but not bounded)",
 }
@@ -69,7 +69,7 @@ def checked_policy(content: dict[str, Any], name: str) -> ClientPolicy:
     missing = [example for key, example in EXAMPLES.items() if key not in content]
     if missing:
         raise PolicyError(
-            f"{name} lacks what nothing is assumed for: write for example {'; '.join(missing)}"
+            f"{name} lacks keys that have no default: write for example {'; '.join(missing)}"
         )
     try:
         return ClientPolicy.model_validate(content)

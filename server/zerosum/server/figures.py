@@ -139,7 +139,7 @@ def release_bound(
         charges = [list(zip(drawn, map(float, tally.opened), strict=True))]
         return _composed("replace", charges, sum(tally.opened), notes)
     notes += (
-        f'no amplification: "{sampling.kind}" cohorts are accounted as known, over the '
+        f'no amplification by cohorts: "{sampling.kind}" cohorts are accounted as known, over the '
         "contributions of the client that made most",
     )
     return _composed("zero_out", _by_client(events, tally), tally.most, notes)
@@ -310,8 +310,8 @@ def _guarantee_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
     if all(part == 1 for part, _ in faced):
         return ("charged is the guaranteed noise V, whoever dropped out",)
     return tuple(
-        f"a fellow client knows the share that it drew: charged are {float(part):.4g} V, what it "
-        f"faces in the smallest cohort, of {n}"
+        f"a fellow client knows the share that it drew, and pools it with nobody: charged are "
+        f"{float(part):.4g} V, what it faces in the smallest cohort, of {n}"
         for part, n in sorted(set(faced))
         if part < 1
     )

