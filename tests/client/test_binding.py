@@ -315,9 +315,9 @@ SCALARS = {
     ),
     ArrayRecord: st.builds(
         Array,
-        dtype=st.sampled_from(["float32", "int32"]),
+        dtype=st.sampled_from(["float32", "int32", "<f4", ">f4", ""]),
         shape=st.sampled_from([(), (1,), (1, 1), (2,), (2, 1), (1, 2)]),
-        stype=st.sampled_from(["numpy.ndarray", "raw"]),
+        stype=st.sampled_from(["numpy.ndarray", "raw", ""]),
         data=st.sampled_from([b"", b"\0", b"\0\0"]),
     ),
 }  # fmt: skip

@@ -5,10 +5,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+from pathlib import Path
 
 import pytest
+from policies import LEAST_TOML
 
 from zerosum.client import private_files
+from zerosum.client.node_policy import PolicyError, read_policy
 from zerosum.client.private_files import (
     OpenToOthersError,
     open_private,
@@ -17,7 +21,7 @@ from zerosum.client.private_files import (
     replace_private,
     write_private,
 )
-from zerosum.client.provisioning import ProvisioningError, read_identity
+from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
 from zerosum.client.store import FileStore
 from zerosum.secagg import IdentityKey
 
@@ -133,6 +137,51 @@ def test_what_is_no_file_of_its_own_is_refused_and_not_waited_for(tmp_path, use,
     with pytest.raises((OpenToOthersError, IsADirectoryError)):
         use(path)
     assert not (tmp_path / "nowhere").exists()
+
+
+def roster_at(path):
+    return read_roster(path, "00" * 32)
+
+
+@pytest.mark.parametrize("read", [read_policy, roster_at])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "pipe behind a link", "no path"])
+def test_a_file_of_a_node_that_is_none_is_refused_and_not_waited_for(tmp_path, read, kind):
+    path, pipe, refused = tmp_path / "file", tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    match kind:
+        case "pipe":
+            path = pipe
+        case "folder":
+            path.mkdir()
+        case "device":
+            path = Path(os.devnull)  # one with an end: a reader of others comes to none
+        case "pipe behind a link":
+            path.symlink_to(pipe)
+        case "no path":
+            path = tmp_path / "a\0b"
+
+    def reading():
+        try:
+            read(str(path))
+        except (PolicyError, ProvisioningError) as error:
+            refused.append(str(error))
+
+    reader = threading.Thread(target=reading, daemon=True)
+    reader.start()
+    reader.join(5)
+    waits = reader.is_alive()
+    os.close(os.open(pipe, os.O_RDWR))  # lets go of whoever waits
+    assert not waits, "a pipe was waited for"
+    cause = "null byte" if kind == "no path" else "no regular file"
+    assert cause in refused[0]
+    assert "cannot be used" in refused[0]
+
+
+def test_a_policy_behind_a_link_is_read(tmp_path):
+    """A cluster mounts its files as links."""
+    (tmp_path / "real").write_text(LEAST_TOML)
+    (tmp_path / "policy.toml").symlink_to("real")
+    assert read_policy(str(tmp_path / "policy.toml")).min_cohort == 2
 
 
 def test_what_belongs_to_another_user_is_refused(tmp_path, monkeypatch):

@@ -4,12 +4,15 @@ import errno
 import json
 import logging
 import os
+import random
+import signal
 import threading
 import time
 
 import pytest
 
 from zerosum.client.openings import Openings
+from zerosum.client.renyi_filter import ORDERS
 from zerosum.client.store import (
     BusyStoreError,
     DamagedStoreError,
@@ -144,6 +147,67 @@ def test_one_process_at_a_time_holds_the_store(tmp_path):
         thread.join(30)
     assert most == 1
     assert FileStore(tmp_path / "state").contributions == 8
+
+
+def test_a_node_that_shares_a_state_dir_is_told_so(tmp_path):
+    FileStore(tmp_path / "state").raise_high_water(b"run", 1, 0, SESSION)
+    with pytest.raises(StaleSession, match="another node has the same state-dir"):
+        FileStore(tmp_path / "state").raise_high_water(b"run", 1, 0, SESSION)
+
+
+def walk(folder, told, round):
+    """Live a client's sessions from a round on; tell of each decision once it may be acted upon."""
+    store = FileStore(folder)
+    while True:
+        session = round.to_bytes(32, "big")
+        with store.exclusive():
+            store.raise_high_water(b"run", round, 0, session, Openings(10**6, 10**6, 1e6))
+            os.write(told, b"a")
+        with store.exclusive():
+            store.count_contribution([0.5] * len(ORDERS), b"run")
+            store.append(session, (b"contributed",))
+            os.write(told, b"c")
+        with store.exclusive():
+            store.append(session, (b"unmasked",))
+            os.write(told, b"u")
+        round += 1
+
+
+# Python 3.12 warns of forks beside threads: the child uses files and a pipe, and no lock of theirs.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_node_that_is_killed_at_any_moment_forgets_nothing_that_it_acted_upon(tmp_path):
+    """Real processes, killed at random: some within a write, some within the lock."""
+    sent, round, draw, folder = 0, 1, random.Random(5), tmp_path / "state"
+    for _ in range(25):
+        read, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                walk(folder, told, round)
+            finally:
+                os._exit(1)
+        os.close(told)
+        with os.fdopen(read, "rb", 0) as pipe:
+            steps = b"".join(pipe.read(1) for _ in range(draw.randrange(5)))
+            time.sleep(draw.uniform(0.0, 0.02))
+            os.kill(child, signal.SIGKILL)
+            assert os.waitpid(child, 0)[1] == signal.SIGKILL
+            steps += pipe.read()
+        sent += steps.count(b"c")
+        store = FileStore(folder)
+        with store.exclusive(0.0):  # the dead hold nothing
+            assert sent <= store.contributions <= sent + 1
+        sent = store.contributions
+        assert store.spent == (0.5 * sent,) * (len(ORDERS) if sent else 0)
+        last = round + steps.count(b"a") - 1
+        if last >= round:
+            lines = store.lines(last.to_bytes(32, "big"))
+            done = steps[steps.rindex(b"a") :]
+            assert len(lines) >= len(done) - 1
+            with pytest.raises(StaleSession):
+                store.raise_high_water(b"run", last, 0)
+        round = last + 2  # the one between may have begun, and nobody was told
+    assert sent >= 10, "the children lived too short to say anything"
 
 
 def test_who_waits_too_long_for_the_store_says_so_and_gives_up(tmp_path, caplog):

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from zerosum.secagg import ClientParty
+from zerosum.server.config import ConfigError
+from zerosum.server.coordinator import Coordinator
 from zerosum.server.left_out import LEFT_OUT
 from zerosum.server.runs import METRICS, MODEL, SUMMARY
 from zerosum.simulations import api
@@ -90,6 +92,54 @@ def test_a_resumed_run_leaves_the_liar_out_until_it_is_readmitted(tmp_path, a_li
     assert readmitted.rounds[-1]["liars"] == [LIAR]
 
 
+NOISED = [
+    "privacy.model=distributed", "privacy.clip=1.0", "privacy.noise_multiplier=1.0",
+    "privacy.delta=1e-2", "privacy.honest_fraction=0.5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("after", "refused"),
+    [
+        ([0], None),
+        ([0, 1], "a cohort of 11, and would be done again with 10, without client 1; "),
+        ([], "a cohort of 11, and would be done again with 12; "),
+        ([1], "a cohort of 11, and would be done again with 11, without client 1; "),
+    ],
+    ids=["as they were", "one more is out", "one is readmitted", "another is out"],
+)
+def test_a_sum_is_not_opened_again_among_others_with_the_noise_that_it_had(
+    tmp_path, monkeypatch, after, refused
+):
+    """Two such sums differ by one client's vector less another's, and their shares of the noise."""
+    shared, seen, honest = tmp_path / "left-out.jsonl", [], Coordinator.private_sum
+
+    def leave_out(clients):
+        entries = [{"client": c, "key": "", "run": "x", "round": 1, "since": 1} for c in clients]
+        shared.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    def private_sum(self, *asked, **how):
+        aggregate = honest(self, *asked, **how)
+        seen.append(aggregate.total)
+        if len(seen) == 1:
+            raise KeyboardInterrupt  # opened, and not written down
+        return aggregate
+
+    monkeypatch.setattr(Coordinator, "private_sum", private_sum)
+    leave_out([0])
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", *NOISED, f"deployment.left_out={str(shared)!r}", rounds=1)
+    leave_out(after)
+    if refused is None:
+        api.resume(tmp_path / "run", report=False)
+        np.testing.assert_array_equal(*seen)
+        return
+    with pytest.raises(ConfigError, match=refused) as error:
+        api.resume(tmp_path / "run", report=False)
+    assert "\n" not in str(error.value)
+    assert len(seen) == 1
+
+
 def test_a_noised_average_is_divided_by_the_cohort_that_was_expected(tmp_path, a_liar, monkeypatch):
     from zerosum.server.averaging import Averaging
 
@@ -102,11 +152,7 @@ def test_a_noised_average_is_divided_by_the_cohort_that_was_expected(tmp_path, a
         return found
 
     monkeypatch.setattr(Averaging, "average", average)
-    run(
-        tmp_path / "run", "privacy.model=distributed", "privacy.clip=1.0",
-        "privacy.noise_multiplier=1.0", "privacy.delta=1e-2", "privacy.honest_fraction=0.5",
-        rounds=2,
-    )  # fmt: skip
+    run(tmp_path / "run", *NOISED, rounds=2)
     for total, mean in seen:
         np.testing.assert_allclose(mean, total / CLIENTS, rtol=1e-5)
 

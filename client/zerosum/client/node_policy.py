@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from zerosum.client.private_files import open_regular
 from zerosum.client.spec import ClientPolicy
 
 EXAMPLES: Final = {
@@ -46,7 +47,7 @@ def read_policy(path: str) -> ClientPolicy:
             f"own says what it accepts, at least {'; '.join(EXAMPLES.values())}"
         )
     try:
-        with Path(path).open("rb") as file:
+        with os.fdopen(open_regular(Path(path)), "rb") as file:
             if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
                 raise PolicyError(
                     f"the policy {path} can be changed by any user of this machine: "

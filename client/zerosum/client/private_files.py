@@ -76,6 +76,24 @@ def read_private(path: Path) -> bytes:
         return file.read()
 
 
+def open_regular(path: Path) -> int:
+    """Open a regular file that others may read, through links if need be; return its descriptor.
+
+    Anything else may hold a node for ever: to open a pipe waits for whoever writes to it, and some
+    devices have no end.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is something else.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return descriptor
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Write a new file of mode 0600, and flush it and its folder to the disk.
 

@@ -7,10 +7,11 @@ Both come from files of the node's own, never from the server. Files:
   key, 64 hexadecimal digits in the node's configuration.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from zerosum.client.private_files import OpenToOthersError, read_private
+from zerosum.client.private_files import OpenToOthersError, open_regular, read_private
 from zerosum.secagg import (
     IdentityKey,
     LocalProtocolError,
@@ -60,7 +61,7 @@ def read_identity(path: str) -> IdentityKey:
         return IdentityKey(read_private(Path(path)))
     except OpenToOthersError as error:
         raise ProvisioningError(f"identity: {error}") from None
-    except (OSError, LocalProtocolError) as error:
+    except (OSError, ValueError, LocalProtocolError) as error:
         raise ProvisioningError(
             f"identity = {path!r} is no signing key ({error}): make one with zerosum keys new"
         ) from None
@@ -91,8 +92,9 @@ def read_roster(path: str, authority: str) -> Roster:
             "zerosum keys new prints them"
         )
     try:
-        return SignedRoster.from_bytes(Path(path).read_bytes()).admit(public)
-    except (OSError, RemoteProtocolError, LocalProtocolError) as error:
+        with os.fdopen(open_regular(Path(path)), "rb") as file:
+            return SignedRoster.from_bytes(file.read()).admit(public)
+    except (OSError, ValueError, RemoteProtocolError, LocalProtocolError) as error:
         raise ProvisioningError(
             f"roster = {path!r} cannot be used ({error}): it is a file that zerosum roster "
             "add wrote, signed with the key of authority"

@@ -558,7 +558,10 @@ def _is_pair(value: object, second: type) -> bool:
 def newer_mark(before: tuple[int, int] | None, new: tuple[int, int]) -> tuple[int, int]:
     """Return the new (round, attempt); raise StaleSession unless it is newer than the last."""
     if before is not None and new <= before:
-        raise StaleSession(f"round {new[0]} attempt {new[1]} is not newer than {before}")
+        raise StaleSession(
+            f"round {new[0]} attempt {new[1]} is not newer than {before}, begun here before: the "
+            "server asked again, or another node has the same state-dir, and each needs its own"
+        )
     return new
 
 

@@ -162,6 +162,11 @@ class RunLedger:
         self._append(line)
         self._count_contributions(key, cohort, new)
 
+    def asked(self, key: Key) -> tuple[int, frozenset[int]] | None:
+        """Return the session's n and who was asked under a key; None where nobody was."""
+        known = self._contributions.get(key)
+        return None if known is None else (known[0], frozenset(known[1].tolist()))
+
     def charge_sum(self, key: Key) -> None:
         """Record, durably, that a sum is about to be opened. Idempotent by key.
 

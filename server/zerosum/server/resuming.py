@@ -8,10 +8,13 @@ from pathlib import Path
 from zerosum.client.file_lock import HeldError, held_alone
 from zerosum.client.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
+from zerosum.server.accounting import RunLedger
 from zerosum.server.checkpoint import STATE, Checkpoint
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
+from zerosum.server.left_out import LEFT_OUT
 from zerosum.server.planning import configuration_digest, fixed_part
 from zerosum.server.runs import CONFIG, DATA, LEDGER, LOCK, METRICS, RunFolder, check_unused
+from zerosum.server.schedule import Planned
 from zerosum.server.spec import Experiment
 
 
@@ -90,6 +93,41 @@ def check_continues(
         )
     for name, (size, digest) in checkpoint.files.items():
         folder.check_beginning(name, size, digest)
+
+
+def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None:
+    """Refuse to do a sum again among other clients, with the noise that it had.
+
+    A line of the left-out file that was written or deleted in between changes the cohort. Noise
+    that follows from a seed would be the same: the two sums would differ by one client's vector
+    and hide it behind its own share of the noise alone.
+
+    Parameters
+    ----------
+    ledger : RunLedger
+        Noise drawn anew has an attempt of its own there, under which nobody was asked before.
+    planned : Planned
+        The sum, before anybody is asked.
+    folder : RunFolder
+        Of the run.
+
+    Raises
+    ------
+    ConfigError
+        If its cohort is not the one that was charged.
+    """
+    for number, cohort in enumerate(planned.groups):
+        before = ledger.asked((planned.number, planned.attempt, planned.kind, number))
+        if before is None or (before[0] == len(cohort) and before[1] <= set(cohort)):
+            continue
+        gone = ", ".join(map(str, sorted(before[1] - set(cohort))))
+        without = gone and f", without client {gone}"
+        raise ConfigError(
+            f"{folder.path}: round {planned.number} was begun with a cohort of {before[0]}, and "
+            f"would be done again with {len(cohort)}{without}; its noise is the same again: "
+            "restore the file of who is left out (deployment.left_out, or "
+            f"{LEFT_OUT} in the run folder) as it was, or start a new run with --out"
+        )
 
 
 def claimed(path: Path) -> RunFolder:

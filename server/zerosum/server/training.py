@@ -45,7 +45,7 @@ from zerosum.server.results import (
     traffic_record,
     trainer_name,
 )
-from zerosum.server.resuming import DataRecord, check_continues
+from zerosum.server.resuming import DataRecord, check_cohort, check_continues
 from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.schedule import Planned, Schedule
@@ -254,6 +254,7 @@ class FederatedTraining:
         if planned.attempt and self._experiment.sampling.kind == "once":
             reason = "the run ended when its clients had been asked: once is once"
             raise RoundAbandoned(reason, Traffic())
+        check_cohort(self._ledger, planned, self._folder)
         try:
             aggregate = self._coordinator.private_sum(
                 self._request(planned.number, planned.kind),
