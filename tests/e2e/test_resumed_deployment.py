@@ -164,7 +164,7 @@ def test_whoever_is_asked_once_is_not_asked_again(tmp_path, one_thread):
     assert result.summary["epsilon"]["sum"]["participations"] == 1
 
 
-def test_what_a_folder_holds_is_what_is_resumed(tmp_path, one_thread):
+def test_what_a_folder_holds_is_what_is_resumed(tmp_path, one_thread, caplog):
     nodes = Nodes(tmp_path)
     nodes.serve(overrides="rounds=1")
     with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 3\.0: the run in"):
@@ -175,5 +175,7 @@ def test_what_a_folder_holds_is_what_is_resumed(tmp_path, one_thread):
         nodes.serve(resume=str(tmp_path / "nowhere"))
     with held(RunFolder(nodes.out)), pytest.raises(ConfigError, match="still goes on"):
         nodes.serve()
+    assert "planned" not in caplog.text
     more = nodes.serve(overrides="rounds=2 deployment.train_timeout=90.0")
     assert [r["round"] for r in more.rounds] == [1, 2]
+    assert "rounds = 2: this run was planned for epsilon_release = " in caplog.text

@@ -1,6 +1,7 @@
 """Whole runs, small ones: what must be the same is, what must differ does."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -261,6 +262,31 @@ def test_a_longer_run_continues_a_shorter_one(pairwise, tmp_path):
     assert model_bytes(longer.folder) == model_bytes(pairwise.folder)
     assert lines_without_costs(longer.folder) == lines_without_costs(pairwise.folder)
     assert (longer.folder / LEDGER).read_bytes() == (pairwise.folder / LEDGER).read_bytes()
+
+
+def test_more_rounds_than_a_target_was_planned_for_are_told_with_both_figures(tmp_path, caplog):
+    target = [*SMALL, "privacy.epsilon=5", "rounds=2"]
+    short = run("digits", overrides=target, out=tmp_path / "short")
+    resume(short.folder)
+    assert "planned" not in caplog.text
+    longer = resume(short.folder, overrides=["rounds=4"])
+    warned = [record.getMessage() for record in caplog.records if "planned" in record.message]
+    spent = longer.summary["epsilon"]["release"]["value"]
+    found = re.fullmatch(
+        r"rounds = 4: this run was planned for epsilon_release = (\S+) with 2 rounds; "
+        r"with 4 it goes to (\S+)",
+        *warned,
+    )
+    assert found
+    assert float(found[1]) == pytest.approx(5.0, rel=0.005)
+    assert 5.0 < spent <= float(found[2]) < 1.1 * spent
+
+
+def test_more_rounds_without_privacy_cost_nothing_that_is_warned_of(tmp_path, caplog):
+    plain = [*SMALL, "privacy.model=none", "rounds=1"]
+    short = run("digits", overrides=plain, out=tmp_path / "short")
+    resume(short.folder, overrides=["rounds=2"])
+    assert "planned" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,22 @@ def test_clients_that_vanish_are_guessed_about_too() -> None:
     assert found["violations"] == []
 
 
+@pytest.mark.parametrize(
+    ("corruption", "canaries", "dropout", "fraction"),
+    [(0.1, 120, 0.0, 0.9), (1 / 3, 50, 0.0, 0.68), (0.15, 130, 0.0, 0.8538), (0.1, 200, 0.1, 0.67)],
+)
+def test_an_experiment_that_withstands_colluders_can_be_audited(
+    corruption, canaries, dropout, fraction
+) -> None:
+    sizes = {"canaries": canaries, "dropout": dropout, "repetitions": 1}
+    found = audited(f"secagg.corruption={corruption}", **sizes)
+    assert found["violations"] == []
+    assert found["honest_fraction"] == pytest.approx(fraction, abs=0.005)
+    # What is guaranteed is the noise that is named; all clients together draw more.
+    assert found["upper"] == pytest.approx(audited(**sizes)["upper"], rel=0.02)
+    assert found["score_deviation"] > 1.0
+
+
 def test_a_pipeline_that_forgets_its_noise_fails_the_audit(monkeypatch) -> None:
     class Leaky(audit._CanaryEnvironment):
         def update(self, request, task, client):

@@ -12,6 +12,7 @@ from zerosum.client import budget as costs
 from zerosum.client import renyi_filter
 from zerosum.client.private_files import write_private
 from zerosum.client.store import FileStore
+from zerosum.server import spent as spent_of_runs
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import LEDGER, SUMMARY, RunFolder
 from zerosum.simulations import api
@@ -227,3 +228,18 @@ def test_a_run_that_has_not_begun_has_no_ledger(tmp_path, folder):
     with pytest.raises(ConfigError, match="has not begun"):
         spending_in(there)
     assert RunFolder.open(there).experiment
+
+
+@pytest.mark.parametrize(
+    ("spent", "planned", "left"),
+    [
+        (0.9839400987881098, 0.9839400987881164, 0.0),
+        (4.05, 4.04, 0.0),
+        (0.0, 2.0, 2.0),
+        (1.999, 2.0, 0.001),
+        (None, 2.0, None),
+        (2.0, None, None),
+    ],
+)
+def test_what_floats_make_of_a_plan_that_was_kept_is_not_left(spent, planned, left):
+    assert spent_of_runs._left(spent, planned) == (left if not left else pytest.approx(left))

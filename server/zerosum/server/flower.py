@@ -31,7 +31,13 @@ from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
 from zerosum.server.results import DEPLOYED, Record, Result, lies_in_words
-from zerosum.server.resuming import check_same, continued, has_checkpoint, held
+from zerosum.server.resuming import (
+    check_same,
+    continued,
+    has_checkpoint,
+    held,
+    warn_of_more_rounds,
+)
 from zerosum.server.runs import PUBLISH, RunFolder
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training import FederatedTraining
@@ -88,6 +94,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     with held(folder):
         if earlier is not None:
             check_same(earlier.experiment, experiment, earlier)
+            dimension = len(initial_vector(task, experiment.seed))
+            warn_of_more_rounds(earlier.experiment, experiment, len(nodes), dimension)
         training = FederatedTraining(
             experiment,
             task,

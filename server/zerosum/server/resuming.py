@@ -1,6 +1,7 @@
 """What an earlier run's folder allows: the same experiment, and little beside more rounds."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,13 +10,18 @@ from zerosum.client.file_lock import HeldError, held_alone
 from zerosum.client.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
 from zerosum.server.accounting import RunLedger
+from zerosum.server.calibration import planned_figures
 from zerosum.server.checkpoint import STATE, Checkpoint
+from zerosum.server.checks import planned_run
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.left_out import LEFT_OUT
 from zerosum.server.planning import configuration_digest, fixed_part
+from zerosum.server.rounding import rounded_up
 from zerosum.server.runs import CONFIG, DATA, LEDGER, LOCK, METRICS, RunFolder, check_unused
 from zerosum.server.schedule import Planned
 from zerosum.server.spec import Experiment
+
+log = logging.getLogger("zerosum.server")
 
 
 def has_checkpoint(folder: RunFolder) -> bool:
@@ -53,6 +59,41 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
         raise ConfigError(
             f"{key} = {right!r}: the run in {where} has {left!r}; resume it unchanged, or start a "
             "new run with --out"
+        )
+
+
+def warn_of_more_rounds(
+    before: Experiment, after: Experiment, population: int, dimension: int
+) -> None:
+    """Warn that a run which is given more rounds costs more than it was planned to.
+
+    Its noise was found for the rounds that it had and does not change, and of a target epsilon the
+    folder keeps that noise alone. So both plans are made anew: the earlier one is the target.
+
+    Parameters
+    ----------
+    before, after : Experiment
+        Of the folder; as it goes on. Both with their noise resolved.
+    population, dimension : int
+        Clients; trainable parameters.
+    """
+    if not after.privacy.private or after.rounds <= before.rounds:
+        return
+    observer = after.privacy.epsilon_for
+    planned, now = (
+        planned_figures(each.privacy, planned_run(each, population, dimension))[observer]["value"]
+        for each in (before, after)
+    )
+    if planned is not None:
+        log.warning(
+            "rounds = %d: this run was planned for epsilon_%s = %s with %d rounds; with %d it goes "
+            "to %s",
+            after.rounds,
+            observer,
+            rounded_up(planned),
+            before.rounds,
+            after.rounds,
+            "infinity" if now is None else rounded_up(now),
         )
 
 

@@ -19,6 +19,9 @@ from zerosum.server.planning import (
 from zerosum.server.runs import LEDGER, METRICS, RunFolder
 from zerosum.server.spec import Experiment
 
+_FLOAT_ROUNDING = 1e-9
+"""Relative distance of two figures of the same events."""
+
 
 def run_spending(folder: RunFolder) -> dict[str, Any]:
     """Return what a run has spent against every observer, and what it was planned to spend.
@@ -77,8 +80,14 @@ def run_spending(folder: RunFolder) -> dict[str, Any]:
 
 
 def _left(spent: float | None, planned: float | None) -> float | None:
-    """Return what is left; None where either has no bound."""
-    return None if spent is None or planned is None else max(0.0, planned - spent)
+    """Return what is left; None where either has no bound.
+
+    A plan that was kept to the end sums the same events in another order: what floats make of
+    that is nothing that could still be spent.
+    """
+    if spent is None or planned is None:
+        return None
+    return planned - spent if planned - spent > _FLOAT_ROUNDING * planned else 0.0
 
 
 def ledger_header(folder: RunFolder) -> Mapping[str, Any]:

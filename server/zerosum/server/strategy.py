@@ -47,7 +47,13 @@ from zerosum.server.flower import read_keys
 from zerosum.server.greeting import meet
 from zerosum.server.left_out import LeftOut
 from zerosum.server.planning import evaluation_protection, planned_protections
-from zerosum.server.resuming import check_same, claimed, held, rounds_before
+from zerosum.server.resuming import (
+    check_same,
+    claimed,
+    held,
+    rounds_before,
+    warn_of_more_rounds,
+)
 from zerosum.server.runs import CONFIG, LEDGER, PUBLISH, RunFolder
 from zerosum.server.spec import Experiment
 
@@ -297,6 +303,7 @@ class PrivateStrategy(Strategy):
         _warn_of_statistics(experiment, initial)
         if earlier is not None:
             check_same(earlier, experiment, folder)
+            warn_of_more_rounds(earlier, experiment, len(nodes), dimension)
         if before and experiment.sampling.kind == "once":
             raise ConfigError(
                 f'sampling.kind = "once": clients were asked already in {folder.path}, and another '

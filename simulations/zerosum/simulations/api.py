@@ -24,7 +24,7 @@ from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import planned_protections
 from zerosum.server.results import Record, Result
-from zerosum.server.resuming import check_same, held
+from zerosum.server.resuming import check_same, held, warn_of_more_rounds
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining
@@ -230,6 +230,7 @@ def resume(
     wanted = load_experiment(before if config is None else config, overrides)
     planned = plan(wanted)
     check_same(before, planned.experiment, folder)
+    warn_of_more_rounds(before, planned.experiment, planned.population, planned.dimension)
     return simulate(planned, folder, on_round, report=report)
 
 

@@ -20,6 +20,7 @@ from zerosum.client.exact import check_available
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, Task
+from zerosum.secagg.failures import share_of
 from zerosum.secagg.randomness import derive_seed, insecure_keystream
 from zerosum.server.accounting import RunLedger
 from zerosum.server.aggregate import Aggregate
@@ -85,12 +86,24 @@ class AuditPlan:
             )
 
     @property
-    def honest_fraction(self) -> float:
-        """f: 1, or what is left with room for chance where clients vanish."""
+    def room(self) -> float:
+        """Part of the clients that may vanish: those that do, with room for chance."""
         if self.dropout == 0:
-            return 1.0
-        spread = math.sqrt(self.dropout * (1 - self.dropout) / self.canaries)
-        return round(max(0.05, 1 - self.dropout - 6 * spread), 4)
+            return 0.0
+        return self.dropout + 6 * math.sqrt(self.dropout * (1 - self.dropout) / self.canaries)
+
+    def honest_fraction(self, corruption: float) -> float:
+        """Return f: 1 less who may vanish and who is taken to collude, whose noise is none.
+
+        Rounded down: of all clients f n and the colluders are needed, not one more.
+
+        Parameters
+        ----------
+        corruption : float
+            Part of the roster, which is the audited cohort.
+        """
+        colluders = share_of(corruption, self.canaries, "secagg.corruption") / self.canaries
+        return max(0.05, math.floor(1e4 * (1 - self.room - colluders)) / 1e4)
 
 
 def run_audit(
@@ -251,7 +264,7 @@ def _audited(experiment: Experiment, plan: AuditPlan) -> Experiment:
         "epsilon": None,
         "delta": plan.delta,
         "allow_large_delta": True,
-        "honest_fraction": plan.honest_fraction,
+        "honest_fraction": plan.honest_fraction(experiment.secagg.corruption),
         "top_up": False,
         "components_noise": None,
     }
@@ -262,7 +275,7 @@ def _audited(experiment: Experiment, plan: AuditPlan) -> Experiment:
             "privacy": PrivacySpec.model_validate(privacy.model_dump() | changed),
             "sampling": SamplingSpec(kind="everyone"),
             "secagg": experiment.secagg.model_copy(
-                update={"groups": 1, "dropout": max(0.0, 1 - plan.honest_fraction)}
+                update={"groups": 1, "dropout": min(0.95, plan.room)}
             ),
             "faults": FaultSpec(contribute=plan.dropout),
             "training": experiment.training.model_copy(update={"weighting": "uniform"}),
@@ -294,7 +307,7 @@ def _protection(experiment: Experiment, plan: AuditPlan) -> Protection:
             raise ConfigError(f"{asked}: {error}") from None
         raise ConfigError(
             f"--canaries {plan.canaries} --dropout {plan.dropout:g}: with room for chance "
-            f"{1 - plan.honest_fraction:.0%} of the clients may vanish, which no session stands; "
+            f"{plan.room:.0%} of the clients may vanish, which no session stands; "
             "raise --canaries or lower --dropout"
         ) from None
     except (ValueError, OverflowError, RuntimeError) as error:
@@ -373,7 +386,7 @@ def _result(
         "observer": "sum",
         "repetitions": plan.repetitions,
         "noise_multiplier": plan.noise_multiplier,
-        "honest_fraction": plan.honest_fraction,
+        "honest_fraction": experiment.privacy.honest_fraction,
         "dropout": plan.dropout,
         "clip": experiment.privacy.clip,
         "delta": plan.delta,

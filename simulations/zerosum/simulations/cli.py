@@ -249,7 +249,7 @@ def _dry_run(
 ) -> None:
     from zerosum.server.config import to_toml
     from zerosum.server.results import data_summary
-    from zerosum.server.resuming import check_same
+    from zerosum.server.resuming import check_same, warn_of_more_rounds
     from zerosum.server.runs import RunFolder, check_unused
     from zerosum.simulations.api import plan
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
@@ -262,7 +262,9 @@ def _dry_run(
     planned = plan(load_experiment(source, settings))
     if resume is not None:
         earlier = RunFolder.open(resume)
-        check_same(earlier.experiment, planned.experiment, earlier)
+        before = earlier.experiment
+        check_same(before, planned.experiment, earlier)
+        warn_of_more_rounds(before, planned.experiment, planned.population, planned.dimension)
     sys.stdout.write(to_toml(planned.experiment))
     console = Console(stderr=True)
     read = data_summary(planned.task)
