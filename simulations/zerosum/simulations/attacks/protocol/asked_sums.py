@@ -8,6 +8,7 @@ of all others. What is left of it is what masks are bound to.
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -171,7 +172,7 @@ class AskedSumsSetting:
 Ask = Callable[[Asked, bool], Asked]
 
 
-class AskedSum:
+class AskedSum(ABC):
     """One sum under way: real nodes, a real coordinator, and a liar between them.
 
     Parameters
@@ -215,9 +216,9 @@ class AskedSum:
             rotation_seed=bytes(32),
         ).encoding.step
 
+    @abstractmethod
     def _begin(self, setting: AskedSumsSetting, rng: np.random.Generator) -> None:
         """Draw records, and make the app, the request and what is wanted of the victim."""
-        raise NotImplementedError
 
     def opened(self, ask: Ask) -> np.ndarray:
         """Return the opened sum, float64, shape (d,); raises RoundAbandoned where there is none."""
@@ -263,13 +264,13 @@ class AskedSum:
         passed = replace(answer, request=real.request).to_bytes()
         return _with_content(reply, wire.pack({"message": passed}))
 
+    @abstractmethod
     def _read(self, asked: Asked) -> Request:
         """Return the request that says so, with the digest that its readers find."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _beside(self, asked: Asked) -> RecordDict:
         """Return what travels beside a request: an app's records, or a model."""
-        raise NotImplementedError
 
     def _stage(self, message: Message) -> str | None:
         return message.metadata.message_type
