@@ -243,9 +243,11 @@ SENT = {
     "SyncBatchNorm": lambda: nn.SyncBatchNorm(WIDTH),
     "without affine": lambda: nn.BatchNorm1d(WIDTH, affine=False),
     "of one's own": lambda: Rebinding(WIDTH),
+    "scripted": lambda: torch.jit.script(nn.BatchNorm1d(WIDTH)),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("norm", SENT.values(), ids=SENT.keys())
 @pytest.mark.parametrize("kind", ["auto", "general", "batched"])
 def test_the_change_of_statistics_is_that_of_the_model_itself(norm, kind) -> None:
@@ -358,6 +360,20 @@ def test_layers_that_mix_a_batch_are_refused_example_by_example(name) -> None:
         ExampleTrainer(Toy(FROZEN[name]), STEPS, PER_EXAMPLE)
     with pytest.raises(TaskError, match=r'privacy\.unit = "client"'):
         ExampleTrainer(Toy(between(lambda: nn.BatchNorm1d(WIDTH))), AVERAGED, PER_EXAMPLE)
+
+
+def test_a_parameter_of_that_name_is_trained_like_any_other() -> None:
+    class Shift(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.running_mean = nn.Parameter(torch.zeros(WIDTH))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs - self.running_mean
+
+    task = Toy(between(Shift))
+    assert train(task, STEPS)[28:32].all()
+    assert Layout.of(task.model()).names[2] == "1.running_mean"
 
 
 def test_a_model_without_statistics_is_not_put_into_another_mode() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -35,7 +36,9 @@ CONFIG = {
 class NormalisedTask:
     """Images of two classes, brighter at each client than at the one before."""
 
-    def __init__(self, unequal: bool = False, norm: type[nn.Module] = nn.BatchNorm2d) -> None:
+    def __init__(
+        self, unequal: bool = False, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
+    ) -> None:
         self.unequal, self.norm = unequal, norm
 
     def model(self) -> nn.Module:
@@ -151,6 +154,16 @@ def test_clients_weigh_by_their_examples_in_statistics_too(tmp_path, monkeypatch
     check(result, by_hand(task, 3, weighted=True))
     uniform = run(tmp_path, monkeypatch, task=task, name="uniform").model
     assert np.abs(result.model["1.running_mean"] - uniform["1.running_mean"]).max() > 0.01
+
+
+def test_instance_normalisation_that_tracks_is_averaged_as_well(tmp_path, monkeypatch):
+    task = NormalisedTask(norm=lambda width: nn.InstanceNorm2d(width, track_running_stats=True))
+    result = run(tmp_path, monkeypatch, "rounds=1", task=task)
+    wanted = by_hand(task, 1)
+    assert result.model.keys() == wanted.keys()
+    assert result.model["1.running_mean"].any()
+    for name in ("0.weight", "1.running_mean", "1.running_var", "6.running_var"):
+        np.testing.assert_allclose(result.model[name], wanted[name], rtol=0, atol=1e-6)
 
 
 def test_processes_masks_and_a_resume_change_no_bit(tmp_path, monkeypatch):

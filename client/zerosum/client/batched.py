@@ -69,7 +69,7 @@ class BatchedTrainer(LocalTrainer):
     Raises
     ------
     TaskError
-        If the model keeps running statistics or has nothing to train.
+        If the model moves running statistics that are not sent, or has nothing to train.
     """
 
     def __init__(

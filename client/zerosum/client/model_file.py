@@ -92,8 +92,8 @@ def entries(model: nn.Module) -> dict[str, torch.Tensor]:
         if value.layout != torch.strided or value.is_quantized or not _storable(value.dtype):
             kind = "quantized" if value.is_quantized else f"{value.layout} {value.dtype}"
             raise TaskError(
-                f"model: {name} is a tensor of kind {kind}, which {FILE} cannot hold; keep it in "
-                "another dtype, dense, or in no persistent buffer"
+                f"model: {name} is a {kind} tensor, which {FILE} cannot hold; register_buffer(..., "
+                "persistent=False) leaves it out of the file, or keep it dense in another dtype"
             )
     return dict(state)
 

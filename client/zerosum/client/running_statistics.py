@@ -193,10 +193,18 @@ def _training(model: nn.Module) -> Iterator[None]:
 
 
 def _statistics(module: nn.Module) -> list[str]:
-    """Return the names of a module's own running statistics; the usual ones need be no buffers."""
+    """Return the names of a module's own running statistics; the usual ones need be no buffers.
+
+    What is trained by its gradient is a parameter, whatever its name.
+    """
     found = [name for name, _ in module.named_buffers(recurse=False) if name.startswith(_PREFIX)]
+    trained = {
+        name for name, value in module.named_parameters(recurse=False) if value.requires_grad
+    }
     return found + [
-        name for name in _USUAL if name not in found and getattr(module, name, None) is not None
+        name
+        for name in _USUAL
+        if name not in (*found, *trained) and getattr(module, name, None) is not None
     ]
 
 
@@ -205,12 +213,16 @@ def _unsent(module: nn.Module) -> list[str]:
 
     The count decides nothing where momentum is a number, so training may move it: it is put back.
     """
-    sent, counts = _statistics(module), isinstance(module, _NormBase)
-    return [
-        name
-        for name, _ in module.named_buffers(recurse=False)
-        if name not in sent and not (counts and name == _COUNTER)
-    ]
+    known = {*_statistics(module), *([_COUNTER] if _of_torch(module) else [])}
+    return [name for name, _ in module.named_buffers(recurse=False) if name not in known]
+
+
+def _of_torch(module: nn.Module) -> bool:
+    """Tell whether a layer is, or inherits from, one of torch's that counts its batches."""
+    if isinstance(module, torch.jit.ScriptModule):
+        made = getattr(nn, str(module.original_name), None)
+        return isinstance(made, type) and issubclass(made, _NormBase)
+    return isinstance(module, _NormBase)
 
 
 def _taken(path: str, module: nn.Module, names: list[str]) -> list[Statistic]:
@@ -275,7 +287,7 @@ def _check_sendable(path: str, module: nn.Module, names: list[str]) -> None:
     kept = dict(module.named_buffers(recurse=False))
     for name in names:
         value = kept.get(name)
-        if value is None or name in module._non_persistent_buffers_set:
+        if value is None or name in getattr(module, "_non_persistent_buffers_set", ()):
             raise TaskError(
                 f"{_named(path, module)}: its {name} is no buffer of its state dict, so no file "
                 "of the model would hold it; write self.register_buffer in the layer"
@@ -289,7 +301,7 @@ def _check_sendable(path: str, module: nn.Module, names: list[str]) -> None:
                 f"{_named(path, module)}: its {name} is {value.dtype}, and only floating-point "
                 "statistics are averaged"
             )
-    if isinstance(module, _NormBase) and module.momentum is None:
+    if _of_torch(module) and getattr(module, "momentum", None) is None:
         raise TaskError(
             f"{_named(path, module)}: momentum = None averages over the batches that it counted, "
             'and under training.batchnorm = "average" no client sends its count; give it a '

@@ -395,6 +395,8 @@ def batch_size(count: int, spec: TrainSpec) -> int:
 
 def _writable(buffer: torch.Tensor) -> torch.Tensor:
     """Return a buffer that can be copied into: one that was expanded repeats its memory."""
+    if buffer.layout != torch.strided:
+        return buffer
     axes = zip(buffer.stride(), buffer.shape, strict=True)
     repeats = any(not step and size > 1 for step, size in axes)
     return buffer.clone(memory_format=torch.contiguous_format) if repeats else buffer

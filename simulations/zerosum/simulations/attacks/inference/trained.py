@@ -89,7 +89,7 @@ class TrainedView(LearningView):
         Raises
         ------
         TaskError
-            If it keeps running statistics, which are no part of what was released.
+            If it moves running statistics, which are no part of what was released.
         """
         made = self.build()
         load_vector(made, self.vector if vector is None else vector)
