@@ -228,6 +228,42 @@ def test_federated_evaluation_and_the_report_use_the_averaged_statistics(
         assert np.array_equal(seen["predictions"], model(images[chosen]).argmax(1).numpy())
 
 
+class Frozen(nn.Sequential):
+    """A model that keeps its normalisation in evaluation mode."""
+
+    def train(self, mode: bool = True) -> "Frozen":
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+class FrozenTask(NormalisedTask):
+    def model(self) -> nn.Module:
+        norm = nn.BatchNorm2d(4)
+        torch.nn.init.constant_(norm.running_mean, 0.3)
+        return Frozen(
+            nn.Conv2d(1, 4, 3), norm, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 2)
+        )
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [["privacy.model=distributed"], ["privacy.model=none", "privacy.unit=example"]],
+    ids=["distributed", "examples"],
+)
+def test_frozen_layers_are_trained_under_any_privacy(tmp_path, monkeypatch, privacy):
+    settings = ["training.batchnorm=refuse", "privacy.clip=1.0", "privacy.allow_large_delta=true"]
+    if "privacy.unit=example" in privacy:
+        settings += ["privacy.examples=120", "privacy.lot=60"]
+    result = run(tmp_path, monkeypatch, *settings, *privacy, "rounds=1", task=FrozenTask())
+    assert result.rounds[0]["survivors"] == CLIENTS
+    model = FrozenTask().model()
+    before = model[1].weight.detach().numpy().copy()
+    model.load_state_dict(load_file(result.folder / MODEL), strict=True)
+    assert (model[1].running_mean == 0.3).all()
+    assert (model[1].weight.detach().numpy() != before).all(), "scale and shift are trained"
+
+
 REFUSED = {
     "the default": (["training.batchnorm=refuse"], r'batchnorm = "average"'),
     "privacy": (["privacy.model=distributed", "privacy.clip=1.0"], r'privacy\.model = "none"'),
