@@ -175,6 +175,26 @@ def mixes(model: nn.Module) -> list[str]:
         ]
 
 
+@contextmanager
+def lone_record_named(records: int, batch: int) -> Iterator[None]:
+    """Name the key where a layer is handed one record, which has no variance to normalise by.
+
+    Parameters
+    ----------
+    records, batch : int
+        A client's, and those of all batches but the last.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Expected more than 1 value per channel"):
+            raise
+        raise TaskError(
+            f"a batch of one record has no variance to normalise by, and {records} records in "
+            f"batches of {batch} leave one: choose another training.batch_size"
+        ) from error
+
+
 def is_spread(name: str) -> bool:
     """Tell whether a statistic of this name cannot be negative."""
     return name.rpartition(".")[2] in _SPREADS

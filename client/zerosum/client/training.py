@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from zerosum.client.examples import Examples, as_examples
 from zerosum.client.guard import GuardedExamples, IndexGuard
 from zerosum.client.model_file import entries, whole_state
 from zerosum.client.projection import projection_of
-from zerosum.client.running_statistics import BatchNormMode
+from zerosum.client.running_statistics import BatchNormMode, lone_record_named
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
 from zerosum.client.torch_seed import seeded
@@ -164,7 +163,8 @@ class LocalTrainer:
         examples = self._examples_of(dataset)
         if len(examples) > 0:
             self.model.train()
-            with seeded(derive_seed(number, "training")), _batches_named(examples, self.spec):
+            size = batch_size(len(examples), self.spec)
+            with seeded(derive_seed(number, "training")), lone_record_named(len(examples), size):
                 for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
         delta = self._flat.weights - origin
@@ -400,21 +400,6 @@ def _writable(buffer: torch.Tensor) -> torch.Tensor:
     axes = zip(buffer.stride(), buffer.shape, strict=True)
     repeats = any(not step and size > 1 for step, size in axes)
     return buffer.clone(memory_format=torch.contiguous_format) if repeats else buffer
-
-
-@contextmanager
-def _batches_named(examples: Examples, spec: TrainSpec) -> Iterator[None]:
-    """Name the key where batch normalisation is handed one record, which has no variance."""
-    try:
-        yield
-    except ValueError as error:
-        if not str(error).startswith("Expected more than 1 value per channel"):
-            raise
-        raise TaskError(
-            f"a batch of one record has no variance to normalise by, and {len(examples)} records "
-            f"in batches of {batch_size(len(examples), spec)} leave one: choose another "
-            "training.batch_size"
-        ) from error
 
 
 def batches(
