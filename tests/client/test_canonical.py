@@ -187,3 +187,33 @@ def test_a_refusal_says_where_the_text_departs():
     header = question().canonical()
     with pytest.raises(ValueError, match=r"not canonical: from byte 27 on b' 1,"):
         Question.from_canonical(header.replace(b'"round":1', b'"round": 1'))
+
+
+def test_what_becomes_of_running_statistics_is_part_of_what_masks_are_bound_to():
+    """A node that was asked for statistics and one that was not mask with nobody."""
+    model = np.zeros(4, dtype=np.float32)
+    asked = [
+        Request(question(training=TrainSpec(lr=0.1, batchnorm=value)), model)
+        for value in ("refuse", "average")
+    ]
+    assert asked[0].digest != asked[1].digest
+    assert b'"batchnorm":"average"' in asked[1].header
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        PrivacySpec(),
+        PrivacySpec(model="local"),
+        PrivacySpec(model="central"),
+        PrivacySpec(model="none", clip=None, unit="example", examples=9, lot=3),
+    ],
+    ids=["distributed", "local", "central", "examples"],
+)
+def test_a_node_averages_no_running_statistics_under_privacy(privacy):
+    given = question(kind="train", privacy=privacy)
+    assert read_request(given.canonical()).question == given, "the control: without statistics"
+    asked = given.canonical().replace(b'"batchnorm":"refuse"', b'"batchnorm":"average"')
+    assert asked != given.canonical()
+    with pytest.raises(ValueError, match="running statistics are averaged without privacy alone"):
+        read_request(asked)

@@ -149,9 +149,8 @@ def test_directions_come_before_the_trained_parameters() -> None:
     vector = np.concatenate([directions.ravel(), initial_vector(task, 0)])
     inputs = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     low = inputs.flatten(1) @ torch.from_numpy(directions)
-    state = {name: torch.from_numpy(v) for name, v in trainer.to_state_dict(vector).items()}
     model = task.model()
-    model.load_state_dict(state)
+    model.load_state_dict(trainer.to_state_dict(vector))
     assert torch.allclose(trainer.predict(vector, inputs), model[1:](low), atol=1e-6)  # type: ignore[index]
     delta = trainer.train(vector, (inputs, torch.arange(4)), 7)
     assert delta.shape == (trainer.layout.length,)

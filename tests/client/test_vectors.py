@@ -1,11 +1,8 @@
 """A model and its flat vector are the same thing."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file, save_file
 from torch import nn
 
 from zerosum.client.task import TaskError
@@ -16,7 +13,6 @@ from zerosum.client.vectors import (
     from_state_dict,
     load_vector,
     parameters_to_vector,
-    to_state_dict,
 )
 
 
@@ -56,15 +52,15 @@ def test_flattening_keeps_the_function_and_shares_the_memory() -> None:
     assert all(not value.grad.any() for value in model.parameters() if value.grad is not None)
 
 
-def test_a_saved_model_is_the_same_vector_and_loads_into_torch(tmp_path: Path) -> None:
-    model = make()
-    layout, vector = Layout.of(model), parameters_to_vector(model)
-    save_file(to_state_dict(vector, layout), tmp_path / "model.safetensors")
-    state = load_file(tmp_path / "model.safetensors")
-    assert np.array_equal(from_state_dict(state, layout), vector)
-    other = make()
-    other.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
-    assert np.array_equal(parameters_to_vector(other), vector)
+def test_a_state_dict_is_the_same_vector_whatever_else_it_holds() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    model[0].requires_grad_(False)
+    model.register_buffer("scale", torch.ones(2))
+    state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
+    layout = Layout.of(model)
+    assert np.array_equal(from_state_dict(state, layout), parameters_to_vector(model))
+    trained_alone = {name: state[name] for name in layout.names}
+    assert np.array_equal(from_state_dict(trained_alone, layout), parameters_to_vector(model))
 
 
 def test_shared_parameters_appear_once() -> None:
@@ -85,8 +81,24 @@ def test_frozen_parameters_are_not_in_the_vector() -> None:
 @pytest.mark.parametrize("affine", [True, False])
 def test_running_statistics_are_refused(affine: bool) -> None:
     layer = nn.BatchNorm1d(3, affine=affine)
-    with pytest.raises(TaskError, match=r"running statistics.*GroupNorm"):
+    ways = "running statistics.*GroupNorm.*track_running_stats.*freeze.*training.batchnorm"
+    with pytest.raises(TaskError, match=ways):
         Layout.of(nn.Sequential(nn.Linear(3, 3), layer))
+
+
+def test_running_statistics_follow_the_parameters_where_they_are_averaged() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    layout = Layout.of(model, "average")
+    assert layout.statistics == (("1.running_mean", (3,)), ("1.running_var", (3,)))
+    assert (layout.length, layout.dimension) == (15, 21)
+    vector = np.arange(21, dtype=np.float32)
+    load_vector(model, vector, "average")
+    assert model[1].running_var.tolist() == [18, 19, 20]
+    assert np.array_equal(parameters_to_vector(model, "average"), vector)
+    state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
+    assert np.array_equal(from_state_dict(state, layout), vector)
+    with pytest.raises(ValueError, match=r"\(21,\)"):
+        load_vector(model, vector[:15], "average")
 
 
 def test_batch_normalisation_without_statistics_is_allowed() -> None:
@@ -104,11 +116,11 @@ def test_wrong_lengths_and_names_are_refused() -> None:
     layout = Layout.of(model)
     with pytest.raises(ValueError, match=r"\(4,\)"):
         load_vector(model, np.zeros(4, dtype=np.float32))
-    state = to_state_dict(np.zeros(3, dtype=np.float32), layout)
+    weight, bias = np.zeros((1, 2), dtype=np.float32), np.zeros(1, dtype=np.float32)
     with pytest.raises(ValueError, match="bias"):
-        from_state_dict({"weight": state["weight"]}, layout)
-    with pytest.raises(ValueError, match="other"):
-        from_state_dict({**state, "other": state["bias"]}, layout)
+        from_state_dict({"weight": weight}, layout)
+    with pytest.raises(ValueError, match="weight"):
+        from_state_dict({"weight": weight.T, "bias": bias}, layout)
 
 
 def test_weight_and_bias_of_a_module_are_one_layer() -> None:

@@ -69,7 +69,7 @@ class BatchedTrainer(LocalTrainer):
     Raises
     ------
     TaskError
-        If the model keeps running statistics or has nothing to train.
+        If the model moves running statistics that are not sent, or has nothing to train.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class BatchedTrainer(LocalTrainer):
         self._kept: dict[tuple[Any, ...], float] = {}
         self._told: set[str] = set()
         self._reason = _never_batched(self.model, dtype)
+        if self.layout.statistics:
+            self._reason = f"model: {self.layout.statistics[0][0]} moves with each client's batches"
         if self._reason is not None:
             self._tell(self._reason)
 
@@ -130,7 +132,7 @@ class BatchedTrainer(LocalTrainer):
             except Exception as error:
                 one = error
             cost = self._cost(one) if isinstance(one, Records) else 0.0
-            size = self.layout.length * self.dtype.itemsize
+            size = self.layout.dimension * self.dtype.itemsize
             if group and (cost > room or size > results):
                 yield from self._outcomes(start, group)
                 group, room, results = [], float(self._budget), RESULT_BYTES
@@ -193,8 +195,8 @@ class BatchedTrainer(LocalTrainer):
         for place, one in enumerate(group):
             if isinstance(one, Exception):
                 outcomes[place] = one
-            elif not one.count and len(start) == self.public + self.layout.length:
-                zero = torch.zeros(self.layout.length, dtype=self.dtype).numpy()
+            elif not one.count and len(start) == self.public + self.layout.dimension:
+                zero = torch.zeros(self.layout.dimension, dtype=self.dtype).numpy()
                 outcomes[place] = Trained(zero, 0, together=True)
             else:
                 forms.setdefault(one.form, []).append(place)
@@ -250,6 +252,7 @@ class BatchedTrainer(LocalTrainer):
                 gradients = self._gradients(active, inputs, targets, shares)
                 buffers = [part[: len(inputs)] for part in momentum]
                 self._descend_all(active, gradients, buffers, parts, number == 0)
+        self._flat.running.check_still()
         self._restore_buffers()
         changes = [(a - b).flatten(1) for a, b in zip(weights, parts, strict=True)]
         found = torch.cat(changes, 1).cpu().numpy()

@@ -82,6 +82,11 @@ class ExampleTrainer(LocalTrainer):
         device: str = "cpu",
     ) -> None:
         super().__init__(task, spec, seed=seed, dtype=torch.float64, device=device)
+        if self.layout.statistics:
+            raise TaskError(
+                'training.batchnorm = "average" is for privacy.unit = "client": running '
+                "statistics of a batch are of no example"
+            )
         self._privacy = privacy
         self._clip = math.inf if privacy.clip is None else privacy.clip * _WITHIN
         self._failed: set[int] = set()

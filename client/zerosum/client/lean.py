@@ -63,7 +63,7 @@ class LeanTrainer(LocalTrainer):
     Raises
     ------
     TaskError
-        If the model keeps running statistics or has nothing to train.
+        If the model moves running statistics that are not sent, or has nothing to train.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ def choose_trainer(
     Raises
     ------
     TaskError
-        If the model keeps running statistics or has nothing to train.
+        If the model moves running statistics that are not sent, or has nothing to train.
     """
     if kind == "auto":
         kind = "lean" if device == "cpu" else "batched"

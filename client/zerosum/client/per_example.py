@@ -20,6 +20,7 @@ from zerosum.client.apart import Call, NotLayerwise, known_loss, known_stages, r
 from zerosum.client.carried import Moved, Snapshot
 from zerosum.client.layer_norms import LAYERS, Capture, Measured, measure, write_weighted_sum
 from zerosum.client.lone import LoneLayers, Losses, lone_losses, rows, vectorised
+from zerosum.client.running_statistics import mixes
 from zerosum.client.task import TaskError, error_line
 from zerosum.client.torch_seed import coins_apart
 from zerosum.client.vectors import FlatModel
@@ -29,7 +30,6 @@ log = logging.getLogger("zerosum.client")
 CHUNK_ENTRIES = 1 << 23
 """Entries of per-example gradients that ``torch.func`` holds at once."""
 
-_MIXING = nn.modules.batchnorm._BatchNorm
 _SPARSE = (nn.Embedding, nn.EmbeddingBag)
 
 
@@ -64,8 +64,8 @@ class ClippedGradients:
     Raises
     ------
     TaskError
-        If the model has batch normalisation, for which no example has a gradient of its own, or is
-        a script, whose state cannot be seen.
+        If the model has batch normalisation that is not frozen, for which no example has a
+        gradient of its own, or is a script, whose state cannot be seen.
     """
 
     def __init__(
@@ -284,12 +284,13 @@ class ClippedGradients:
 
 
 def _check_modules(model: nn.Module) -> None:
+    mixing = mixes(model)
     for name, module in model.named_modules():
         said = f"model: {name or 'it'} ({type(module).__name__})"
-        if isinstance(module, _MIXING):
+        if name in mixing:
             raise TaskError(
                 f"{said} mixes the examples of a batch, so none has a gradient of its own; use "
-                "GroupNorm or LayerNorm"
+                "GroupNorm or LayerNorm, or freeze it in eval()"
             )
         if isinstance(module, torch.jit.ScriptModule):
             raise TaskError(

@@ -60,6 +60,8 @@ class Question(Spec):
             raise ValueError(f"records' moments have norm 1, and clip is {privacy.clip}")
         if self.kind == "evaluate" and privacy.by_example:
             raise ValueError('metrics are protected by unit = "client"')
+        if self.training.batchnorm == "average" and (privacy.private or privacy.by_example):
+            raise ValueError("running statistics are averaged without privacy alone")
         return self
 
 

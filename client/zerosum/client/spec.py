@@ -146,6 +146,11 @@ class TrainSpec(Spec):
     """L2 penalty, added to the gradient as torch.optim.SGD does."""
     proximal: NonNegativeFloat = 0.0
     """FedProx's mu: adds mu (w - w_global) to the gradient (Li et al. 2020)."""
+    batchnorm: Literal["refuse", "average"] = "refuse"
+    """What becomes of running statistics, as BatchNorm keeps them. `refuse`: a model whose \
+statistics move is refused, one whose layers are frozen is not. `average`: they travel and are \
+averaged like weights, past the server's optimizer; only with privacy.model = "none" and \
+privacy.clip = "none"."""
 
     weighting: Literal["uniform", "examples"] = "uniform"
     """`examples` weighs a client by its number of examples, one more coordinate under the mask; \

@@ -10,11 +10,13 @@ from torch import nn
 
 from zerosum.client.examples import Examples, as_examples
 from zerosum.client.guard import GuardedExamples, IndexGuard
+from zerosum.client.model_file import entries, whole_state
 from zerosum.client.projection import projection_of
+from zerosum.client.running_statistics import BatchNormMode, lone_record_named
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
 from zerosum.client.torch_seed import seeded
-from zerosum.client.vectors import flatten, parameters_to_vector, to_state_dict, trainable
+from zerosum.client.vectors import flatten, parameters_to_vector, trainable
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 
 if TYPE_CHECKING:
@@ -38,19 +40,29 @@ def draw_weights(parameters: Iterable[torch.Tensor], generator: torch.Generator)
         value.copy_(torch.randn(value.shape, generator=generator) / max(1, fan_in) ** 0.5)
 
 
-def initial_vector(task: Task, seed: int) -> np.ndarray:
-    """Return the trained parameters of round 0 as a float32 vector of shape (d,)."""
-    return parameters_to_vector(build_model(task, seed))
+def initial_vector(task: Task, seed: int, batchnorm: BatchNormMode = "refuse") -> np.ndarray:
+    """Return the model of round 0 as a float32 vector of shape (d,).
+
+    Parameters
+    ----------
+    task : Task
+    seed : int
+        The experiment's.
+    batchnorm : str
+        ``training.batchnorm``: whether running statistics follow the trained parameters.
+    """
+    return parameters_to_vector(build_model(task, seed), batchnorm)
 
 
 class LocalTrainer:
     """Trains one client after another on one model that it reuses.
 
     Nothing of a client outlives its call: parameters are loaded, momentum starts at zero, and
-    buffers are put back. The arithmetic is that of ``torch.optim.SGD`` (momentum without
-    dampening; a parameter that no loss depends on decays all the same), with the proximal gradient
-    of FedProx (Li et al. 2020, equation 2) added after weight decay. On a CPU with one thread,
-    equal arguments give equal bits.
+    buffers are put back. Running statistics are loaded too, and part of the change, where
+    ``spec.batchnorm`` is ``"average"``. The arithmetic is that of ``torch.optim.SGD`` (momentum
+    without dampening; a parameter that no loss depends on decays all the same), with the proximal
+    gradient of FedProx (Li et al. 2020, equation 2) added after weight decay. On a CPU with one
+    thread, equal arguments give equal bits.
 
     Parameters
     ----------
@@ -68,7 +80,8 @@ class LocalTrainer:
     Raises
     ------
     TaskError
-        If the model keeps running statistics or has nothing to train.
+        If the model moves running statistics that are not sent, has nothing to train, or holds
+        what no file of it could.
     """
 
     def __init__(
@@ -84,12 +97,14 @@ class LocalTrainer:
         self.spec = spec
         self.dtype = dtype
         self.device = torch.device(device)
-        self._flat = flatten(build_model(task, seed).to(self.device, dtype))
+        made = build_model(task, seed)
+        entries(made)
+        self._flat = flatten(made.to(self.device, dtype), spec.batchnorm)
         self.model = self._flat.model
         self.layout = self._flat.layout
         self._projection = projection_of(self.model)
         self._buffers = [
-            (module, name, buffer, buffer.clone())
+            (module, name, _writable(buffer), buffer.clone())
             for module in self.model.modules()
             for name, buffer in module.named_buffers(recurse=False)
         ]
@@ -116,13 +131,10 @@ class LocalTrainer:
         """Entries that come before the trained parameters in every vector: the components."""
         return 0 if self._projection is None else self._projection[1].numel()
 
-    def to_state_dict(self, vector: np.ndarray) -> dict[str, np.ndarray]:
-        """Cut a vector of shape (public + d,) into named arrays, float32."""
-        state = to_state_dict(vector[self.public :], self.layout)
-        if self._projection is not None:
-            name, directions = self._projection
-            state[name] = vector[: self.public].reshape(directions.shape)
-        return state
+    def to_state_dict(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
+        """Return the whole state dict of the model that a vector of shape (public + d,) gives."""
+        made = build_model(self.task, self._seed)
+        return whole_state(made, vector, self.public, self.spec.batchnorm)
 
     def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
         """Train from ``start`` on one client's data and return the change.
@@ -140,18 +152,25 @@ class LocalTrainer:
         -------
         numpy.ndarray
             Local model minus ``start``, shape (d,), dtype of the trainer.
+
+        Raises
+        ------
+        TaskError
+            If running statistics moved that are not sent.
         """
         number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
         origin = self._load(start)
         examples = self._examples_of(dataset)
         if len(examples) > 0:
             self.model.train()
-            with seeded(derive_seed(number, "training")):
+            size = batch_size(len(examples), self.spec)
+            with seeded(derive_seed(number, "training")), lone_record_named(len(examples), size):
                 for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
-        delta = (self._flat.weights - origin).cpu().numpy()
+        delta = self._flat.weights - origin
+        moved = self._flat.running.changes()
         self._restore_buffers()
-        return delta
+        return (torch.cat([delta, moved]) if len(moved) else delta).cpu().numpy()
 
     def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
         """Find out on some client's records what :attr:`name` is, where the model does not tell."""
@@ -199,20 +218,23 @@ class LocalTrainer:
         return GuardedExamples(source, self._guard, device)
 
     def _load(self, start: np.ndarray) -> torch.Tensor:
-        length = self.public + self.layout.length
+        length = self.public + self.layout.dimension
         if start.shape != (length,):
             raise ValueError(f"the vector has shape {start.shape}, the model ({length},)")
+        weights, statistics = np.split(start[self.public :], [self.layout.length])
         if self._projection is not None:
             directions = self._projection[1]
             directions.copy_(torch.tensor(start[: self.public]).view(directions.shape))
-        origin = torch.tensor(start[self.public :], dtype=self.dtype, device=self.device)
+        origin = torch.tensor(weights, dtype=self.dtype, device=self.device)
         self._flat.weights.copy_(origin)
         self._restore_buffers()  # also after a client whose training raised
+        self._flat.running.load(statistics)
         return origin
 
     def _restore_buffers(self) -> None:
         for module, name, buffer, kept in self._buffers:
             setattr(module, name, buffer.copy_(kept))
+        self._flat.running.put_back()
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
         losses = per_example_losses(self.task, self.model(self._laid_out(inputs)), targets)
@@ -250,6 +272,7 @@ class LocalTrainer:
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn((2, *shape), generator=generator, dtype=self.dtype)
         kept = self._flat.weights.clone()
+        averaged = [each.value.clone() for each in self._flat.running.moving]
         found = []
         try:
             draw_weights([weights for weights, _ in self._views], generator)
@@ -266,6 +289,9 @@ class LocalTrainer:
         finally:
             self._flat.weights.copy_(kept)
             self._restore_buffers()
+            # Not what training started from: shapes of images may differ from batch to batch.
+            for each, value in zip(self._flat.running.moving, averaged, strict=True):
+                each.value.copy_(value)
 
     def _descend(self, origin: torch.Tensor, first: bool) -> None:
         """Take a step along the flat gradient."""
@@ -365,6 +391,15 @@ def schedule(
 def batch_size(count: int, spec: TrainSpec) -> int:
     """Return the examples in all but the last batch of an epoch."""
     return min(spec.batch_size or count, count)
+
+
+def _writable(buffer: torch.Tensor) -> torch.Tensor:
+    """Return a buffer that can be copied into: one that was expanded repeats its memory."""
+    if buffer.layout != torch.strided:
+        return buffer
+    axes = zip(buffer.stride(), buffer.shape, strict=True)
+    repeats = any(not step and size > 1 for step, size in axes)
+    return buffer.clone(memory_format=torch.contiguous_format) if repeats else buffer
 
 
 def batches(

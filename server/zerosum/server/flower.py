@@ -94,7 +94,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     with held(folder):
         if earlier is not None:
             check_same(earlier.experiment, experiment, earlier)
-            dimension = len(initial_vector(task, experiment.seed))
+            dimension = _dimension(task, experiment)
             warn_of_more_rounds(earlier.experiment, experiment, len(nodes), dimension)
         training = FederatedTraining(
             experiment,
@@ -126,7 +126,11 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
     if asked.server.rule_examples is not None:
         held_out(task.test_data(), asked.server, asked.seed)
     _try_gradients(asked, task)
-    return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
+    return prepare(asked, population=count, dimension=_dimension(task, asked))
+
+
+def _dimension(task: Task, experiment: Experiment) -> int:
+    return len(initial_vector(task, experiment.seed, experiment.training.batchnorm))
 
 
 def _try_gradients(asked: Experiment, task: Task) -> None:

@@ -43,7 +43,8 @@ class Result:
     rounds : list of dict
         What ``metrics.jsonl`` holds.
     model : dict of str to numpy.ndarray
-        The final model's parameters, float32, by name.
+        The final model's whole state dict: trained parameters in float32, frozen ones and buffers
+        as the task's model has them.
     """
 
     folder: Path
@@ -131,7 +132,8 @@ def trainer_name(experiment: Experiment, task: Task) -> str:
         count = population(task, experiment.data)
         client = ClientInfo(index=0, count=count, seed=experiment.seed)
         unknown = np.zeros(trainer.public, dtype=np.float32)
-        start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
+        first = initial_vector(task, experiment.seed, experiment.training.batchnorm)
+        start = np.concatenate([unknown, first])
         trainer.settle(start, lambda: task.data(client))
     return trainer.name
 

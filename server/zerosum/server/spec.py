@@ -257,6 +257,31 @@ too is fixed for a run."""
         return self
 
     @model_validator(mode="after")
+    def _statistics_are_averaged(self) -> Self:
+        privacy, rule = self.privacy, self.server.rule
+        if self.training.batchnorm == "refuse":
+            return self
+        if privacy.private or privacy.by_example:
+            raise ValueError(
+                'training.batchnorm = "average" needs privacy.model = "none" and privacy.unit = '
+                '"client": running statistics would be a second release of private data; use '
+                "GroupNorm or LayerNorm, or freeze the layers"
+            )
+        if privacy.clip is not None:
+            raise ValueError(
+                f'training.batchnorm = "average" needs privacy.clip = "none": privacy.clip = '
+                f"{privacy.clip:g} bounds weights and statistics together, and these may be of "
+                "any scale"
+            )
+        if rule not in ("mean", "median", "trimmed-mean"):
+            raise ValueError(
+                f'training.batchnorm = "average" needs server.rule = "mean", "median" or '
+                f'"trimmed-mean", and not "{rule}": distances and norms of whole updates would be '
+                "those of the statistics, which may be of any scale"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _examples_are_drawn(self) -> Self:
         privacy = self.privacy
         if not privacy.by_example:

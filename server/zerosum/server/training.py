@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import save as save_tensors
+from safetensors.torch import save as save_tensors
 
 from zerosum.client.components import principal_components
 from zerosum.client.contribution import Protection
 from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
+from zerosum.client.model_file import as_arrays
 from zerosum.client.request import Kind, Request
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
@@ -24,9 +25,9 @@ from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoi
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.exchange import Traffic
+from zerosum.server.global_model import GlobalModel
 from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NOISE_STD, noised_ratio
-from zerosum.server.optimizers import ServerOptimizer
 from zerosum.server.planning import (
     ACCEPTED_WRAP,
     configuration_digest,
@@ -102,7 +103,8 @@ class FederatedTraining:
             task, experiment.training, seed=experiment.seed, device=experiment.device
         )
         self._test_data, root = held_out(task.test_data(), experiment.server, experiment.seed)
-        self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
+        start = initial_vector(task, experiment.seed, experiment.training.batchnorm)
+        self._optimizer = GlobalModel(experiment.server, start, self._trainer.layout)
         checkpoint = load_checkpoint(folder)
         self._done = 0 if checkpoint is None else checkpoint.round
         # Stand before the model in every request; zero until they are found.
@@ -115,7 +117,7 @@ class FederatedTraining:
             experiment.sampling, population, entropy, checkpoint.order_seed if checkpoint else None
         )
         self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
-        planned = planned_protections(experiment, population, self._trainer.layout.length)
+        planned = planned_protections(experiment, population, self._trainer.layout.dimension)
         self._ledger = self._open_ledger(planned)
         self._left_out = LeftOut.of(folder, experiment.deployment, coordinator.roster)
         self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts, self._left_out)
@@ -133,7 +135,7 @@ class FederatedTraining:
         if self._entropy.reproducible and not self._repeatable:
             # Cohorts would be the same again, and two releases of one sample are not two.
             raise _not_repeatable(self._folder, "")
-        parameters = self._trainer.layout.length
+        parameters = self._trainer.layout.dimension
         check_continues(
             checkpoint, self._experiment, self._folder, parameters, self._trainer.public
         )
@@ -236,7 +238,7 @@ class FederatedTraining:
             record |= {"status": "completed", "survivors": len(aggregate.survivors)}
             if aggregate.failures:
                 record |= {"failed_groups": list(aggregate.failures)}
-            record |= {"average_norm": float(np.linalg.norm(average))}
+            record |= {"average_norm": float(np.linalg.norm(self._optimizer.weights_of(average)))}
             noise = self._averaging.noise_norm(aggregate)
             record |= {} if noise is None else {"noise_norm": noise}
             record |= traffic_record(aggregate.traffic)
@@ -388,7 +390,7 @@ class FederatedTraining:
         summary = summarise(self._experiment, self._records, self._facts())
         self._folder.write(MODEL, save_tensors(model))
         self._folder.write_json(SUMMARY, summary)
-        return Result(self._folder.path, summary, self._records, model)
+        return Result(self._folder.path, summary, self._records, as_arrays(model))
 
     def _computed_by(self) -> Record:
         """Return device and training of the clients; nodes have devices of their own."""
@@ -403,7 +405,7 @@ class FederatedTraining:
         return {
             "epsilon": self._ledger.figures(),
             "population": self._population,
-            "dimension": self._trainer.layout.length,
+            "dimension": self._trainer.layout.dimension,
             "noise_from_seed": self._entropy.reproducible and not self._experiment.privacy.exact,
             "wrap_probability_log2": self._wrap_probability,
             "engine": self._engine | self._computed_by(),

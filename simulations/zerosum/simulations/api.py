@@ -77,7 +77,7 @@ def plan(experiment: Experiment) -> Plan:
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
     trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
-    dimension = trainer.layout.length
+    dimension = trainer.layout.dimension
     _check_layers(trainer, experiment)
     _try_out(trainer, task, count, experiment)
     _check_examples(task, count, experiment)
@@ -100,7 +100,8 @@ def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
 def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experiment) -> None:
     """Evaluate the first model on a few records: a task that never works is no client's failure."""
     unknown = np.zeros(trainer.public, dtype=np.float32)
-    start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
+    first = initial_vector(task, experiment.seed, experiment.training.batchnorm)
+    start = np.concatenate([unknown, first])
     client = ClientInfo(index=0, count=count, seed=experiment.seed)
     privacy = experiment.privacy
     by_example = None

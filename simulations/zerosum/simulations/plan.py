@@ -108,7 +108,8 @@ def _of_task(
     if dimension is None:
         from zerosum.client.training import LocalTrainer
 
-        dimension = LocalTrainer(task, experiment.training, seed=experiment.seed).layout.length
+        trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+        dimension = trainer.layout.dimension
     return population, dimension, data_summary(task)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from torch import nn
 
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
-from zerosum.client.training import initial_vector
-from zerosum.client.vectors import load_vector
+from zerosum.client.training import build_model, initial_vector
+from zerosum.client.vectors import Layout, from_state_dict, load_vector
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.server.checks import prepare
 from zerosum.server.runs import RunFolder
@@ -89,7 +89,7 @@ class TrainedView(LearningView):
         Raises
         ------
         TaskError
-            If it keeps running statistics, which are no part of what was released.
+            If it moves running statistics, which are no part of what was released.
         """
         made = self.build()
         load_vector(made, self.vector if vector is None else vector)
@@ -292,7 +292,7 @@ def train(
     with tempfile.TemporaryDirectory() as temporary:
         folder = RunFolder.create(Path(temporary) / "run", experiment)
         result = api.simulate(planned, folder, report=False)
-    vector = np.concatenate([value.ravel() for value in result.model.values()])
+    vector = from_state_dict(result.model, Layout.of(build_model(task, seed)))
     released = result.summary["epsilon"]["release"]["value"]
     return Trained(vector, math.inf if released is None else float(released))
 

@@ -16,8 +16,8 @@ from torch import nn
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.spec import DataSpec, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.client.training import initial_vector
-from zerosum.client.vectors import load_vector
+from zerosum.client.training import build_model, initial_vector
+from zerosum.client.vectors import Layout, from_state_dict, load_vector
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import prepare
@@ -263,7 +263,7 @@ class _Run:
         unprotected = seen is None or self._setting.before > 0
         self.epsilon = math.inf if unprotected else float(seen)
         self.abandoned = int(result.summary["rounds_abandoned"])
-        return np.concatenate([value.ravel() for value in result.model.values()])
+        return from_state_dict(result.model, Layout.of(build_model(self.task, self._seed)))
 
 
 class _Started:
