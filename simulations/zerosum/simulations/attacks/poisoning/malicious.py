@@ -210,4 +210,6 @@ def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndar
     """
     limit = envelope.cohort * envelope.encoding.bound // (2 * malicious)
     steps = np.rint(update / envelope.encoding.step)
-    return np.clip(steps, -limit, limit).astype(np.int64)
+    sent = np.zeros(envelope.length, dtype=np.int64)  # a liar counts none of its cuts
+    sent[: len(steps)] = np.clip(steps, -limit, limit)
+    return sent
