@@ -10,7 +10,7 @@ from zerosum.client.cuts import decoded_counts
 from zerosum.secagg.encoding import Encoding
 from zerosum.server.aggregate import Aggregate
 from zerosum.server.checks import prepare
-from zerosum.server.config import apply_overrides, parse_experiment
+from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
 from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.cuts import CutWatch, cut_record, cuts_in_words, holding_range
 from zerosum.server.exchange import Traffic
@@ -82,12 +82,12 @@ def test_beyond_a_thousand_times_no_range_is_named():
      ["encoding.rotate=true"], ["encoding.bits=32", "secagg.protocol=ideal"]],
 )  # fmt: skip
 def test_the_cures_that_are_named_are_accepted_by_the_planner(sums, settings):
-    """Each line is pasted as it stands; the figures beside it are those of the plan that follows."""
+    """Lines are pasted as they stand; figures beside them are those of the plan that follows."""
     asked = experiment(*settings)
     before = planned_protections(asked, CLIENTS, DIMENSION)["train"]
     said = reason(counts(*sums, limit=before.encoding.limit), *settings)
     cure = re.search(r"set (encoding\.range = \S+),", said).group(1).replace(" ", "")
-    wider = prepare(experiment(*settings, cure), CLIENTS, DIMENSION)
+    wider = prepare(experiment(*settings, cure), population=CLIENTS, dimension=DIMENSION)
     planned = planned_protections(wider, CLIENTS, DIMENSION)["train"]
     fold = holding_range(counts(*sums)) / 8.0
     assert planned.encoding.limit == pytest.approx(fold * before.encoding.limit)
@@ -99,7 +99,7 @@ def test_the_cures_that_are_named_are_accepted_by_the_planner(sums, settings):
         assert finer is None
         return
     lines = [line.replace(" ", "") for line in finer.groups() if line]
-    kept = prepare(experiment(*settings, cure, *lines), CLIENTS, DIMENSION)
+    kept = prepare(experiment(*settings, cure, *lines), population=CLIENTS, dimension=DIMENSION)
     planned = planned_protections(kept, CLIENTS, DIMENSION)["train"]
     assert f"makes it {planned.encoding.step:.3g} in {planned.ring_bits} bits" in said
     if kept.encoding.bits < 32:
@@ -166,5 +166,15 @@ def test_what_is_recorded_says_at_most_how_many():
 
 
 def test_a_range_that_cannot_be_configured_is_not_named():
+    assert holding_range(counts(9, 0, 0, 0, limit=1e30)) is None
     assert holding_range(counts(9, 9, 0, 0, limit=1e29)) is None
-    assert holding_range(counts(9, 0, 0, 0, limit=1e29)) == 1e30
+    assert holding_range(counts(9, 0, 0, 0, limit=1e28)) == 1e29
+
+
+def test_a_range_that_would_cut_weights_is_refused():
+    weighted = "training.weighting=examples"
+    with pytest.raises(ConfigError, match=r"encoding\.range = 0\.5 would cut weights"):
+        experiment(weighted, "encoding.range=0.5")
+    for fine in (["encoding.range=1.0"], ["encoding.range=0.5", "encoding.rotate=true"],
+                 ["encoding.range=0.5", "privacy.clip=0.25"]):  # fmt: skip
+        experiment(weighted, *fine)

@@ -8,6 +8,7 @@ spoils the sum, as it could by any update.
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ _MOST_BITS = 32
 
 
 class CutWatch:
-    """Judges the counts of a run's sums, and warns of the first that has any.
+    """Judges the counts of a run's sums.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ class CutWatch:
         return [sum(line[i] for line in lines) for i in range(len(FOLDS))]
 
     def check(self, aggregate: Aggregate, kind: Kind = "train") -> None:
-        """Warn of cuts, once, and end the round where they are many or far.
+        """End the round where cuts are many or far; warn of the first that are neither.
 
         Parameters
         ----------
@@ -79,15 +80,15 @@ class CutWatch:
         found = aggregate.cuts
         if not found:
             return
-        if not self._warned:
-            log.warning("%s; metrics.jsonl counts on", _counted(found, kind))
-            self._warned = True
         judged = found
         if kind == "train" and self._experiment.server.rule != "mean":
-            judged = _median(aggregate) or found
+            judged = _median(aggregate.client_cuts) if aggregate.client_cuts else found
         if judged.least[0] > MOST_CUT * judged.coordinates or judged.least[1]:
             reason = f"{_counted(found, kind)}; {self._cure(judged, kind)}"
             raise RoundAbandoned(reason, aggregate.traffic)
+        if not self._warned:
+            log.warning("%s; metrics.jsonl counts on", _counted(found, kind))
+            self._warned = True
 
     def _cure(self, found: CutCounts, kind: Kind) -> str:
         if kind == "evaluate":
@@ -157,11 +158,9 @@ def holding_range(found: CutCounts) -> float | None:
     return None
 
 
-def _median(aggregate: Aggregate) -> CutCounts | None:
+def _median(client_cuts: Mapping[int, CutCounts]) -> CutCounts:
     """Return the counts of the median client, as if all clients had counted them."""
-    each = list((aggregate.client_cuts or {}).values())
-    if not each:
-        return None
+    each = list(client_cuts.values())
     middle = (len(each) - 1) // 2
 
     def of_all(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
