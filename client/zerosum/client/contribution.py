@@ -222,7 +222,7 @@ class Protection:
     def bounds(self) -> bytes:
         """Canonical bytes of all that both sides must agree on: what a session is bound to."""
         code = self.encoding
-        fields = {
+        fields: dict[str, object] = {
             "adaptive": self.quantile,
             "bits": self.ring_bits,
             "bound": code.bound,

@@ -165,7 +165,7 @@ class MaliciousClients(SimulatedEnvironment):
         """Return what a client sends, before its own clip."""
         if client.index < len(self._sent):
             sent: np.ndarray = self._sent[client.index].astype(np.float32)  # as training leaves it
-            return sent
+            return within_range(sent, request)
         return super().update(request, task, client)
 
     def computed(self, session: Session, context: Context) -> np.ndarray | None:
@@ -200,6 +200,15 @@ class MaliciousClients(SimulatedEnvironment):
         question = request.question
         client = ClientInfo(index, question.population, seed=question.seed)
         return super().update(request, self._task, client).astype(np.float64)
+
+
+def within_range(update: np.ndarray, request: Request) -> np.ndarray:
+    """Cut an update to the range before the encoding does, and counts it: the same integers."""
+    limit = request.question.encoding.range
+    if request.question.privacy.clip is not None or limit is None:
+        return update
+    cut: np.ndarray = np.clip(update, -limit, limit)
+    return cut
 
 
 def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndarray:
