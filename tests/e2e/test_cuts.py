@@ -224,12 +224,14 @@ def test_a_private_run_sends_no_counts_and_logs_its_cuts_at_home(run):
     private = ["privacy.model=distributed", "privacy.clip=200.0", "privacy.delta=0.01"]
     private += ["privacy.noise_multiplier=1.0", "privacy.honest_fraction=0.5"]
     private += ["encoding.bits=16", "secagg.server=semi-honest"]
-    result = run(*private)
+    private += ["evaluation.federated_every=1", "evaluation.federated_noise_multiplier=1.0"]
+    result = run(*private, loss=2e6)
     assert result.rounds[0]["status"] == "completed"
     assert "cut" not in result.rounds[0]
     assert result.summary["cut"] is None
     log = (result.folder / CLIENT_LOG).read_text()
     assert "client 2, round 1: 1 of 4 coordinates were cut to 8" in log
+    assert re.search(r"client 0, round 1: a mean loss of \S+ was cut to 10", log)
 
 
 def test_a_client_of_a_version_that_counts_otherwise_takes_no_part(run):

@@ -16,6 +16,7 @@ from zerosum.client.cuts import CutCounts
 from zerosum.client.request import Kind
 from zerosum.secagg.cuts import FOLDS
 from zerosum.server.aggregate import Aggregate
+from zerosum.server.checks import largest_session
 from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.planning import planned_protections
 from zerosum.server.spec import Experiment
@@ -126,11 +127,13 @@ class CutWatch:
             return said
         finer = before.model_copy(update={"range": held, "bits": bits, "ring_bits": None})
         changed = experiment.model_copy(update={"encoding": finer})
-        found = planned_protections(changed, population, dimension)["train"]
-        ring = f"encoding.bits = {bits}"
-        if before.ring_bits is not None and before.ring_bits < found.ring_bits:
-            ring += f" with encoding.ring_bits = {found.ring_bits}"
-        return f"{said}; {ring} makes it {found.encoding.step:.3g} in {found.ring_bits} bits"
+        # A ring of one's own has to hold the largest session, or the plan is refused.
+        cohort = None if before.ring_bits is None else largest_session(experiment, population)
+        found = planned_protections(changed, population, dimension, cohort)["train"]
+        ring, needed = f"encoding.bits = {bits}", max(found.ring_bits, before.ring_bits or 0)
+        if before.ring_bits is not None and needed > before.ring_bits:
+            ring += f" with encoding.ring_bits = {needed}"
+        return f"{said}; {ring} makes it {found.encoding.step:.3g} in {needed} bits"
 
 
 def cut_record(aggregate: Aggregate) -> dict[str, Any]:
