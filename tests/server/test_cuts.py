@@ -80,7 +80,8 @@ def test_beyond_a_thousand_times_no_range_is_named():
     "settings",
     [[], ["encoding.bits=28"], ["encoding.ring_bits=20"], ["encoding.ring_bits=60"],
      ["encoding.ring_bits=18", "sampling.kind=poisson", "sampling.cohort=2"],
-     ["encoding.range=0.3"], ["encoding.rotate=true"], ["encoding.bits=32", "secagg.protocol=ideal"]],
+     ["encoding.range=0.3"], ["encoding.rotate=true"],
+     ["encoding.bits=32", "secagg.protocol=ideal"]],
 )  # fmt: skip
 def test_the_cures_that_are_named_are_accepted_by_the_planner(sums, settings):
     """Lines are pasted as they stand; figures beside them are those of the plan that follows."""
