@@ -124,7 +124,7 @@ def test_a_pipeline_that_forgets_its_noise_fails_the_audit(monkeypatch) -> None:
             # Not clipped to what the ledger believes: forty canaries at once.
             return 40 * super().update(request, task, client)
 
-    def unclipped(self, update, rounding):
+    def unclipped(self, update, rounding, whose):
         return np.rint(np.asarray(update) / self.encoding.step).astype(np.int64)
 
     monkeypatch.setattr(audit, "_CanaryEnvironment", Leaky)

@@ -110,7 +110,9 @@ def works(private=True):
 
 
 def pool(task, workers=2):
-    return WorkerPool(Contributor(task, SeededEntropy(0)), workers, entries=10, length=10)
+    return WorkerPool(
+        Contributor(task, SeededEntropy(0)), workers, entries=10, length=14
+    )  # counts of cuts
 
 
 @pytest.mark.parametrize("protocol", ["ideal", "none", "pairwise"])

@@ -154,7 +154,7 @@ class Answerer:
             return np.array([sums["loss"], correct, count])
         if not count:
             return np.zeros(3)
-        loss = min(max(sums["loss"] / count, 0.0), question.max_loss) / question.max_loss
+        loss = _cut_loss(sums["loss"] / count, question, client) / question.max_loss
         metrics: np.ndarray = np.array([loss, correct / count, 1.0]) / np.sqrt(3.0)
         return metrics
 
@@ -183,6 +183,22 @@ class Answerer:
             )
             self._by_examples = (key, trainer)
         return self._by_examples[1]
+
+
+def _cut_loss(loss: float, question: Question, client: ClientInfo) -> float:
+    """Cut a client's mean loss to what is accounted for, and say so in its own log."""
+    cut = min(max(loss, 0.0), question.max_loss)
+    if loss < cut or loss > cut:
+        log.warning(
+            "client %d, round %d: a mean loss of %.6g was cut to %.6g "
+            "(evaluation.federated_max_loss = %g)",
+            client.index,
+            question.round,
+            loss,
+            cut,
+            question.max_loss,
+        )
+    return cut
 
 
 def _training_seed(question: Question, client: ClientInfo) -> bytes:

@@ -21,6 +21,7 @@ from zerosum.client.choice import (
     rounding_rule,
 )
 from zerosum.client.clipping import clip_to_norm, norm_is_within
+from zerosum.client.cuts import COUNTS, CutCounts, are_plausible, decoded_counts, encoded_counts
 from zerosum.client.laplace import DiscreteLaplace
 from zerosum.client.mechanisms import (
     BinnedGaussian,
@@ -33,6 +34,7 @@ from zerosum.client.mechanisms import (
 from zerosum.client.privunit import PrivUnit
 from zerosum.client.samplers import binned_gaussian_sampler
 from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.secagg.cuts import FOLDS, Cut, OnCut
 from zerosum.secagg.encoding import (
     MAX_RING_BITS,
     WRAP_EXPONENT,
@@ -88,7 +90,8 @@ class Protection:
     """How one session's vectors are protected: the same object at clients and server.
 
     Under adaptive clipping one more coordinate follows the encoded update: the bit that says
-    whether the update's norm was within the clip.
+    whether the update's norm was within the clip. Without noise four more follow, where the range
+    can cut: how many coordinates were beyond 1, 10, 100 and 1,000 times the range.
 
     Attributes
     ----------
@@ -202,8 +205,13 @@ class Protection:
 
     @property
     def length(self) -> int:
-        """Length of an encoded vector (padded when rotated), the bit included."""
-        return self.encoding.length + self.adaptive
+        """Length of an encoded vector (padded when rotated), the bit and counts included."""
+        return self.encoding.length + self.adaptive + COUNTS * self.counts_cuts
+
+    @property
+    def counts_cuts(self) -> bool:
+        """Whether counts of cut coordinates follow each update."""
+        return not self.private and self.encoding.can_cut
 
     @property
     def private(self) -> bool:
@@ -214,7 +222,7 @@ class Protection:
     def bounds(self) -> bytes:
         """Canonical bytes of all that both sides must agree on: what a session is bound to."""
         code = self.encoding
-        fields = {
+        fields: dict[str, object] = {
             "adaptive": self.quantile,
             "bits": self.ring_bits,
             "bound": code.bound,
@@ -230,6 +238,8 @@ class Protection:
             "rule": code.rule,
             "top_up": self.topped_up,
         }
+        if self.counts_cuts:  # noised sessions stay those of programs that count nothing
+            fields["cuts"] = FOLDS
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
     @property
@@ -283,7 +293,12 @@ class Protection:
         return self._log2_wrap(self.ring_bits)
 
     def protect(
-        self, update: ArrayLike, *, rounding: Keystream, noise: Keystream | None
+        self,
+        update: ArrayLike,
+        *,
+        rounding: Keystream,
+        noise: Keystream | None,
+        whose: str = "the update",
     ) -> NDArray[np.signedinteger[Any]]:
         """Return the integers a client adds to the sum.
 
@@ -293,6 +308,8 @@ class Protection:
         for what noised steps came to, a diverged model, of which it tells no more than they do.
         What failed before its noise was drawn is not for here, but for :func:`train_on_noise`.
 
+        Coordinates beyond the range are cut to it, which the client's own log says in one line.
+
         Parameters
         ----------
         update : array_like
@@ -301,6 +318,8 @@ class Protection:
             Coins of the stochastic rounding.
         noise : Keystream or None
             Noise bits. None where the sum's noise is drawn elsewhere (``noise_draw = "summed"``).
+        whose : str
+            Whose update this is, for the log.
 
         Returns
         -------
@@ -313,7 +332,7 @@ class Protection:
             Without privacy, for an update that cannot be encoded.
         """
         try:
-            encoded = self._encoded(update, rounding)
+            encoded = self._encoded(update, rounding, whose)
         except Exception as error:  # whatever a task may return, down to integers beyond any float
             if not self.private:
                 raise UnusableUpdateError(str(error)) from error
@@ -420,38 +439,64 @@ class Protection:
         if carried and isinstance(mechanism, DiscreteLaplace):
             # Its tails are heavier than those that the bound is for.
             return self._log2_laplace(largest_of(total) - survivors * self._bound) > -WRAP_EXPONENT
-        return is_plausible(
+        within = is_plausible(
             total,
             survivors=survivors,
             bound=self._bound,
             noise_variance=self._noise_variance() if carried else 0.0,
             slack=self._rounding_slack() if carried else 0,
         )
+        if not self.counts_cuts:
+            return within
+        return within and are_plausible(self.encoding, total[-COUNTS:], survivors)
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the real vector, shape (dimension,), of a centred sum of shape (length,)."""
-        return self.encoding.decode(total[:-1] if self.adaptive else total)
+        return self.encoding.decode(total[: self.encoding.length])
 
     def decode_bit(self, total: NDArray[np.int64]) -> float | None:
         """Return the noised sum of 1[norm <= clip] - quantile in a sum; None where not asked."""
-        return float(total[-1]) / (2 * BIT_UNITS) if self.adaptive else None
+        return float(total[self.encoding.length]) / (2 * BIT_UNITS) if self.adaptive else None
 
-    def _encoded(self, update: ArrayLike, rounding: Keystream) -> NDArray[np.signedinteger[Any]]:
+    def decode_cuts(self, total: NDArray[np.int64], clients: int) -> CutCounts | None:
+        """Return how many coordinates were cut, in a sum of so many; None where not counted."""
+        if not self.counts_cuts:
+            return None
+        return decoded_counts(self.encoding, total[-COUNTS:], clients)
+
+    def _encoded(
+        self, update: ArrayLike, rounding: Keystream, whose: str
+    ) -> NDArray[np.signedinteger[Any]]:
+        """Clip and encode, add the bit and the counts, and log what the range cut."""
+        cuts: list[Cut] = []
+        encoded = self._clipped(update, rounding, cuts.append)
+        cut = cuts[-1] if cuts else None
+        if cut is not None:
+            logger.warning("%s: %s (encoding.range)", whose, cut)
+        code, ends = self.encoding, []
+        if self.quantile is not None and code.clip is not None:
+            within, beyond = bit_values(self.quantile)
+            ends.append([within if norm_is_within(update, code.clip) else beyond])
+        if self.counts_cuts:
+            ends.append(encoded_counts(code, cut).tolist())
+        whole: NDArray[np.signedinteger[Any]] = encoded
+        if ends:
+            whole = np.concatenate([encoded, *(np.array(end, encoded.dtype) for end in ends)])
+        return whole
+
+    def _clipped(
+        self, update: ArrayLike, rounding: Keystream, on_cut: OnCut
+    ) -> NDArray[np.signedinteger[Any]]:
         """Clip and encode; a sum of clipped records is clamped only, by the encoding."""
         code = self.encoding
         if not self.adaptive and isinstance(update, np.ndarray) and update.dtype == np.float32:
-            quick = code.encode_clipped(update, rounding)
+            quick = code.encode_clipped(update, rounding, on_cut)
             if quick is not None:
                 return quick
         if code.clip is None or code.rule == "records":
-            return code.encode(update, rounding)
+            return code.encode(update, rounding, on_cut)
         clipped = clip_to_norm(update, code.clip, 1 if code.rule == "l1" else 2)
-        encoded = code.encode(clipped, rounding)
-        if self.quantile is None:
-            return encoded
-        within, beyond = bit_values(self.quantile)
-        bit = within if norm_is_within(update, code.clip) else beyond
-        return np.append(encoded, np.int64(bit))
+        return code.encode(clipped, rounding, on_cut)
 
     def _noised(
         self, encoded: NDArray[np.signedinteger[Any]], noise: Keystream | None

@@ -22,6 +22,7 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.torch_seed import all_seeded
 from zerosum.client.training import LocalTrainer, per_example_losses
+from zerosum.secagg.cuts import Cut
 from zerosum.secagg.randomness import Keystream
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class ExampleTrainer(LocalTrainer):
         code, mechanism = noise_inside(self._privacy, self.layout.length)
         lot = local_lot(self._privacy, clients)
         for step in range(self.spec.steps or 0):
-            encoded = code.encode(self._sum(examples, coins).cpu().numpy(), coins)
+            encoded = code.encode(self._sum(examples, coins).cpu().numpy(), coins, _tell)
             noised = code.decode(mechanism.apply(encoded, coins)) / lot
             self._flat.gradients.copy_(torch.from_numpy(noised))
             self._descend(origin, step == 0)
@@ -249,3 +250,7 @@ class ExampleTrainer(LocalTrainer):
 
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
         return self._clipped.clipped_sum(*examples.take(part), self._clip)
+
+
+def _tell(cut: Cut) -> None:
+    log.warning("a step's sum of gradients: %s", cut)

@@ -246,19 +246,31 @@ def _metric(reply: RecordDict, name: str) -> float:
 def _metrics(request: AppRequest, reply: RecordDict) -> np.ndarray:
     """Return [metrics..., count]: sums over examples without DP; means and a one, at norm 1, with.
 
-    Each metric is cut to its largest magnitude. Under DP a client without examples is a zero.
+    Under DP each metric is cut to its largest magnitude, which the node's own log says, and a
+    client without examples is a zero.
     """
     bounds, count = request.question.metrics, _weight(request, reply)
     if count <= 0:
         return np.zeros(len(bounds) + 1)
-    means = [
-        min(max(_metric(reply, name), -bound), bound) / (bound if _private(request) else 1.0)
-        for name, bound in bounds.items()
-    ]
     if not _private(request):
-        return np.array([mean * count for mean in means] + [count])
+        return np.array([_metric(reply, name) * count for name in bounds] + [count])
+    means = [_cut(name, _metric(reply, name), bound) / bound for name, bound in bounds.items()]
     metrics: np.ndarray = np.array([*means, 1.0]) / math.sqrt(len(means) + 1)
     return metrics
+
+
+def _cut(name: str, value: float, bound: float) -> float:
+    cut = min(max(value, -bound), bound)
+    if value < cut or value > cut:
+        log.warning(
+            "the app's metric %r of %.6g was cut to %.6g: PrivateStrategy(metrics=...) names %g as "
+            "its largest magnitude",
+            name,
+            value,
+            cut,
+            bound,
+        )
+    return cut
 
 
 def _private(request: AppRequest) -> bool:

@@ -376,8 +376,8 @@ class EncodingSpec(Spec):
     bits: Annotated[int, Field(ge=2, le=32)] = 16
     """Bits of one coordinate before masking: the range is cut into 2^bits - 2 steps."""
     range: Scale | None = None
-    """Largest magnitude of a coordinate. Absent means `privacy.clip` (6 clip / sqrt(d) when \
-rotated); required where clipping is off."""
+    """Largest magnitude of a coordinate; larger ones are cut to it, and without noise counted. \
+Absent means `privacy.clip` (6 clip / sqrt(d) when rotated); required where clipping is off."""
     rotate: bool = False
     """Random signs and a Walsh-Hadamard transform first: spreads a vector over its coordinates."""
     ring_bits: Annotated[int, Field(ge=2, le=64)] | None = None

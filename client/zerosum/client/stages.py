@@ -206,7 +206,10 @@ def protection_for(request: Request, session: Session) -> Protection:
             f"{str(session.noise_draw)!r}"
         )
     if protection.bounds != session.bounds:
-        raise Declined("the request's privacy or encoding is not the session's")
+        raise Declined(
+            "the request's privacy or encoding is not the session's, or the server's version "
+            "counts cut coordinates otherwise than this client's: update the older one"
+        )
     if (protection.ring_bits, protection.length) != (session.ring_bits, session.vector_length):
         raise Declined("the session's ring or length does not fit the request")
     return protection
@@ -460,4 +463,5 @@ def protected(
             question.population,
         )
     rounding = entropy.keystream("rounding", *key)
-    return protection.protect(update, rounding=rounding, noise=noise)
+    whose = f"client {index}, round {question.round}"
+    return protection.protect(update, rounding=rounding, noise=noise, whose=whose)

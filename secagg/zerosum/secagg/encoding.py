@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from zerosum.secagg.cuts import OnCut, measure
 from zerosum.secagg.quick import (
     NORM_MARGIN,
     SMALLEST_NORM,
@@ -107,7 +108,8 @@ class Encoding:
     dimension : int
         Length d of the real vector.
     limit : float
-        Largest magnitude of a coordinate; larger ones are clamped (which only lowers a norm).
+        Largest magnitude of a coordinate; larger ones are clamped (which only lowers a norm), and
+        counted (:mod:`~zerosum.secagg.cuts`).
     bound : int
         The integer that ``limit`` maps to: no encoded coordinate exceeds it in magnitude.
     clip : float or None
@@ -198,6 +200,15 @@ class Encoding:
         """Length of the encoded vector: d, or the next power of two when rotated."""
         return _padded(self.dimension, self.rotation_seed)
 
+    @property
+    def can_cut(self) -> bool:
+        """Whether a vector that was clipped as the encoding says can have a coordinate to cut.
+
+        No coordinate is larger than an L1 or L2 norm, rotated or not. A sum of clipped records is
+        bounded by their number alone.
+        """
+        return self.clip is None or self.rule == "records" or self.limit < self.clip
+
     @cached_property
     def l2_sensitivity(self) -> float:
         """Delta2 in integer units. ValueError where nothing is clipped."""
@@ -219,7 +230,9 @@ class Encoding:
             return self.l2_sensitivity
         return l1_sensitivity(self.l2_sensitivity, self.length)
 
-    def encode(self, vector: ArrayLike, rounding: Keystream) -> NDArray[np.int64]:
+    def encode(
+        self, vector: ArrayLike, rounding: Keystream, on_cut: OnCut | None = None
+    ) -> NDArray[np.int64]:
         """Encode a finite real vector, already clipped where the encoding says so.
 
         Parameters
@@ -228,6 +241,8 @@ class Encoding:
             Shape (dimension,), any real dtype.
         rounding : Keystream
             Coins of the stochastic rounding.
+        on_cut : callable, optional
+            Called with what the range cuts of the vector, rotated where it is, if it cuts any.
 
         Returns
         -------
@@ -252,12 +267,13 @@ class Encoding:
             real = walsh_hadamard(self._signs * _padded_copy(real, self.length))
             if not np.isfinite(real).all():
                 raise ValueError("a vector too large to be rotated cannot be encoded")
+        self._tell(real, 1.0, on_cut)
         scaled = np.clip(real, -self.limit, self.limit) * (self.bound / self.limit)
         np.clip(scaled, -self.bound, self.bound, out=scaled)
         return self._rounded(scaled, rounding)
 
     def encode_clipped(
-        self, vector: NDArray[np.float32], rounding: Keystream
+        self, vector: NDArray[np.float32], rounding: Keystream, on_cut: OnCut | None = None
     ) -> NDArray[np.int32] | None:
         """Clip a float32 vector's L2 norm, where one is promised, and encode it in one pass.
 
@@ -267,6 +283,8 @@ class Encoding:
             Shape (dimension,).
         rounding : Keystream
             Coins of the stochastic rounding.
+        on_cut : callable, optional
+            As for :meth:`encode`.
 
         Returns
         -------
@@ -282,8 +300,8 @@ class Encoding:
         norm = finite_norm(vector)
         if norm is None:
             return None
-        if self.clip is not None and norm > self.clip:
-            scale *= self.clip / norm
+        shrunk = self.clip / norm if self.clip is not None and norm > self.clip else 1.0
+        scale *= shrunk
         if self.rotation_seed is not None:
             padded = np.zeros(self.length, np.float32)
             np.multiply(vector, self._narrow_signs[: self.dimension], out=padded[: self.dimension])
@@ -291,6 +309,8 @@ class Encoding:
         # What cannot come near a limit needs no look at each entry.
         reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
         bound = None if reach < self.bound else self.bound
+        if bound is not None:
+            self._tell(vector, shrunk, on_cut)
         if self.clip is None:
             return rounded(vector, scale, bound, rounding)
         for _ in range(MAX_REJECTIONS + 1):
@@ -316,6 +336,13 @@ class Encoding:
         if self.rotation_seed is not None:
             real = self._signs * walsh_hadamard(real)
         return real[: self.dimension]
+
+    def _tell(self, vector: NDArray[np.floating[Any]], shrunk: float, on_cut: OnCut | None) -> None:
+        """Measure what is cut of a vector that is going to be clipped by a factor."""
+        if on_cut is None or not self.can_cut:
+            return
+        if (cut := measure(vector, self.limit, shrunk)) is not None:
+            on_cut(cut)
 
     @cached_property
     def _signs(self) -> NDArray[np.float64]:

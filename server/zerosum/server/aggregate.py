@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from zerosum.client.contribution import Protection
+from zerosum.client.cuts import CutCounts
 from zerosum.client.entropy import Entropy
 from zerosum.client.mechanisms import CentralGaussian
 from zerosum.client.request import Request
@@ -51,6 +52,10 @@ class Aggregate:
         Under adaptive clipping: the noised sum of 1[norm <= clip] - quantile over the survivors.
     bit_std : float, optional
         Standard deviation of the noise in ``bit``.
+    cuts : CutCounts, optional
+        Without noise: how many coordinates the encoding's range has cut, over all survivors.
+    client_cuts : dict, optional
+        Beside ``contributions``: the same of each survivor.
     """
 
     total: np.ndarray
@@ -62,6 +67,8 @@ class Aggregate:
     failures: tuple[str, ...] = ()
     bit: float | None = None
     bit_std: float | None = None
+    cuts: CutCounts | None = None
+    client_cuts: Mapping[int, CutCounts] | None = None
 
 
 @dataclass
@@ -128,9 +135,10 @@ def aggregate(
     if once is not None:
         total = total + once
     noise_std, bit_std = _noise_of(opened, len(failures))
+    survivors = tuple(sorted(i for group in opened for i in group.party.result.survivors))
     return Aggregate(
         total=whole.decode(total),
-        survivors=tuple(sorted(i for group in opened for i in group.party.result.survivors)),
+        survivors=survivors,
         noise_std=noise_std,
         traffic=traffic,
         sample=_sample(by_number, traffic),
@@ -138,6 +146,8 @@ def aggregate(
         failures=tuple(failures),
         bit=whole.decode_bit(total),
         bit_std=bit_std,
+        cuts=whole.decode_cuts(total, len(survivors)),
+        client_cuts=_client_cuts(opened) if whole.counts_cuts else None,
     )
 
 
@@ -186,12 +196,25 @@ def _sample(groups: Mapping[int, Group], traffic: Traffic) -> Sample | None:
 
 
 def _contributions(opened: Sequence[Group]) -> Mapping[int, np.ndarray] | None:
+    kept = _kept(opened)
+    return None if kept is None else {i: group.protection.decode(v) for i, group, v in kept}
+
+
+def _client_cuts(opened: Sequence[Group]) -> Mapping[int, CutCounts] | None:
+    """Return what each survivor says of its cuts; one that cannot be has said nothing."""
+    kept = _kept(opened) or []
+    read = ((i, group.protection.decode_cuts(vector, 1)) for i, group, vector in kept)
+    return {i: counts for i, counts in read if counts is not None} or None
+
+
+def _kept(opened: Sequence[Group]) -> list[tuple[int, Group, np.ndarray]] | None:
+    """Return each survivor's contribution, centred, where the protocol hides none."""
     kept = [g for g in opened if isinstance(g.party, IdealServerParty) and g.party.keeps]
     if not kept:
         return None
-    return {
-        index: group.protection.decode(group.session.ring.centre(vector))
+    return [
+        (index, group, group.session.ring.centre(vector))
         for group in kept
         if isinstance(group.party, IdealServerParty)
         for index, vector in group.party.contributions.items()
-    }
+    ]

@@ -17,6 +17,7 @@ from flwr.app.user_config import UserConfig
 
 from zerosum.client import wire
 from zerosum.client.app_request import AppRequest, only_arrays
+from zerosum.client.arrays import ArrayLayout
 from zerosum.client.binding import rebuilt, records_digest
 from zerosum.client.entropy import Entropy
 from zerosum.client.request import Kind
@@ -27,6 +28,7 @@ from zerosum.server.aggregate import Aggregate
 from zerosum.server.app_grid import AppGrid
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
+from zerosum.server.cuts import CutWatch, cut_record, cuts_in_words
 from zerosum.server.exchange import Traffic
 from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NoisedRatio, noised_ratio
@@ -117,6 +119,7 @@ class AppRounds:
         lines = run.folder.read_lines(METRICS)
         self._round = max((line["round"] for line in lines), default=0)
         self._record: dict[str, Any] = {}
+        self._cuts = CutWatch(run.experiment, len(run.nodes), ArrayLayout.of(initial).length)
         self._skipped = False
 
     def answer(self, messages: list[Message]) -> list[Message]:
@@ -153,6 +156,7 @@ class AppRounds:
             "server": self._run.experiment.secagg.server,
             "noise_from_seed": False,
             "left_out": list(self._run.left_out.clients),
+            "cut": self._cuts.summed(self._run.folder.read_lines(METRICS)),
         }
         self._run.folder.write_json(SUMMARY, summary)
         return figures
@@ -249,6 +253,9 @@ class AppRounds:
             aggregate = self._run.coordinator.private_sum(
                 request, groups, round=self._number, charge=self._charge(kind, groups)
             )
+            if kind == "train":
+                self._record |= cut_record(aggregate)
+            self._cuts.check(aggregate, kind)
         except RoundAbandoned as abandoned:
             self._leave_out(abandoned.traffic)
             log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
@@ -362,7 +369,7 @@ class AppRounds:
             record["status"],
             record["survivors"],
             record["cohort"],
-            lies_in_words(record),
+            lies_in_words(record) + cuts_in_words(record),
             in_words(self._run.ledger.figures()),
         )
 

@@ -200,11 +200,17 @@ def _others(experiment: Experiment, population: int) -> dict[str, Others]:
     }
 
 
-def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:
-    """Build the protection of the largest plausible session: what cannot be built is refused."""
+def largest_session(experiment: Experiment, population: int) -> int:
+    """Return the clients in the largest session that is planned for: six deviations over most."""
     cohort = group_sizes(expected_cohort(experiment, population), experiment.secagg.groups)[1]
     if experiment.sampling.kind == "poisson":
-        cohort = min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
+        return min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
+    return cohort
+
+
+def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:
+    """Build the protection of the largest plausible session: what cannot be built is refused."""
+    cohort = largest_session(experiment, population)
     try:
         planned_protections(experiment, population, dimension, cohort)
         if experiment.privacy.noise_inside:

@@ -29,6 +29,7 @@ from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.server.cuts import cuts_in_words
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
 from zerosum.server.results import DEPLOYED, Record, Result, lies_in_words
 from zerosum.server.resuming import (
@@ -286,7 +287,7 @@ def _log_round(record: Record) -> None:
         record["status"],
         record["survivors"],
         record["cohort"],
-        lies_in_words(record),
+        lies_in_words(record) + cuts_in_words(record),
         record.get("test_accuracy", "not tested"),
         record["epsilon"],
         f", dropouts charged at up to {rate:g}" if rate else "",

@@ -102,6 +102,7 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "groups": experiment.secagg.groups,
         "left_out": facts["left_out"],
         "wrong_shares": sum(r.get("wrong_shares", 0) for r in records),
+        "cut": facts["cut"],
         "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
         "engine": facts["engine"],
         "shared_cache": facts["shared_cache"],

@@ -254,7 +254,20 @@ too is fixed for a run."""
             )
         if self.privacy.clip is None and self.encoding.range is None:
             raise ValueError("encoding.range is required where privacy.clip is none")
+        self._check_weights_fit()
         return self
+
+    def _check_weights_fit(self) -> None:
+        """Refuse a range that cuts weights: one coordinate of many that scales the whole mean."""
+        largest = min(1.0, self.privacy.clip or 1.0)
+        if self.training.weighting == "uniform" or self.encoding.rotate:
+            return
+        if (self.encoding.range or 1.0) < largest:
+            raise ValueError(
+                f"encoding.range = {self.encoding.range} would cut weights: "
+                'training.weighting = "examples" sends a weight of up to 1 beside the update: '
+                "raise it to 1.0 or more"
+            )
 
     @model_validator(mode="after")
     def _statistics_are_averaged(self) -> Self:

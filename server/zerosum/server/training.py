@@ -24,6 +24,7 @@ from zerosum.server.averaging import Averaging, held_out
 from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
+from zerosum.server.cuts import CutWatch, cut_record
 from zerosum.server.exchange import Traffic
 from zerosum.server.global_model import GlobalModel
 from zerosum.server.left_out import LeftOut
@@ -118,6 +119,7 @@ class FederatedTraining:
         )
         self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
         planned = planned_protections(experiment, population, self._trainer.layout.dimension)
+        self._cuts = CutWatch(experiment, population, self._trainer.layout.dimension)
         self._ledger = self._open_ledger(planned)
         self._left_out = LeftOut.of(folder, experiment.deployment, coordinator.roster)
         self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts, self._left_out)
@@ -205,6 +207,7 @@ class FederatedTraining:
         spec = self._experiment.model
         try:
             aggregate = self._sum(self._schedule.draw(0, "components"))
+            self._cuts.check(aggregate, "components")
         except RoundAbandoned as abandoned:
             raise ConfigError(
                 f"model.components = {spec.components}: the private sum that they are read from "
@@ -226,6 +229,8 @@ class FederatedTraining:
             record |= {"left_out": planned.left_out}
         try:
             aggregate = self._sum(planned)
+            record |= cut_record(aggregate)
+            self._cuts.check(aggregate)
             average = self._averaging.average(aggregate, self._model, number)
         except RoundAbandoned as abandoned:
             log.warning("round %d is abandoned: %s", number, abandoned)
@@ -331,9 +336,11 @@ class FederatedTraining:
             return {}
         try:
             aggregate = self._sum(self._schedule.draw(number, "evaluate"))
+            self._cuts.check(aggregate, "evaluate")
         except RoundAbandoned as abandoned:
             return {"federated_status": "abandoned", "federated_reason": str(abandoned)}
-        return self._read_metrics(aggregate)
+        cut = {f"federated_{name}": value for name, value in cut_record(aggregate).items()}
+        return self._read_metrics(aggregate) | cut
 
     def _read_metrics(self, aggregate: Aggregate) -> Record:
         """Divide by the number of those who answered, noised as well: of two released figures."""
@@ -411,6 +418,7 @@ class FederatedTraining:
             "engine": self._engine | self._computed_by(),
             "shared_cache": self._coordinator.shares_cache,
             "left_out": list(self._left_out.clients),
+            "cut": self._cuts.summed(self._records),
             "data": self._data_read,
         }
 

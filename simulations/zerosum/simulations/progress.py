@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from zerosum.server.cuts import cuts_in_words
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.results import lies_in_words
 from zerosum.server.rounding import plain, rounded_up
@@ -59,7 +60,9 @@ def describe(record: dict[str, Any], rounds: int) -> str:
     if "dropout_charged" in record:
         rate = record["dropout_charged"]
         parts.append(f"WARNING: more dropouts than secagg.dropout; charged at up to {rate:g}")
-    return "  ".join(parts) + lies_in_words(record)
+    # The reason of a round that cuts have ended has their numbers.
+    cuts = cuts_in_words(record) if record["status"] == "completed" else ""
+    return "  ".join(parts) + lies_in_words(record) + cuts
 
 
 def _print_some(console: Console, record: dict[str, Any], rounds: int) -> None:

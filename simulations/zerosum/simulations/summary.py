@@ -46,6 +46,11 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
             table.add_row("", COUNTS)
     abandoned = summary["rounds_abandoned"]
     table.add_row("rounds", f"{summary['rounds']} ({abandoned} abandoned)")
+    if any(cut := summary.get("cut") or []):
+        table.add_row(
+            "coordinates cut to encoding.range",
+            f"{cut[0]:,}, of which {cut[1]:,} tenfold beyond it",
+        )
     if summary["rule"] != "mean":
         table.add_row("average", f"by the rule {summary['rule']}, not a mean")
     dropouts = ", ".join(

@@ -192,7 +192,7 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
-    found += _lies(run)
+    found += _cuts(run) + _lies(run)
     slots = sum(r.get("cohort", 0) for r in run.rounds)
     lost = sum(run.dropouts.values())
     assumed = run.experiment.secagg.dropout
@@ -203,6 +203,19 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "planned."
         )
     return found
+
+
+def _cuts(run: RunRecord) -> list[str]:
+    """Return what the rounds counted of coordinates beyond the encoding's range."""
+    lines = [r for r in run.rounds if any(r.get("cut", ()))]
+    if not lines:
+        return []
+    cut, of = sum(r["cut"][0] for r in lines), sum(r["cut_of"] for r in lines)
+    return [
+        f"In {count(len(lines), 'round')} clients cut {cut:,} of {of:,} coordinates of their "
+        "updates to encoding.range: these sums are not quite those of what was trained. A larger "
+        "range cuts less."
+    ]
 
 
 def _lies(run: RunRecord) -> list[str]:

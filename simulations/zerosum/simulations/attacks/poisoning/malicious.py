@@ -165,7 +165,7 @@ class MaliciousClients(SimulatedEnvironment):
         """Return what a client sends, before its own clip."""
         if client.index < len(self._sent):
             sent: np.ndarray = self._sent[client.index].astype(np.float32)  # as training leaves it
-            return sent
+            return within_range(sent, request)
         return super().update(request, task, client)
 
     def computed(self, session: Session, context: Context) -> np.ndarray | None:
@@ -202,6 +202,15 @@ class MaliciousClients(SimulatedEnvironment):
         return super().update(request, self._task, client).astype(np.float64)
 
 
+def within_range(update: np.ndarray, request: Request) -> np.ndarray:
+    """Cut an update to the range before the encoding does, and counts it: the same integers."""
+    limit = request.question.encoding.range
+    if request.question.privacy.clip is not None or limit is None:
+        return update
+    cut: np.ndarray = np.clip(update, -limit, limit)
+    return cut
+
+
 def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndarray:
     """Return an update as integers, neither clipped nor within the range of a coordinate.
 
@@ -210,4 +219,6 @@ def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndar
     """
     limit = envelope.cohort * envelope.encoding.bound // (2 * malicious)
     steps = np.rint(update / envelope.encoding.step)
-    return np.clip(steps, -limit, limit).astype(np.int64)
+    sent = np.zeros(envelope.length, dtype=np.int64)  # a liar counts none of its cuts
+    sent[: len(steps)] = np.clip(steps, -limit, limit)
+    return sent
