@@ -24,6 +24,7 @@ from zerosum.simulations.rehearsal.command import rehearse
 
 if TYPE_CHECKING:
     from zerosum.server.results import Result
+    from zerosum.simulations.audited_rows import KeptRows
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
@@ -175,6 +176,7 @@ def audit(
     """Try to tell who took part, with canaries; exit with 1 if that contradicts the ledger."""
     from zerosum.server.runs import RunFolder
     from zerosum.simulations.audit import AuditPlan, run_audit, verdict
+    from zerosum.simulations.audited_rows import KeptRows
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
     from zerosum.simulations.report import write_report
     from zerosum.simulations.report.audited import AUDIT
@@ -187,14 +189,17 @@ def audit(
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
         if json_file is not None:
             check_writable(json_file)
-        result = run_audit(
-            load_experiment(source, overrides or []), asked, _told(repetitions), _say
-        )
+        audited = load_experiment(source, overrides or [])
+        target = json_file or (None if kept is None else kept.path / AUDIT)
+        rows = KeptRows(target, f"{asked} {audited.canonical().hex()}")
+        with interruptible(lambda: _audit_left(rows, repetitions), ()):
+            result = run_audit(audited, asked, _told(repetitions), _say, rows)
         if json_file is not None:
             write_json(json_file, result)
         if kept is not None:
             kept.write_json(AUDIT, result)
             write_report(kept)
+        rows.forget()
     style = "bold red" if result["violations"] else None
     Console().print(verdict(result), style=style, highlight=False, soft_wrap=True)
     if result["violations"]:
@@ -240,6 +245,13 @@ def list_() -> None:
             table.add_row(f"[bold]{name}[/bold]", meaning)
         console.print(table)
         console.print()
+
+
+def _audit_left(rows: "KeptRows", repetitions: int) -> str:
+    done = f"{len(rows.rows)} of {repetitions} repetitions are done"
+    if rows.path is None:
+        return f"{done}; none is kept without --json or --run. Start again with:\n{typed()}"
+    return f"{done} and kept in {rows.path}; no verdict yet.\nContinue with:\n{typed()}"
 
 
 def _told(repetitions: int) -> Callable[[int], None]:

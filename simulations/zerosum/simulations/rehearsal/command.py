@@ -32,6 +32,8 @@ SERVERS = ("malicious", "semi-honest")
 
 NODES = 3
 
+SECONDS = 600.0
+
 
 def rehearse(
     app: Annotated[Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it.")],
@@ -55,7 +57,7 @@ def rehearse(
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="That the run may take.", min=1, callback=number)
-    ] = 600,
+    ] = SECONDS,
 ) -> None:
     """Run an app on a SuperLink and SuperNodes of this machine, over TLS; leave nothing running.
 
@@ -72,11 +74,15 @@ def rehearse(
             setting = _continued(kept, app, Setting(str(app), nodes or 0, server or "", namespaces))
             if out is not None:
                 raise DeploymentError(f"--out {out} and --resume {resume}: give one of them")
-    with interruptible(lambda: kept.left(app), (DeploymentError,)), said(console) as tell:
+    # A new run's settings are in its folder; those of one that goes on only once it does.
+    again = [] if resume is None else [word for each in settings or [] for word in ("--set", each)]
+    again += [] if seconds == SECONDS else ["--seconds", f"{seconds:g}"]
+    with interruptible(lambda: kept.left(app, again), (DeploymentError,)), said(console) as tell:
         if count := end_left_over(setting):
             tell.line(f"ended {count} processes that the earlier rehearsal left")
         tell.line("starting the SuperLink")
-        with federation(kept.nodes, setting.nodes, apart=setting.namespaces) as built:
+        apart = setting.namespaces
+        with federation(kept.nodes, setting.nodes, apart=apart, tell=tell.line) as built:
             kept.write(replace(setting, mark=built.mark))
             summary = run_app(built, kept, setting, settings or [], seconds, tell)
     _conclude(console, kept, setting, summary)

@@ -8,7 +8,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from zerosum.client.private_files import write_private
@@ -201,7 +201,13 @@ def tidied(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Federation]:
+def federation(
+    folder: Path,
+    nodes: int,
+    *,
+    apart: bool = False,
+    tell: Callable[[str], None] = lambda what: None,
+) -> Iterator[Federation]:
     """Yield a federation whose SuperLink runs and knows its nodes; end everything afterwards.
 
     Parameters
@@ -212,6 +218,8 @@ def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Fed
         SuperNodes, not started yet.
     apart : bool
         Whether each has a network namespace of its own; needs the rights to make them.
+    tell : callable
+        Is told what was done.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminable())
@@ -223,8 +231,10 @@ def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Fed
         stack.callback(tidied, folder)
         try:
             built.start_superlink()
+            tell(f"started the SuperLink; its log: {built.folder}/superlink.log")
             for index in range(nodes):
                 built.register(index)
+                tell(f"registered node {index}")
             yield built
         finally:  # a second ctrl-C would leave processes behind
             with undisturbed():

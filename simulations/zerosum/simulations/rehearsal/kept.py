@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import signal
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -102,8 +103,15 @@ class Kept:
             )
         return found
 
-    def left(self, app: Path) -> str:
-        """Say what an ended rehearsal left, and last the command that goes on."""
+    def left(self, app: Path, options: Iterable[str] = ()) -> str:
+        """Say what an ended rehearsal left, and last the command that goes on.
+
+        Parameters
+        ----------
+        app : Path
+        options : iterable of str
+            Further words of that command.
+        """
         logs = f"Logs of SuperLink and nodes: {self.nodes}/*.log"
         if not self.begun or not self.completed():
             return (
@@ -116,7 +124,7 @@ class Kept:
             f"{len(metrics)} of {self.rounds_asked()} rounds are over ({lost} abandoned) and kept "
             f"in {self.path}, with ledger, checkpoint and the nodes' records. {logs}\n"
             f"Continue with:\n"
-            f"{shlex.join(['zerosum', 'rehearse', str(app), '--resume', str(self.path)])}"
+            f"{shlex.join(['zerosum', 'rehearse', str(app), '--resume', str(self.path), *options])}"
         )
 
 
