@@ -25,6 +25,9 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Proportion, Mea
 
 _PLAIN = ("number", "seed", "status", "note", "epsilon", "delta", "cpu_seconds")
 
+_DAMAGED = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, BadZipFile)
+"""What numpy, JSON and the classes raise of a file that is not what was written."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -150,11 +153,12 @@ def kept_outcomes(folder: Path, cells: Sequence[Cell], seeds: Collection[int]) -
         for seed in seeds:
             path = folder / PLAYS / _name(number, seed)
             try:
-                with np.load(path, allow_pickle=False) as arrays:
+                data = io.BytesIO(path.read_bytes())
+                with np.load(data, allow_pickle=False) as arrays:
                     found.append(_outcome({name: arrays[name] for name in arrays.files}))
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+            except _DAMAGED as error:
                 raise ConfigError(
                     f"--resume {folder}: {path.name} is damaged ({error}); delete it, and it is "
                     "played again"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
+from threading import Thread
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -95,16 +96,20 @@ class Watch:
             If it takes longer than ``seconds``, or who is needed has ended.
         """
         began = time.monotonic()
-        before, asked, gone = _changed(self.kept.path / SUMMARY), began, set[str]()
+        before, gone = _changed(self.kept.path / SUMMARY), set[str]()
+        question: _Question | None = None
+        asked = began
         while time.monotonic() - began < seconds:
             self._tell_rounds()
             signed = _changed(self.kept.path / SUMMARY) != before
-            if signed or time.monotonic() - asked > ASK_SECONDS:
-                asked = time.monotonic()
-                status = self.built.status(self.run)
+            if question is None and (signed or time.monotonic() - asked > ASK_SECONDS):
+                question = _Question(self.built, self.run)
+            if question is not None and question.answered:
+                status = question.answer()
                 if status.startswith("finished"):
                     self._tell_rounds()
                     return status
+                question, asked = None, time.monotonic()
             self._look_for_ends(gone)
             if time.monotonic() - self.tell.last > QUIET_SECONDS:
                 self.tell.line(self._waited_for())
@@ -151,6 +156,35 @@ class Watch:
     @property
     def _nodes(self) -> int:
         return len(self.built.hosts)
+
+
+class _Question:
+    """How a run is, asked of Flower meanwhile: on a busy machine that takes half a minute.
+
+    Whoever stops waiting ends the command that asks, with all others.
+    """
+
+    def __init__(self, built: Federation, run: int) -> None:
+        self._found: list[str | Exception] = []
+        Thread(target=self._ask, args=(built, run), daemon=True).start()
+
+    def _ask(self, built: Federation, run: int) -> None:
+        try:
+            self._found.append(built.status(run))
+        except Exception as error:  # raised where the answer is wanted
+            self._found.append(error)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer."""
+        return bool(self._found)
+
+    def answer(self) -> str:
+        """Return it, or raise what came in its way."""
+        (found,) = self._found
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 def ended(process: "Popen[bytes]") -> str:
