@@ -110,7 +110,7 @@ def save_outcome(folder: Path, outcome: Outcome) -> None:
     scored = (*outcome.units.values(), *outcome.baseline.values())
     if outcome.status == "failed" or any(type(units) not in _KINDS.values() for units in scored):
         return
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     facts: dict[str, Any] = {name: getattr(outcome, name) for name in _PLAIN}
     for side in ("units", "baseline"):
         facts[side] = [
@@ -179,7 +179,8 @@ def _outcome(arrays: Mapping[str, np.ndarray]) -> Outcome:
         threat = ThreatModel(**threat | {"knows": frozenset(threat["knows"])})
     pictures = {name: arrays[f"pictures{place}"] for place, name in enumerate(facts["pictures"])}
     plain = {name: facts[name] for name in _PLAIN}
-    return Outcome(**plain, **sides, pictures=pictures, threat=threat)
+    given: dict[str, Any] = plain | sides | {"pictures": pictures, "threat": threat}
+    return Outcome(**given)
 
 
 def _joined(facts: dict[str, Any], key: str, arrays: Mapping[str, np.ndarray]) -> Units:
