@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -92,18 +93,15 @@ def run(
         tell("making records")
         workload.write()
         for model in models:
-            before = list(rows)
-            rows += _rows(
-                replace(workload, model=model),
-                workers,
-                versus,
-                extra,
-                tell,
-                missing,
-                lambda found, before=before: keep([*before, *found]),
-            )
+            one = replace(workload, model=model)
+            rows += _rows(one, workers, versus, extra, tell, missing, partial(_beside, rows, keep))
             keep(rows)
     return {"rows": rows, "missing": missing}
+
+
+def _beside(rows: list[Values], keep: Callable[[list[Values]], None], more: list[Values]) -> None:
+    """Keep the rows of a model that is being measured beside those of others."""
+    keep([*rows, *more])
 
 
 def _rows(
