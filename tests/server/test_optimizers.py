@@ -96,7 +96,7 @@ def test_an_argument_that_the_optimizer_refuses_is_named():
 @pytest.mark.parametrize(
     ("optimizer", "options"),
     [
-        ("SGD", {"momentum": math.nan}),
+        ("SGD", {"momentum": 0.9, "dampening": math.nan}),
         ("SGD", {"momentum": math.inf}),
         ("Adam", {"betas": [0.9, math.nan]}),
     ],
