@@ -120,6 +120,20 @@ def test_a_run_whose_noise_cannot_be_drawn_again_is_started_in_another_folder(
     assert lines[-1] == "zerosum run digits"
 
 
+def test_a_full_disk_takes_the_report_and_not_the_command(tmp_path, monkeypatch):
+    folder = RunFolder.create(tmp_path / "mine", load_experiment("digits"))
+    folder.append_line(METRICS, {"round": 1})
+
+    def full(descriptor):
+        raise FULL
+
+    monkeypatch.setattr(os, "fsync", full)
+    lines = run_left(folder.path, 3).splitlines()
+    assert "no report: No space left on device" in lines[0]
+    assert lines[-1] == f"zerosum run --resume {folder.path}"
+    assert not list(folder.path.glob("*.new")), "a part of a file fills the disk"
+
+
 def test_a_command_that_keeps_nothing_says_so_and_how_to_start_again(zerosum, monkeypatch):
     monkeypatch.setattr("zerosum.simulations.plan.plan_experiment", lambda *_, **__: interrupt())
     ended = zerosum("plan", "digits")

@@ -55,4 +55,9 @@ def _reported(folder: RunFolder) -> str:
     """Draw the report of the rounds so far, which says of how many they are."""
     from zerosum.simulations.report import write_report
 
-    return f"; report: {write_report(folder)}" if folder.read_lines(METRICS) else ""
+    if not folder.read_lines(METRICS):
+        return ""
+    try:
+        return f"; report: {write_report(folder)}"
+    except OSError as error:  # of the disk that was full before: the command is worth more
+        return f"; no report: {error.strerror or error}"
