@@ -146,10 +146,20 @@ def test_with_noise_from_a_seed_the_model_is_that_of_a_whole_run(tmp_path, one_t
     assert resumed.summary["epsilon"] == whole.summary["epsilon"]
 
 
-def test_fresh_noise_needs_a_checkpoint(tmp_path, one_thread):
+def test_a_server_app_that_ends_says_what_is_kept_and_how_to_go_on(tmp_path, one_thread, caplog):
+    nodes = Nodes(tmp_path)
+    with pytest.raises(Killed):
+        nodes.serve(die_at=("contribute", "6"))
+    said = caplog.messages[-1]
+    assert "2 of 3 rounds are over and kept in" in said
+    assert said.endswith(f"""go on with: flwr run . --run-config 'resume="{nodes.out}"'""")
+
+
+def test_fresh_noise_needs_a_checkpoint(tmp_path, one_thread, caplog):
     nodes = Nodes(tmp_path)
     with pytest.raises(Killed):
         nodes.serve(die_at=("contribute", "2"))
+    assert "ended before the first round was over: start anew" in caplog.text
     with pytest.raises(ConfigError, match="fresh noise is not continued before its first check"):
         nodes.serve(resume=str(nodes.out))
 

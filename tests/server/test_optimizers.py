@@ -1,5 +1,6 @@
 """Server optimizers: FedAvg is SGD with lr = 1, the rest are torch's own."""
 
+import math
 import subprocess
 import sys
 
@@ -90,3 +91,16 @@ def test_an_optimizer_that_torch_lacks_is_refused_with_those_it_has(name):
 def test_an_argument_that_the_optimizer_refuses_is_named():
     with pytest.raises(ConfigError, match=r"server\.options .*momentun"):
         ServerOptimizer(ServerSpec(options={"momentun": 0.9}), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        ("SGD", {"momentum": 0.9, "dampening": math.nan}),
+        ("SGD", {"momentum": math.inf}),
+        ("Adam", {"betas": [0.9, math.nan]}),
+    ],
+)
+def test_no_option_is_infinite_or_no_number(optimizer, options):
+    with pytest.raises(ConfigError, match=r"server\.options: .* takes finite numbers"):
+        ServerOptimizer(ServerSpec(optimizer=optimizer, options=options), MODEL)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from zerosum.client import devices
 from zerosum.client.task import ClientInfo
 from zerosum.simulations import api
-from zerosum.simulations.bench import BenchError
+from zerosum.simulations.bench import BenchError, engine_command
 from zerosum.simulations.bench import turns as turns_module
 from zerosum.simulations.bench.engine import ALWAYS, MASKED, PEERS
 from zerosum.simulations.bench.engine import run as bench
@@ -260,3 +261,29 @@ def test_every_engine_can_be_found():
             getattr(importlib.import_module(f"zerosum.simulations.bench.{module}"), function)
         )
     assert turns_module.ENGINES.keys() == {*ALWAYS, MASKED, *PEERS}
+
+
+def test_an_interrupted_comparison_leaves_the_turns_that_are_done_marked_so(tmp_path, monkeypatch):
+    def ended(*arguments, keep, **others):
+        keep([{"engine": "bare", "turns": 2}])
+        raise KeyboardInterrupt
+
+    file = tmp_path / "rows.json"
+    words = ["bench", "engine", "--json", str(file), "--rounds", "5"]
+    monkeypatch.setattr(sys, "argv", ["zerosum", *words])
+    monkeypatch.setattr(engine_command, "run", ended)
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 130
+    assert f"The rows of 2 of 5 turns are in {file}." in result.output
+    assert result.output.splitlines()[-1] == shlex.join(["zerosum", *words])
+    (row,) = json.loads(file.read_text())
+    assert (row["turns"], row["turns_asked"]) == (2, 5)
+    assert row["processor"]
+    monkeypatch.setattr(engine_command, "run", lambda *_, **__: interrupt())
+    file.unlink()
+    assert "Nothing is kept." in CliRunner().invoke(app, words).output
+    assert not file.exists()
+
+
+def interrupt():
+    raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """Signals that end a command: what they raise, what is said, and how it exits."""
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -9,7 +10,8 @@ import time
 import pytest
 import typer
 
-from zerosum.simulations.ending import Terminated, ended_in_order, interruptible, terminable
+from zerosum.server.config import ConfigError
+from zerosum.simulations.ending import Terminated, interruptible, terminable, typed, undisturbed
 from zerosum.simulations.printable import printable, printable_lines
 
 
@@ -18,7 +20,10 @@ def send(sign):
     time.sleep(1)  # until the handler runs
 
 
-@pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+SIGNS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
+
+@pytest.mark.parametrize(("sign", "code"), SIGNS)
 def test_an_interruption_says_what_is_left_and_exits_as_shells_expect(sign, code, capsys):
     with pytest.raises(typer.Exit) as ended, interruptible(lambda: "There is [a] file."):
         send(sign)
@@ -43,10 +48,80 @@ def test_code_that_takes_exits_for_failures_does_not_swallow_the_end():
         careful()
 
 
-def test_a_context_may_be_ended_without_a_word():
-    with pytest.raises(SystemExit) as ended, ended_in_order():
-        send(signal.SIGTERM)
-    assert ended.value.code == 143
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminable():
+            send(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("sign", [sign for sign, _ in SIGNS])
+def test_nothing_disturbs_an_end_that_is_put_in_order(sign):
+    before = signal.getsignal(sign)
+    with terminable(), undisturbed():
+        send(sign)
+    assert signal.getsignal(sign) == before
+
+
+def failing(error):
+    with (
+        pytest.raises(typer.Exit) as ended,
+        interruptible(lambda: "Go on with:\ngo", (LookupError,)),
+    ):
+        raise error
+    return ended.value.exit_code
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(28, "No space left on device", "a/metrics.jsonl"),
+            "No space left on device: 'a/m",
+        ),
+        (MemoryError(), "error: MemoryError"),
+        (LookupError("told\nwhole"), "error: told\nwhole"),
+    ],
+    ids=["disk", "memory", "ours"],
+)
+def test_a_failure_costs_a_line_and_the_command_that_goes_on_is_last(error, said, capsys):
+    assert failing(error) == 1
+    lines = capsys.readouterr().err
+    assert said in lines
+    assert "Traceback" not in lines
+    assert lines.endswith("Go on with:\ngo\n")
+
+
+def test_a_failure_that_nobody_expected_has_its_traceback_before_the_command(capsys):
+    assert failing(ZeroDivisionError("a bug")) == 1
+    lines = capsys.readouterr().err
+    assert lines.startswith("Traceback")
+    assert lines.endswith("error: ZeroDivisionError: a bug\nGo on with:\ngo\n")
+
+
+def test_a_users_mistake_is_told_elsewhere(capsys):
+    with pytest.raises(ConfigError), interruptible(lambda: "never", ()):
+        raise ConfigError("rounds = 0")
+    assert capsys.readouterr().err == ""
+
+
+def test_where_nothing_can_be_read_any_more_that_is_said(capsys):
+    def gone():
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(typer.Exit), interruptible(gone):
+        raise KeyboardInterrupt
+    assert "What is kept cannot be read: OSError: [Errno 5]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--out", "a b"], ["--out=a b"], []])
+def test_a_command_is_told_as_it_was_typed_but_for_a_folder_that_is_taken(given, monkeypatch):
+    words = ["run", "mine.toml", *given, "--set", "name=a b"]
+    monkeypatch.setattr(sys, "argv", ["/bin/zerosum", *words])
+    assert shlex.split(typed()) == ["zerosum", *words]
+    assert typed(without="--out") == "zerosum run mine.toml --set 'name=a b'"
 
 
 def test_what_a_signal_did_before_it_does_again():

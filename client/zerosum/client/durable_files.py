@@ -1,17 +1,23 @@
 """Writes that outlive a crash: files replaced whole, lines appended, folders flushed."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves the old one or the new one, never a part."""
     temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:  # on a full disk its part would keep others from being written
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

@@ -10,6 +10,8 @@ may only give it more rounds, another data path, or another way to meet nodes.
 import logging
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +41,7 @@ from zerosum.server.resuming import (
     held,
     warn_of_more_rounds,
 )
-from zerosum.server.runs import PUBLISH, RunFolder
+from zerosum.server.runs import METRICS, PUBLISH, RunFolder
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training import FederatedTraining
 
@@ -110,11 +112,31 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         if earlier is not None:
             earlier.write_config(experiment)
             log.info("going on with %s", path)
-        result = training.run()
+        with _going_on_is_told(folder, experiment):
+            result = training.run()
     log.info("run folder: %s", result.folder.resolve())
     if experiment.privacy.private:
         log.info(PUBLISH)
     return result
+
+
+@contextmanager
+def _going_on_is_told(folder: RunFolder, experiment: Experiment) -> Iterator[None]:
+    """Say, where something ends the rounds, what is kept and which command goes on."""
+    try:
+        yield
+    except BaseException:  # of Flower's own exits as well
+        if has_checkpoint(folder):
+            done = len(folder.read_lines(METRICS))
+            words = shlex.quote(f'resume="{folder.path}"')
+            log.error(
+                "ended: %d of %d rounds are over and kept in %s; go on with: flwr run . "
+                "--run-config %s",
+                done, experiment.rounds, folder.path.resolve(), words,
+            )  # fmt: skip
+        else:
+            log.error("ended before the first round was over: start anew, with another folder")
+        raise
 
 
 def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:

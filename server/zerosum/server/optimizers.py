@@ -1,5 +1,6 @@
 """Server optimizers by their ``torch.optim`` name: FedAvg is SGD with a learning rate of one."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,14 @@ class ServerOptimizer:
                 f"server.optimizer = {spec.optimizer!r} is not usable: torch.optim has "
                 + ", ".join(n for n in names if n not in ("Optimizer", "LBFGS", "SparseAdam"))
             )
+        for name, value in spec.options.items():
+            # torch compares with bounds, which no NaN is outside of; the model would become NaN.
+            given = value if isinstance(value, list | tuple) else [value]
+            if not all(math.isfinite(each) for each in given if isinstance(each, float)):
+                raise ConfigError(
+                    f"server.options: {name} = {value}: torch.optim.{spec.optimizer} takes finite "
+                    "numbers"
+                )
         if spec.optimizer == "SGD" and set(spec.options) <= {"momentum"}:
             kind = PlainSgd
         self._parameter = torch.nn.Parameter(torch.from_numpy(model.copy()))

@@ -27,6 +27,8 @@ DATA = f"{CHECKPOINT}/data.sha256"
 CLIENT_LOG = "clients.log"
 SERVER_LOG = "server.log"
 LOCK = ".lock"
+REHEARSAL = "rehearsal"
+"""Folder of what a rehearsal's SuperLink and nodes keep beside the run."""
 
 _CONFIG_HEADER = "# Resolved configuration of this run. docs/configuration.md explains every key.\n"
 
@@ -161,7 +163,7 @@ def check_unused(path: Path) -> None:
     """Raise ConfigError where a new run cannot be written to ``path``."""
     try:
         exists = path.exists()
-        empty = path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())
+        empty = path.is_dir() and all(entry.name in (LOCK, REHEARSAL) for entry in path.iterdir())
         holds_run = (path / CONFIG).exists()
     except (OSError, ValueError) as error:
         raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {error}") from None

@@ -30,6 +30,7 @@ from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.planning import question_of
 from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
 from zerosum.server.thresholds import Thresholds
+from zerosum.simulations.audited_rows import KeptRows
 from zerosum.simulations.environment import SimulatedEnvironment
 
 LARGEST_DELTA = 1e-5
@@ -111,6 +112,7 @@ def run_audit(
     plan: AuditPlan,
     on_repetition: Callable[[int], None] = lambda number: None,
     on_power: Callable[[str], None] = lambda words: None,
+    kept: KeptRows | None = None,
     scores: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda seen: seen,
 ) -> dict[str, Any]:
     """Audit an experiment's protection: clip, encoding, mechanism, ring and protocol.
@@ -125,6 +127,9 @@ def run_audit(
         Called with the number of each repetition as it ends.
     on_power : callable, optional
         Called before the first with a sentence: how much this audit could show.
+    kept : KeptRows, optional
+        What an earlier call of the same audit came to, which goes on after it: a repetition
+        follows from seed and number alone.
     scores : callable, optional
         From what the observer sees, in clips and by canary, to the scores: for tests.
 
@@ -153,14 +158,14 @@ def run_audit(
     )
     on_power(power(_summary(test, plan, upper["value"])))
     pipeline = _Pipeline(audited, plan)
-    rows = []
-    for number in range(1, plan.repetitions + 1):
+    kept = kept or KeptRows(None, "")
+    for number in range(len(kept.rows) + 1, plan.repetitions + 1):
         coins, null_coins = (_coins(audited.seed, what, number, plan) for what in ("coins", "null"))
         seen = pipeline.observe(coins, number)
         row = _judged(test, scores(seen.total / canary_norm(audited)), coins, null_coins)
-        rows.append(row | {"survivors": len(seen.survivors)})
+        kept.add(row | {"survivors": len(seen.survivors)})
         on_repetition(number)
-    return _result(audited, plan, _summary(test, plan, upper["value"]), rows) | {
+    return _result(audited, plan, _summary(test, plan, upper["value"]), kept.rows) | {
         "score_deviation": deviation,
         "adjacency": upper["adjacency"],
         "accountant": upper["accountant"],

@@ -3,19 +3,20 @@
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.command import attack
 from zerosum.simulations.bench.commands import bench_app
 from zerosum.simulations.budget_command import budget
-from zerosum.simulations.ending import interruptible
+from zerosum.simulations.ending import interruptible, typed
 from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
@@ -23,6 +24,7 @@ from zerosum.simulations.rehearsal.command import rehearse
 
 if TYPE_CHECKING:
     from zerosum.server.results import Result
+    from zerosum.simulations.audited_rows import KeptRows
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
@@ -34,7 +36,18 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
 ]
 
+
+class Commands(TyperGroup):
+    """The commands, each ended in order: those that keep something say themselves what."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, and say how to start it again where a signal ends it."""
+        with interruptible(lambda: f"Nothing is kept. Start again with:\n{typed()}"):
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Federated learning with secure aggregation and differential privacy.",
     no_args_is_help=True,
     add_completion=False,
@@ -163,6 +176,7 @@ def audit(
     """Try to tell who took part, with canaries; exit with 1 if that contradicts the ledger."""
     from zerosum.server.runs import RunFolder
     from zerosum.simulations.audit import AuditPlan, run_audit, verdict
+    from zerosum.simulations.audited_rows import KeptRows
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
     from zerosum.simulations.report import write_report
     from zerosum.simulations.report.audited import AUDIT
@@ -175,14 +189,17 @@ def audit(
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
         if json_file is not None:
             check_writable(json_file)
-        result = run_audit(
-            load_experiment(source, overrides or []), asked, _told(repetitions), _say
-        )
+        audited = load_experiment(source, overrides or [])
+        target = json_file or (None if kept is None else kept.path / AUDIT)
+        rows = KeptRows(target, f"{asked} {audited.canonical().hex()}")
+        with interruptible(lambda: _audit_left(rows, repetitions), ()):
+            result = run_audit(audited, asked, _told(repetitions), _say, rows)
         if json_file is not None:
             write_json(json_file, result)
         if kept is not None:
             kept.write_json(AUDIT, result)
             write_report(kept)
+        rows.forget()
     style = "bold red" if result["violations"] else None
     Console().print(verdict(result), style=style, highlight=False, soft_wrap=True)
     if result["violations"]:
@@ -228,6 +245,13 @@ def list_() -> None:
             table.add_row(f"[bold]{name}[/bold]", meaning)
         console.print(table)
         console.print()
+
+
+def _audit_left(rows: "KeptRows", repetitions: int) -> str:
+    done = f"{len(rows.rows)} of {repetitions} repetitions are done"
+    if rows.path is None:
+        return f"{done}; none is kept without --json or --run. Start again with:\n{typed()}"
+    return f"{done} and kept in {rows.path}; no verdict yet.\nContinue with:\n{typed()}"
 
 
 def _told(repetitions: int) -> Callable[[int], None]:
@@ -280,16 +304,22 @@ def _run(
 ) -> None:
     from zerosum.simulations import api
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+    from zerosum.simulations.continuing import run_left
     from zerosum.simulations.progress import progress
 
     if resume is not None:
-        rounds = _rounds(resume, settings)
-        with _continued_by(resume), progress(rounds) as on_round:
-            result = api.resume(resume, overrides=settings, config=experiment, on_round=on_round)
+        folder, rounds = resume, _rounds(resume, settings)
     else:
         wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
-        folder = out if out is not None else api.new_folder(wanted.name)
-        with _continued_by(folder), progress(wanted.rounds) as on_round:
+        folder, rounds = out if out is not None else api.new_folder(wanted.name), wanted.rounds
+
+    def left() -> str:
+        return run_left(folder, rounds, [] if resume is None else settings)
+
+    with interruptible(left, failures=()), progress(rounds) as on_round:
+        if resume is not None:
+            result = api.resume(resume, overrides=settings, config=experiment, on_round=on_round)
+        else:
             result = api.run(wanted, out=folder, on_round=on_round)
     _print_result(result)
 
@@ -299,10 +329,6 @@ def _rounds(folder: Path, settings: list[str]) -> int:
     from zerosum.simulations.config import load_experiment
 
     return load_experiment(RunFolder.open(folder).experiment, settings).rounds
-
-
-def _continued_by(folder: Path) -> AbstractContextManager[None]:
-    return interruptible(lambda: f"Continue with: zerosum run --resume {folder}")
 
 
 def _print_result(result: "Result") -> None:

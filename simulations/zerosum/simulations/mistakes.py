@@ -1,6 +1,7 @@
 """What a user's mistake costs at the command line: one line, and exit code 2."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from zerosum.client.durable_files import replace_file
 from zerosum.server.config import ConfigError
 from zerosum.simulations.printable import printable_lines
 
@@ -29,6 +31,19 @@ def user_errors(*kinds: type[Exception]) -> Iterator[None]:
         raise typer.Exit(USER_ERROR) from None
 
 
+def number(value: float | None) -> float | None:
+    """Refuse an option's value that is no number: NaN is within all bounds.
+
+    Raises
+    ------
+    typer.BadParameter
+        If it is.
+    """
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is no number")
+    return value
+
+
 def check_writable(path: Path) -> None:
     """Refuse a ``--json`` that cannot be written, before the work that it is for.
 
@@ -44,14 +59,18 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> None:
-    """Write what ``--json`` asked for.
+    """Write what ``--json`` asked for, whole or not at all.
 
     Raises
     ------
     ConfigError
         If the file cannot be written.
     """
+    data = (json.dumps(values, indent=2) + "\n").encode()
     try:
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        if path.exists() and not path.is_file():  # a pipe or terminal has no other name
+            path.write_bytes(data)
+        else:
+            replace_file(path.resolve(), data)
     except OSError as error:
         raise ConfigError(f"--json {path}: {error.strerror or error}") from None

@@ -138,8 +138,18 @@ def attacked(request, tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks in /proc for processes")
 @pytest.mark.parametrize(
     ("sign", "group"),
-    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False)],
-    ids=["ctrl-C in a terminal", "SIGINT to the command", "SIGTERM to the command"],
+    [
+        (signal.SIGINT, True),
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGHUP, True),
+    ],
+    ids=[
+        "ctrl-C in a terminal",
+        "SIGINT to the command",
+        "SIGTERM to the command",
+        "a terminal hangs up",
+    ],
 )
 def test_an_interrupted_command_ends_its_workers_and_leaves_what_is_finished(
     attacked, tmp_path, sign, group
@@ -158,6 +168,7 @@ def test_an_interrupted_command_ends_its_workers_and_leaves_what_is_finished(
     assert "Traceback" not in said
     assert "ended after 2 of 9 plays" in said
     assert str(tmp_path / "out" / "results.csv") in said
+    assert said.splitlines()[-1] == f"zerosum attack --resume {tmp_path / 'out'}"
     for name in ("table.md", "report.html"):
         assert "ended after 2 of 9 plays" in (tmp_path / "out" / name).read_text()
     assert (tmp_path / "out" / "results.csv").read_text().count("pooled") == 2

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from zerosum.simulations.attacks.interface import Attack, Case
+    from zerosum.simulations.attacks.keeping import Asked
     from zerosum.simulations.attacks.results import Row
     from zerosum.simulations.attacks.run import AttackRun
 
@@ -68,25 +70,28 @@ def attack(
         typer.Option("--set", metavar="ATTACK.PARAMETER=VALUE", help="Change one parameter."),
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the attacks in this folder, as they were asked.")
+    ] = None,
 ) -> None:
     """Attack what this project protects: what leaks, what stops it, and at which epsilon."""
     with user_errors(ConfigError):
         if suite not in SUITES:
             raise ConfigError(f"--suite {suite}: write {' or '.join(SUITES)}")
-        from zerosum.simulations.attacks.catalog import choose
-        from zerosum.simulations.attacks.playing import Cell
-        from zerosum.simulations.attacks.run import AttackFolder, AttackRun
+        from zerosum.simulations.attacks.keeping import Asked
 
-        chosen = choose(names or [], overrides or [])
-        cells = [Cell(each, case) for each in chosen for case in _cases(each, suite)]
-        folder = AttackFolder.create(out if out is not None else _new_folder(suite))
-        run = AttackRun(cells, range(seeds), folder)
-        if seeds < LEAST_SEEDS:
+        asked = Asked(names or [], overrides or [], suite, seeds)
+        if resume is not None:
+            asked = _asked_before(resume, asked, out)
+        run = _run_of(asked, resume, out)
+        if asked.seeds < LEAST_SEEDS:
             _say(
-                f"{seeds} seed{'s' * (seeds > 1)}: intervals of fewer than {LEAST_SEEDS} say little"
+                f"{asked.seeds} seed{'s' * (asked.seeds > 1)}: intervals of fewer than "
+                f"{LEAST_SEEDS} say little"
             )
         started = time.monotonic()
-        with interruptible(lambda: _left(run)), _progress(run.asked) as tell:
+        left = interruptible(lambda: _left(run), ())
+        with left, _progress(run.asked, run.played) as tell:
             run.play(workers or _cores(), tell)
     _print(run.shown, time.monotonic() - started)
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -94,7 +99,31 @@ def attack(
     for lost in run.unwritten:
         _say(f"error: {lost}")
     if run.unwritten or any(row.status == "failed" for row in run.rows):
+        _say(f"What failed is played again by:\n{_going_on(run)}")
         raise typer.Exit(1)
+
+
+def _asked_before(folder: Path, given: "Asked", out: Path | None) -> "Asked":
+    """Return what an earlier run was asked for, which a run that goes on with it cannot change."""
+    from zerosum.simulations.attacks.keeping import Asked
+
+    if given != Asked([], [], "quick", 3):
+        raise ConfigError(f"--resume {folder}: names, --suite, --seeds and --set are the folder's")
+    if out is not None:
+        raise ConfigError(f"--out {out} and --resume {folder}: give one of them")
+    return Asked.read(folder)
+
+
+def _run_of(asked: "Asked", resume: Path | None, out: Path | None) -> "AttackRun":
+    from zerosum.simulations.attacks.catalog import choose
+    from zerosum.simulations.attacks.playing import Cell
+    from zerosum.simulations.attacks.run import AttackFolder, AttackRun
+
+    chosen = choose(list(asked.names), list(asked.settings))
+    cells = [Cell(each, case) for each in chosen for case in _cases(each, asked.suite)]
+    path = resume or out or _new_folder(asked.suite)
+    folder = AttackFolder.of(path, asked, cells, resumed=resume is not None)
+    return AttackRun(cells, range(asked.seeds), folder)
 
 
 def _cases(attack: "Attack", suite: str) -> "list[Case]":
@@ -129,7 +158,12 @@ def _say(words: str) -> None:
 def _left(run: "AttackRun") -> str:
     """Say where what was played until an interruption is."""
     lost = [f"error: {each}" for each in run.unwritten]
-    return printable_lines("\n".join([run.notice, *_files(run), *lost]))
+    on = ["Continue with:", _going_on(run)]
+    return printable_lines("\n".join([run.notice, *_files(run), *lost, *on]))
+
+
+def _going_on(run: "AttackRun") -> str:
+    return shlex.join(["zerosum", "attack", "--resume", str(run.folder.path)])
 
 
 def _files(run: "AttackRun") -> list[str]:
@@ -141,7 +175,7 @@ def _files(run: "AttackRun") -> list[str]:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[object], None]]:
+def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
     """Show how many cells were played: a bar on a terminal, a line now and then elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
@@ -149,10 +183,9 @@ def _progress(total: int) -> Iterator[Callable[[object], None]]:
     if console.is_terminal:
         columns = (BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
-            task = bar.add_task("attacks", total=total)
+            task = bar.add_task("attacks", total=total, completed=done)
             yield lambda outcome: bar.advance(task)
         return
-    done = 0
 
     def tell(outcome: object) -> None:
         nonlocal done

@@ -4,7 +4,7 @@ A job is one setting with one seed, so that what a setting made once (a trained 
 reference models) serves all attacks on it.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,12 +15,27 @@ from zerosum.simulations.attacks.workers import Job, played_apart
 __all__ = ["Cell", "Job", "Outcome", "jobs_of", "play", "play_all"]
 
 
-def jobs_of(cells: Sequence[Cell], seeds: Iterable[int]) -> list[Job]:
-    """Group cells by what they are played in; every seed is a job of its own."""
+def jobs_of(
+    cells: Sequence[Cell], seeds: Iterable[int], done: Collection[tuple[int, int]] = ()
+) -> list[Job]:
+    """Group cells by what they are played in; every seed is a job of its own.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    seeds : iterable of int
+    done : collection of (int, int)
+        Number of a cell, and seed, of what is not played again.
+    """
     groups: dict[str, list[tuple[int, Cell]]] = {}
     for number, cell in enumerate(cells):
         groups.setdefault(repr(cell.case.setting), []).append((number, cell))
-    return [Job(seed, tuple(group)) for group in groups.values() for seed in seeds]
+    jobs = [
+        Job(seed, tuple(each for each in group if (each[0], seed) not in done))
+        for group in groups.values()
+        for seed in seeds
+    ]
+    return [job for job in jobs if job.cells]
 
 
 def play_all(
@@ -29,6 +44,7 @@ def play_all(
     workers: int,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
     log_path: Path | None = None,
+    done: Collection[tuple[int, int]] = (),
 ) -> list[Outcome]:
     """Play every cell with every seed.
 
@@ -42,14 +58,16 @@ def play_all(
         Called with each outcome as it comes.
     log_path : Path, optional
         Where other processes write what is logged under attack.
+    done : collection of (int, int)
+        Number of a cell, and seed, of what is not played again.
 
     Returns
     -------
     list of Outcome
         By cell and seed, whatever the order in which they came.
     """
-    jobs = jobs_of(cells, seeds)
-    here = workers == 1 or len(jobs) == 1
+    jobs = jobs_of(cells, seeds, done)
+    here = workers == 1 or len(jobs) <= 1
     found: list[Outcome] = []
     with closing(_played_here(jobs) if here else played_apart(jobs, workers, log_path)) as outcomes:
         for outcome in outcomes:

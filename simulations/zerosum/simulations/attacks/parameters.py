@@ -8,7 +8,7 @@ if it is negative. No number is infinite or none.
 
 import math
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -91,7 +91,9 @@ def _read(text: str, kind: Any) -> Any:
 
 def _numbers(value: Any) -> Iterator[int | float]:
     """Yield the numbers in a value."""
-    if isinstance(value, tuple | list):
+    if isinstance(value, Mapping):
+        yield from _numbers([*value, *value.values()])
+    elif isinstance(value, tuple | list | set | frozenset):
         for item in value:
             yield from _numbers(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):

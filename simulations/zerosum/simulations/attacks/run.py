@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -11,6 +11,13 @@ from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import check_unused
 from zerosum.simulations.attacks.harness import Cell, Outcome, play_all
+from zerosum.simulations.attacks.keeping import (
+    Asked,
+    digest,
+    forget_plays,
+    kept_outcomes,
+    save_outcome,
+)
 from zerosum.simulations.attacks.report.page import REPORT, write_attack_report
 from zerosum.simulations.attacks.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.table import to_markdown
@@ -53,6 +60,24 @@ class AttackFolder:
             raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
         return cls(path)
 
+    @classmethod
+    def of(
+        cls, path: Path, asked: Asked, cells: Sequence[Cell], *, resumed: bool
+    ) -> "AttackFolder":
+        """Make the folder of a new run, or check that of an earlier one which goes on.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be made, or the earlier run was of other cells.
+        """
+        if resumed:
+            asked.check_cells(cells, path)
+            return cls(path)
+        made = cls.create(path)
+        replace(asked, cells=digest(cells)).write(path)
+        return made
+
     def write(self, name: str, text: str) -> None:
         """Write a file whole, or not at all."""
         replace_file(self.path / name, text.encode(errors="backslashreplace"))
@@ -67,6 +92,7 @@ class AttackRun:
     seeds : sequence of int
         With each of which every cell is played.
     folder : AttackFolder
+        Of a run that was ended: what it kept is not played again.
 
     Attributes
     ----------
@@ -78,7 +104,7 @@ class AttackRun:
 
     def __init__(self, cells: Sequence[Cell], seeds: Sequence[int], folder: AttackFolder) -> None:
         self._cells, self._seeds, self.folder = cells, seeds, folder
-        self._found: list[Outcome] = []
+        self._found = kept_outcomes(folder.path, cells, seeds)
         self.rows: list[Row] = []
         self.unwritten: list[str] = []
 
@@ -86,6 +112,11 @@ class AttackRun:
     def asked(self) -> int:
         """Plays: cells times seeds."""
         return len(self._cells) * len(self._seeds)
+
+    @property
+    def played(self) -> int:
+        """Plays of which there is an outcome."""
+        return len(self._found)
 
     @property
     def shown(self) -> list[Row]:
@@ -117,14 +148,19 @@ class AttackRun:
         """
 
         def keep(outcome: Outcome) -> None:
+            save_outcome(self.folder.path, outcome)
             self._found.append(outcome)
             on_outcome(outcome)
 
+        done = {(outcome.number, outcome.seed) for outcome in self._found}
+
         with logged("zerosum", self.folder.path / LOG):
             try:
-                play_all(self._cells, self._seeds, workers, keep, self.folder.path / LOG)
+                play_all(self._cells, self._seeds, workers, keep, self.folder.path / LOG, done)
             finally:
                 self._write()
+        if not self.unwritten and all(outcome.status != "failed" for outcome in self._found):
+            forget_plays(self.folder.path)
 
     def _write(self) -> None:
         """Write each file, whatever becomes of the others."""

@@ -232,6 +232,8 @@ def _uninterrupted() -> Iterator[None]:
 def _serve(connection: Connection, log_path: Path | None) -> None:
     """Play jobs until the other end is closed: the life of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
+    if hasattr(signal, "SIGHUP"):  # which reaches all of a terminal's processes, as ctrl-C does
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     sys.unraisablehook = _told_unless_ended
     try:

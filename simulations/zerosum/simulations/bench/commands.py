@@ -11,8 +11,10 @@ from rich.table import Table
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine_command import engine
+from zerosum.simulations.bench.partial import Measured
 from zerosum.simulations.bench.process import BenchError, Values, measure
-from zerosum.simulations.mistakes import check_writable, user_errors, write_json
+from zerosum.simulations.ending import interruptible
+from zerosum.simulations.mistakes import check_writable, number, user_errors, write_json
 
 bench_app = typer.Typer(
     help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
@@ -52,16 +54,16 @@ def deployment(
     with user_errors(BenchError, ConfigError):
         if json_file is not None:
             check_writable(json_file)
-        with console.status("") as status:
-            found = run(nodes, rounds, repeats, tell=status.update)
+        measured = Measured(repeats, json_file)
+        with interruptible(measured.left), console.status("") as status:
+            found = run(nodes, rounds, repeats, tell=status.update, keep=measured.keep)
         for row in found["rows"]:
             console.print(
                 f"{row['rounds']:12} {row['seconds_per_round']:7.1f} s a round, "
                 f"{row['ratio_to_plain']:.2f} of plain",
                 highlight=False,
             )
-        if json_file is not None:
-            write_json(json_file, found["rows"])
+        measured.write()
 
 
 @bench_app.command()
@@ -71,7 +73,9 @@ def secagg(
     dropout: Annotated[
         float, typer.Option(help="Fraction of clients that vanish before they contribute.")
     ] = 0.0,
-    corruption: Annotated[float, typer.Option(help="Fraction that colludes.")] = 0.05,
+    corruption: Annotated[
+        float, typer.Option(help="Fraction that colludes.", callback=number)
+    ] = 0.05,
     server: Annotated[str, typer.Option(help="malicious or semi-honest.")] = "malicious",
     degree: Annotated[str, typer.Option(help="Neighbours: auto, complete or a number.")] = "auto",
     threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
@@ -90,7 +94,8 @@ def secagg(
     repeats: Annotated[int, typer.Option(help="Turns of each, with --liars.", min=1)] = 5,
     versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
     time_limit: Annotated[
-        float, typer.Option(help="Seconds for the rival's client; beyond, extrapolated.")
+        float,
+        typer.Option(help="Seconds for the rival's client; beyond, extrapolated.", callback=number),
     ] = 60.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:

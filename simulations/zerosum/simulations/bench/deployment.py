@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -32,6 +32,7 @@ def run(
     *,
     time_limit: float = 900.0,
     tell: Callable[[str], None] = lambda what: None,
+    keep: Callable[[list[Values]], None] = lambda rows: None,
 ) -> Values:
     """Let the three kinds of rounds take turns on one federation.
 
@@ -47,12 +48,14 @@ def run(
         Seconds that a run may take.
     tell : callable
         Is told what is being done.
+    keep : callable
+        Is given the rows of all turns so far, after each.
 
     Returns
     -------
     dict
-        ``rows``: each with ``rounds``, ``nodes``, ``seconds_per_round`` (median over steady rounds)
-        and ``ratio_to_plain`` (median of those of each turn).
+        ``rows``: each with ``rounds``, ``nodes``, ``turns``, ``seconds_per_round`` (median over
+        steady rounds) and ``ratio_to_plain`` (median of those of each turn).
 
     Raises
     ------
@@ -72,22 +75,27 @@ def run(
                     for name, seconds in found.items():
                         tell(f"turn {turn + 1}: {name}")
                         seconds.append(_steady(built, name, rounds, turn, time_limit))
+                    keep(_rows(found, nodes))
     except DeploymentError as error:
         raise BenchError(str(error)) from None
+    return {"rows": _rows(found, nodes)}
+
+
+def _rows(found: Mapping[str, list[list[float]]], nodes: int) -> list[Values]:
+    """Return a row for each kind of rounds, of the turns that all have done."""
     plain = [median(seconds) for seconds in found[PLAIN]]
-    return {
-        "rows": [
-            {
-                "rounds": name,
-                "nodes": nodes,
-                "seconds_per_round": median(second for turn in turns for second in turn),
-                "ratio_to_plain": median(
-                    median(turn) / least for turn, least in zip(turns, plain, strict=True)
-                ),
-            }
-            for name, turns in found.items()
-        ]
-    }
+    return [
+        {
+            "rounds": name,
+            "nodes": nodes,
+            "turns": len(turns),
+            "seconds_per_round": median(second for turn in turns for second in turn),
+            "ratio_to_plain": median(
+                median(turn) / least for turn, least in zip(turns, plain, strict=True)
+            ),
+        }
+        for name, turns in found.items()
+    ]
 
 
 def _steady(built: Federation, name: str, rounds: int, turn: int, time_limit: float) -> list[float]:

@@ -1,9 +1,10 @@
 """Seconds a round of engines that take turns, and what they are to the bare loop and the floor."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -44,6 +45,7 @@ def run(
     trainer: str = "auto",
     extra: Path | None = None,
     tell: Callable[[str], None] = lambda what: None,
+    keep: Callable[[list[Values]], None] = lambda rows: None,
 ) -> Values:
     """Measure engines in turns.
 
@@ -67,11 +69,13 @@ def run(
         A folder of packages for peers.
     tell : callable
         Is told what is being done.
+    keep : callable
+        Is given the rows of all turns so far, after each.
 
     Returns
     -------
     dict
-        ``rows``, each with engine, model, workers, seconds_per_round, ratio_to_bare,
+        ``rows``, each with engine, model, workers, turns, seconds_per_round, ratio_to_bare,
         ratio_to_floor and peak_memory_mb; ``missing``, why a peer was left out.
 
     Raises
@@ -89,8 +93,15 @@ def run(
         tell("making records")
         workload.write()
         for model in models:
-            rows += _rows(replace(workload, model=model), workers, versus, extra, tell, missing)
+            one = replace(workload, model=model)
+            rows += _rows(one, workers, versus, extra, tell, missing, partial(_beside, rows, keep))
+            keep(rows)
     return {"rows": rows, "missing": missing}
+
+
+def _beside(rows: list[Values], keep: Callable[[list[Values]], None], more: list[Values]) -> None:
+    """Keep the rows of a model that is being measured beside those of others."""
+    keep([*rows, *more])
 
 
 def _rows(
@@ -100,6 +111,7 @@ def _rows(
     extra: Path | None,
     tell: Callable[[str], None],
     missing: dict[str, str],
+    keep: Callable[[list[Values]], None],
 ) -> list[Values]:
     """Let the engines do their rounds in turns."""
     with ExitStack() as stack:
@@ -111,14 +123,23 @@ def _rows(
                 stack.callback(entrants[-1].kill)
         field = _Field(entrants, tell, missing)
         field.take_turns("starting", Entrant.ready)
-        rounds = [
-            field.take_turns(f"{workload.model}, round {number}:", Entrant.round)
-            for number in range(workload.rounds - MEMORY)
-        ][WARM_UP:]
+        rounds: list[dict[Entrant, float]] = []
+        for number in range(workload.rounds - MEMORY):
+            spent = field.take_turns(f"{workload.model}, round {number}:", Entrant.round)
+            if number >= WARM_UP:
+                rounds.append(spent)
+                keep(_rows_of(workload.model, rounds, dict.fromkeys(spent)))
         memory = field.take_turns("memory of", Entrant.peak_memory_mb)
         field.take_turns("ending", Entrant.end)
+    return _rows_of(workload.model, rounds, memory)
+
+
+def _rows_of(
+    model: str, rounds: list[dict[Entrant, float]], memory: Mapping[Entrant, float | None]
+) -> list[Values]:
+    """Return a row for each engine that is still there."""
     seconds = {entrant: [spent[entrant] for spent in rounds] for entrant in memory}
-    return [_row(workload.model, entrant, seconds, memory[entrant]) for entrant in memory]
+    return [_row(model, entrant, seconds, memory[entrant]) for entrant in memory]
 
 
 class _Field:
@@ -168,6 +189,7 @@ def _row(
         "engine": entrant.engine,
         "model": model,
         "workers": entrant.workers,
+        "turns": len(own),
         "seconds_per_round": median(own),
         # Of the same turn: what slows one down slows the other.
         "ratio_to_bare": median(mine / theirs for mine, theirs in zip(own, bare, strict=True)),

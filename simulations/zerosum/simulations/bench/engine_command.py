@@ -11,8 +11,10 @@ from rich.table import Table
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine import MASKED, PEERS, run
+from zerosum.simulations.bench.partial import Measured
 from zerosum.simulations.bench.process import BenchError, Values
-from zerosum.simulations.mistakes import user_errors, write_json
+from zerosum.simulations.ending import interruptible
+from zerosum.simulations.mistakes import check_writable, user_errors
 
 MODELS = ("mlp", "cnn")
 TRAINERS = ("auto", "lean", "general", "batched")
@@ -76,7 +78,10 @@ def engine(
             raise BenchError(f"--cohort {cohort}: there are only {clients} clients")
         if peers is not None and not peers.is_dir():
             raise BenchError(f"--peers {peers}: it is a folder that pip install --target filled")
-        with console.status("") as status:
+        if json_file is not None:
+            check_writable(json_file)
+        measured = Measured(rounds, json_file)
+        with interruptible(measured.left), console.status("") as status:
             found = run(
                 chosen,
                 list(dict.fromkeys(counts)),
@@ -89,10 +94,10 @@ def engine(
                 trainer=trainer,
                 extra=peers,
                 tell=status.update,
+                keep=measured.keep,
             )
         _print(console, found)
-        if json_file is not None:
-            write_json(json_file, found["rows"])
+        measured.write()
 
 
 def _names(option: str, text: str, allowed: Collection[str]) -> list[str]:

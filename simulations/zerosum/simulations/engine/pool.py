@@ -229,7 +229,8 @@ def _serve(
     slot: Vector,
 ) -> None:
     """Compute chunks until the other end is closed: the life of a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
+    for sign in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(sign, signal.SIG_IGN)  # the parent ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
         other.close()

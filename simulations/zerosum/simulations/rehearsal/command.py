@@ -2,23 +2,26 @@
 
 import json
 import shlex
-import shutil
-import tempfile
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tomli_w
 import typer
 from rich.console import Console
 
 from zerosum.client.node_policy import PolicyError, checked_policy
+from zerosum.server.config import ConfigError
 from zerosum.server.runs import METRICS, SUMMARY
-from zerosum.simulations.mistakes import user_errors
+from zerosum.simulations.ending import interruptible
+from zerosum.simulations.mistakes import number, user_errors
 from zerosum.simulations.rehearsal.federation import Federation, federation
+from zerosum.simulations.rehearsal.kept import Kept, Setting, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError
+from zerosum.simulations.rehearsal.watch import Said, Watch, said
 
 EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
 
@@ -27,6 +30,10 @@ SAID = 6
 
 SERVERS = ("malicious", "semi-honest")
 
+NODES = 3
+
+SECONDS = 600.0
+
 
 def rehearse(
     app: Annotated[Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it.")],
@@ -34,50 +41,71 @@ def rehearse(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the experiment."),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="SuperNodes.", min=2, max=64)] = 3,
+    nodes: Annotated[int | None, typer.Option(help="SuperNodes; else 3.", min=2, max=64)] = None,
     server: Annotated[
-        str, typer.Option(help=f"What the server is trusted with: {' or '.join(SERVERS)}.")
-    ] = "malicious",
+        str | None,
+        typer.Option(help=f"What the server is trusted with: {' or '.join(SERVERS)}."),
+    ] = None,
     namespaces: Annotated[
         bool, typer.Option("--namespaces", help="A network namespace and address for each.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Where to leave the run folder.")] = None,
-    seconds: Annotated[float, typer.Option(help="That the run may take.", min=1)] = 600,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder: new or empty; else a new one under runs/.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the rehearsal in this run folder.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="That the run may take.", min=1, callback=number)
+    ] = SECONDS,
 ) -> None:
     """Run an app on a SuperLink and SuperNodes of this machine, over TLS; leave nothing running.
 
     Certificates, keys and roster are made for the occasion. Each node takes the app's policy.toml,
-    and the server that --server names.
+    and the server that --server names. The run folder keeps every completed round, and the nodes'
+    records and logs in rehearsal/: a rehearsal that was ended goes on with --resume.
     """
     console = Console()
-    with user_errors(DeploymentError):
-        app = _checked(app, server, namespaces, out)
-        with (
-            tempfile.TemporaryDirectory(prefix="zerosum-rehearsal-") as scratch,
-            console.status("starting the SuperLink") as status,
-            federation(Path(scratch) / "all", nodes, apart=namespaces) as built,
-        ):
-            status.update("running")
-            found = run_app(built, app, server, settings or [], seconds)
-            summary = json.loads((found / SUMMARY).read_text(encoding="utf-8"))
+    with user_errors(DeploymentError, ConfigError):
+        if resume is None:
+            kept, setting = _begun(app, nodes or NODES, server or SERVERS[0], namespaces, out)
+        else:
+            kept = Kept(resume.resolve())
+            setting = _continued(kept, app, Setting(str(app), nodes or 0, server or "", namespaces))
             if out is not None:
-                _leave(found, built, out)
-            rounds, lost = summary["rounds"], summary["rounds_abandoned"]
-            if lost == rounds:
-                raise DeploymentError(_nothing_completed(found, built))
-        console.print(
-            f"{nodes} nodes, a {server} server: {rounds} rounds, {lost} abandoned, "
-            f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary['metrics'])}",
-            highlight=False,
-        )
+                raise DeploymentError(f"--out {out} and --resume {resume}: give one of them")
+    # A new run's settings are in its folder; those of one that goes on only once it does.
+    again = [] if resume is None else [word for each in settings or [] for word in ("--set", each)]
+    again += [] if seconds == SECONDS else ["--seconds", f"{seconds:g}"]
+    with interruptible(lambda: kept.left(app, again), (DeploymentError,)), said(console) as tell:
+        if count := end_left_over(setting):
+            tell.line(f"ended {count} processes that the earlier rehearsal left")
+        tell.line("starting the SuperLink")
+        apart = setting.namespaces
+        with federation(kept.nodes, setting.nodes, apart=apart, tell=tell.line) as built:
+            kept.write(replace(setting, mark=built.mark))
+            summary = run_app(built, kept, setting, settings or [], seconds, tell)
+    _conclude(console, kept, setting, summary)
+
+
+def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[str, Any]) -> None:
+    rounds, lost = summary["rounds"], summary["rounds_abandoned"]
+    console.print(
+        f"{setting.nodes} nodes, a {setting.server} server: {rounds} rounds, {lost} abandoned, "
+        f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary['metrics'])}\n"
+        f"Run folder  {kept.path}\nNode logs   {kept.nodes}/supernode*.log",
+        highlight=False, markup=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def _metrics(found: Mapping[str, float]) -> str:
     return "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in found.items())
 
 
-def run_app(built: Federation, app: Path, server: str, settings: list[str], seconds: float) -> Path:
-    """Start all nodes, run an app of ours on them, and return its run folder.
+def run_app(
+    built: Federation, kept: Kept, setting: Setting, settings: list[str], seconds: float, tell: Said
+) -> Mapping[str, Any]:
+    """Start all nodes, run an app of ours on them or go on with its run, and return its summary.
 
     The nodes train on their parts of the experiment's own data, as a simulation's clients do.
 
@@ -86,19 +114,28 @@ def run_app(built: Federation, app: Path, server: str, settings: list[str], seco
     DeploymentError
         If it does not end well; the message ends with the server's log.
     """
-    count = len(built.hosts)
+    app, out = Path(setting.app), kept.path
     policy = built.folder / POLICY
-    policy.write_text(_policy(app / POLICY, server), encoding="utf-8")
-    for index in range(count):
+    policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8")
+    for index in range(setting.nodes):
         # All of them are this owner's: they read the file that the owner's experiment names.
         built.start_supernode(index, f'policy="{policy}" server-paths=true')
-    given = [f"secagg.server={server}", f"deployment.min_nodes={count}", *built.keys_of_server]
-    out = built.folder / "run"
-    run = built.submit(app, [*given, *_data_of(app), *settings], out)
-    status = built.wait_for_run(run, seconds, out / SUMMARY)
+        tell.line(f"started node {index}; its log: {built.folder}/supernode{index}.log")
+    given = [f"secagg.server={setting.server}", f"deployment.min_nodes={setting.nodes}"]
+    if kept.begun:  # its folder has the rest of the configuration
+        done = kept.completed()
+        tell.line(f"going on after round {done} of {kept.rounds_asked()}")
+    else:
+        given, done = [*given, *_data_of(app)], 0
+    run = built.submit(app, [*given, *built.keys_of_server, *settings], out)
+    tell.line(f"started the run; its log: {built.folder}/superlink.log")
+    status = Watch(built, run, kept, tell, done).until_end(seconds)
     if status != "finished:completed":
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
-    return out
+    summary: Mapping[str, Any] = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
+    if summary["rounds_abandoned"] == summary["rounds"]:
+        raise DeploymentError(_nothing_completed(out, built))
+    return summary
 
 
 def _data_of(app: Path) -> list[str]:
@@ -110,13 +147,6 @@ def _data_of(app: Path) -> list[str]:
         return []  # none is named; what is wrong with the file the run itself will say
     whole = (app / Path(str(path)).expanduser()).resolve()
     return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
-
-
-def _leave(found: Path, built: Federation, out: Path) -> None:
-    """Copy the run folder, and each node's log, to where the user wants them."""
-    shutil.copytree(found, out, dirs_exist_ok=True)
-    for log in sorted(built.folder.glob("supernode*.log")):
-        shutil.copy(log, out / log.name)
 
 
 def _nothing_completed(found: Path, built: Federation) -> str:
@@ -145,13 +175,43 @@ def _policy(file: Path, server: str) -> str:
     return tomli_w.dumps(given | {"servers": [server]})
 
 
-def _checked(app: Path, server: str, namespaces: bool, out: Path | None) -> Path:
+def _begun(
+    app: Path, nodes: int, server: str, namespaces: bool, out: Path | None
+) -> tuple[Kept, Setting]:
+    """Check what a new rehearsal is given."""
+    from zerosum.simulations.api import new_folder
+
+    whole = _checked(app, server, namespaces)
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise DeploymentError(f"--out {out}: it is not empty; name a new folder")
+    folder = out if out is not None else new_folder(f"rehearsal-{whole.name}")
+    return Kept(folder.resolve()), Setting(str(whole), nodes, server, namespaces)
+
+
+def _continued(kept: Kept, app: Path, asked: Setting) -> Setting:
+    """Return the setting that a rehearsal goes on in, if what was asked is no other.
+
+    Raises
+    ------
+    DeploymentError
+        If it cannot go on, or with other nodes: theirs are the records of what was spent.
+    """
+    found = kept.read()
+    for name in ("nodes", "server", "namespaces"):
+        wanted, had = getattr(asked, name), getattr(found, name)
+        if wanted and wanted != had:
+            raise DeploymentError(
+                f"--{name} {wanted}: the rehearsal in {kept.path} has {had}; leave --{name} out"
+            )
+    whole = _checked(app, found.server, found.namespaces)
+    return replace(found, app=str(whole))
+
+
+def _checked(app: Path, server: str, namespaces: bool) -> Path:
     if not (app / "pyproject.toml").is_file():
         raise DeploymentError(f"APP {app}: no pyproject.toml there; zerosum new NAME makes an app")
     if server not in SERVERS:
         raise DeploymentError(f"--server {server}: it is {' or '.join(SERVERS)}")
     if namespaces and not can_make_namespaces():
         raise DeploymentError("--namespaces: this user may make none; run it as root, or without")
-    if out is not None and out.exists() and any(out.iterdir()):
-        raise DeploymentError(f"--out {out}: it is not empty; name a new folder")
     return app.resolve()

@@ -6,13 +6,15 @@ Whatever was started is ended by its id.
 
 import contextlib
 import json
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from zerosum.client.private_files import write_private
+from zerosum.client.provisioning import read_roster
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
-from zerosum.simulations.ending import ended_in_order
+from zerosum.simulations.ending import terminable, undisturbed
 from zerosum.simulations.rehearsal.certificates import (
     make_certificates,
     make_node_key,
@@ -21,6 +23,9 @@ from zerosum.simulations.rehearsal.namespaces import Host, Loopback, namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, FlowerPrograms, free_port
 
 CONNECTION = "test"
+
+AUTHORITY = "authority.pub"
+"""The key that signed the roster: written last of what is kept."""
 
 ASK_SECONDS = 30.0
 """Between two questions of how a run is."""
@@ -32,7 +37,8 @@ class Federation(FlowerPrograms):
     Parameters
     ----------
     folder : Path
-        Of certificates, keys, logs, node states and runs: empty or absent; all is made here.
+        Of certificates, keys, logs, node states and runs: empty or absent; all is made here. One
+        that :func:`tidied` left has roster, keys and states already.
     link : Host
         Where the SuperLink runs.
     hosts : sequence of Host
@@ -43,14 +49,24 @@ class Federation(FlowerPrograms):
         self.link, self.hosts, self.prefix = link, hosts, link.prefix
         self.certificates = make_certificates(folder / "tls", [link.address, "127.0.0.1"])
         super().__init__(folder, CONNECTION, link.address, self.certificates.authority)
+        self._keep_roster()
+
+    def _keep_roster(self) -> None:
+        """Take the roster that the folder has, with its nodes' keys and states; else make it."""
+        kept = self.folder / AUTHORITY
+        self.roster = self.folder / "roster"
+        if kept.is_file():
+            self.authority = kept.read_text(encoding="utf-8").strip()
+            self.signed_roster = read_roster(str(self.roster), self.authority)
+            return
         self._make_roster()
+        kept.write_text(self.authority + "\n", encoding="utf-8")
 
     def _make_roster(self) -> None:
         """Give every node a signing key, and sign the list of them as one who is not the server."""
         identities = [IdentityKey.generate() for _ in self.hosts]
         signer = IdentityKey.generate()
         self.signed_roster = Roster(1, {index: key.public for index, key in enumerate(identities)})
-        self.roster = self.folder / "roster"
         self.roster.write_bytes(SignedRoster.sign(self.signed_roster, signer).to_bytes())
         self.authority = signer.public.hex()
         for index, key in enumerate(identities):
@@ -172,27 +188,54 @@ class Federation(FlowerPrograms):
         return self.flwr("log", str(run), CONNECTION, "--show")[-6000:]
 
 
+def tidied(folder: Path) -> None:
+    """Remove what is of one SuperLink alone: certificates, Flower's home, its database and keys.
+
+    Roster, identities, states and logs of the nodes stay: with them they are the same nodes.
+    """
+    for name in ("tls", "flwr"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for pattern in ("federation.db*", "supernode*.pem", "supernode*.pub"):
+        for file in folder.glob(pattern):
+            file.unlink()
+
+
 @contextlib.contextmanager
-def federation(folder: Path, nodes: int, *, apart: bool = False) -> Iterator[Federation]:
+def federation(
+    folder: Path,
+    nodes: int,
+    *,
+    apart: bool = False,
+    tell: Callable[[str], None] = lambda what: None,
+) -> Iterator[Federation]:
     """Yield a federation whose SuperLink runs and knows its nodes; end everything afterwards.
 
     Parameters
     ----------
     folder : Path
-        Empty or absent.
+        Empty, absent, or what an earlier one left there, of as many nodes.
     nodes : int
         SuperNodes, not started yet.
     apart : bool
         Whether each has a network namespace of its own; needs the rights to make them.
+    tell : callable
+        Is told what was done.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(ended_in_order())
+        stack.enter_context(terminable())
+        tidied(folder)
         hosts: list[Host] = [Loopback()] * (nodes + 1)
         if apart:
             hosts = list(stack.enter_context(namespaces(nodes + 1)))
         built = Federation(folder, hosts[0], hosts[1:])
-        stack.callback(built.stop)
-        built.start_superlink()
-        for index in range(nodes):
-            built.register(index)
-        yield built
+        stack.callback(tidied, folder)
+        try:
+            built.start_superlink()
+            tell(f"started the SuperLink; its log: {built.folder}/superlink.log")
+            for index in range(nodes):
+                built.register(index)
+                tell(f"registered node {index}")
+            yield built
+        finally:  # a second ctrl-C would leave processes behind
+            with undisturbed():
+                built.stop()

@@ -1,0 +1,140 @@
+"""What a rehearsal keeps: a run folder, and beside the run its nodes, so that it can go on."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from zerosum.client.durable_files import replace_file
+from zerosum.server.runs import CONFIG, METRICS, REHEARSAL, RunFolder
+from zerosum.simulations.ending import typed
+from zerosum.simulations.rehearsal.processes import DeploymentError, processes_of
+
+SETTING = "setting.json"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Which nodes a rehearsal has: what going on with it does not ask for again.
+
+    Attributes
+    ----------
+    app : str
+        Its folder.
+    nodes : int
+    server : str
+        What the server is trusted with.
+    namespaces : bool
+    mark : str
+        ``NAME=VALUE`` in the environment of every process that was started.
+    """
+
+    app: str
+    nodes: int
+    server: str
+    namespaces: bool
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A rehearsal's run folder.
+
+    Attributes
+    ----------
+    path : Path
+        Of the run, as ``zerosum report`` takes it.
+    """
+
+    path: Path
+
+    @property
+    def nodes(self) -> Path:
+        """Folder of roster, nodes' keys and states, and of all logs."""
+        return self.path / REHEARSAL
+
+    @property
+    def begun(self) -> bool:
+        """Whether the ServerApp met its nodes and wrote the configuration."""
+        return (self.path / CONFIG).is_file()
+
+    def rounds_asked(self) -> int:
+        """Return how many rounds the run has, by its configuration."""
+        return RunFolder(self.path).experiment.rounds
+
+    def completed(self) -> int:
+        """Return after how many rounds the run goes on: those of its checkpoint."""
+        # torch takes seconds to import: only what has to say this imports it.
+        from zerosum.simulations.continuing import completed_rounds
+
+        return completed_rounds(RunFolder(self.path))
+
+    def write(self, setting: Setting) -> None:
+        """Note the nodes, whole or not at all."""
+        self.nodes.mkdir(parents=True, exist_ok=True)
+        replace_file(self.nodes / SETTING, json.dumps(asdict(setting), indent=2).encode())
+
+    def read(self) -> Setting:
+        """Read which nodes an earlier rehearsal had.
+
+        Raises
+        ------
+        DeploymentError
+            If the folder is of no rehearsal, or none that can go on.
+        """
+        try:
+            found = Setting(**json.loads((self.nodes / SETTING).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise DeploymentError(
+                f"--resume {self.path}: it is no rehearsal's run folder; give what --out named"
+            ) from None
+        except (OSError, ValueError, TypeError) as error:
+            raise DeploymentError(
+                f"{self.nodes / SETTING} is damaged ({error}); rehearse anew, with another --out"
+            ) from None
+        if not self.begun or not self.completed():
+            raise DeploymentError(
+                f"--resume {self.path}: it has no completed round to go on from, and what was sent "
+                "of a round with fresh noise is not done again; rehearse anew, with another --out"
+            )
+        return found
+
+    def left(self, app: Path, options: Iterable[str] = ()) -> str:
+        """Say what an ended rehearsal left, and last the command that goes on.
+
+        Parameters
+        ----------
+        app : Path
+        options : iterable of str
+            Further words of that command.
+        """
+        logs = f"Logs of SuperLink and nodes: {self.nodes}/*.log"
+        if not self.begun or not self.completed():
+            return (
+                f"No round was completed, so there is nothing to go on from. {logs}\n"
+                f"Start again with:\n{typed(without='--out')}"
+            )
+        metrics = RunFolder(self.path).read_lines(METRICS)[: self.completed()]
+        lost = sum(line.get("status") != "completed" for line in metrics)
+        return (
+            f"{len(metrics)} of {self.rounds_asked()} rounds are over ({lost} abandoned) and kept "
+            f"in {self.path}, with ledger, checkpoint and the nodes' records. {logs}\n"
+            f"Continue with:\n"
+            f"{shlex.join(['zerosum', 'rehearse', str(app), '--resume', str(self.path), *options])}"
+        )
+
+
+def end_left_over(setting: Setting) -> int:
+    """End what a rehearsal that was killed left running, by its mark; return how many there were.
+
+    Its SuperLink, nodes and ServerApp would hold the run folder and the nodes' states.
+    """
+    running = processes_of(setting.mark) if setting.mark else []
+    for number in running:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(number, signal.SIGKILL)
+    return len(running)
