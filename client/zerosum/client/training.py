@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.examples import Examples, as_examples
+from zerosum.client.examples import Examples, as_examples, copied
 from zerosum.client.guard import GuardedExamples, IndexGuard
 from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
@@ -168,7 +168,7 @@ class LocalTrainer:
         self._load(vector)
         self.model.eval()
         with torch.no_grad():
-            outputs: torch.Tensor = self.model(inputs.to(self.device))
+            outputs: torch.Tensor = self.model(inputs.to(self.device, copy=True))
         return outputs.cpu()
 
     def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
@@ -176,12 +176,12 @@ class LocalTrainer:
         self._load(vector)
         examples = self._examples_of(dataset)
         if len(examples):
-            inputs, targets = examples.take(torch.arange(min(records, len(examples))))
             self.model.eval()
             with torch.no_grad(), seeded(0):
+                inputs, targets = examples.take(torch.arange(min(records, len(examples))))
                 outputs = self.model(inputs)
-                per_example_losses(self.task, outputs, targets)
                 per_example_metrics(self.task, outputs, targets)
+                per_example_losses(self.task, outputs, targets)
 
     def _examples_of(self, dataset: "Dataset", *, alike: bool = False) -> Examples:
         """Return a data set's examples for this trainer's device, checked on the way to a GPU."""
@@ -336,7 +336,8 @@ def per_example_metrics(
     if own is None:
         classes = not targets.is_floating_point() and targets.dim() == 1 and outputs.dim() == 2
         return {"accuracy": outputs.argmax(1) == targets} if classes else {}
-    values: dict[str, torch.Tensor] = dict(own(outputs, targets))
+    # Copies: a metric that works in place would change what the loss is computed from.
+    values: dict[str, torch.Tensor] = dict(own(copied(outputs), copied(targets)))
     for name, value in values.items():
         if name in ("loss", "count") or value.shape != targets.shape[:1]:
             raise TaskError(

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
+from zerosum.client.seeded_task import as_resolved, public_records
 from zerosum.client.simulated import simulated_roster
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
@@ -81,7 +82,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     check_device(asked)
     if entropy is None:
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
-    task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
+    with as_resolved(asked.seed):
+        task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
     attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
     experiment = _prepared(asked, task, len(nodes))
     folder = RunFolder.create(path, experiment) if earlier is None else earlier
@@ -124,7 +126,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
             f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
         )
     if asked.server.rule_examples is not None:
-        held_out(task.test_data(), asked.server, asked.seed)
+        held_out(public_records(task, asked.seed), asked.server, asked.seed)
     _try_gradients(asked, task)
     return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
 
@@ -134,7 +136,7 @@ def _try_gradients(asked: Experiment, task: Task) -> None:
     if not (asked.privacy.private and asked.privacy.by_example):
         return
     trainer = ExampleTrainer(task, asked.training, asked.privacy, seed=asked.seed)
-    public = task.test_data()
+    public = public_records(task, asked.seed)
     if public is not None:
         unknown = np.zeros(trainer.public, dtype=np.float32)
         trainer.try_gradients(np.concatenate([unknown, initial_vector(task, asked.seed)]), public)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from zerosum.client.lean import choose_trainer
+from zerosum.client.seeded_task import client_records
 from zerosum.client.task import ClientInfo, Task, population
 from zerosum.client.training import initial_vector
 from zerosum.server.aggregate import Sample
@@ -132,7 +134,7 @@ def trainer_name(experiment: Experiment, task: Task) -> str:
         client = ClientInfo(index=0, count=count, seed=experiment.seed)
         unknown = np.zeros(trainer.public, dtype=np.float32)
         start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
-        trainer.settle(start, lambda: task.data(client))
+        trainer.settle(start, partial(client_records, task, client))
     return trainer.name
 
 

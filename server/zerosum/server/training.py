@@ -14,6 +14,7 @@ from zerosum.client.contribution import Protection
 from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
 from zerosum.client.request import Kind, Request
+from zerosum.client.seeded_task import public_records
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.accounting import RunLedger
@@ -101,7 +102,9 @@ class FederatedTraining:
         self._trainer = LocalTrainer(
             task, experiment.training, seed=experiment.seed, device=experiment.device
         )
-        self._test_data, root = held_out(task.test_data(), experiment.server, experiment.seed)
+        self._test_data, root = held_out(
+            public_records(task, experiment.seed), experiment.server, experiment.seed
+        )
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
         self._done = 0 if checkpoint is None else checkpoint.round

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from zerosum.client.node_policy import PolicyError, checked_policy
 from zerosum.server.runs import METRICS, SUMMARY
+from zerosum.simulations.alone import alone
 from zerosum.simulations.mistakes import user_errors
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
@@ -50,7 +51,7 @@ def rehearse(
     and the server that --server names.
     """
     console = Console()
-    with user_errors(DeploymentError):
+    with user_errors(DeploymentError), alone("rehearse"):
         app = _checked(app, server, namespaces, out)
         with (
             tempfile.TemporaryDirectory(prefix="zerosum-rehearsal-") as scratch,
