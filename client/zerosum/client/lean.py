@@ -17,7 +17,7 @@ from zerosum.client.lean_layers import Arena, Flatten, Unsupported, Update
 from zerosum.client.lean_model import Program, close, cross_entropy, read_layers
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import seeded, seeded_anew
 from zerosum.client.training import (
     LocalTrainer,
     batch_size,
@@ -147,7 +147,7 @@ class LeanTrainer(LocalTrainer):
     ) -> Generator[tuple[bool, tuple[torch.Tensor, torch.Tensor]]]:
         """Yield what :func:`batches` yields, from inputs shuffled as a whole where they fit."""
         if not _holdable(examples):
-            with seeded(derive_seed(seed, "training")):  # a data set may draw transforms
+            with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
                 for first, (inputs, targets) in batches(examples, self.spec, seed):
                     _check_batch(inputs, targets, self.dtype, self._classes)
                     yield first, (inputs, targets)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from zerosum.client.task import ClientInfo, Task
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import seeded, seeded_anew
 from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def client_records(task: Task, client: ClientInfo) -> "Dataset":
 
     A task that keeps them in its process would otherwise give others in another worker.
     """
-    with seeded(derive_seed(client.seed, "client data", client.index)):
+    with seeded_anew(derive_seed(client.seed, "client data", client.index)):
         return task.data(client)
 
 

@@ -13,7 +13,7 @@ from zerosum.client.guard import GuardedExamples, IndexGuard
 from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import seeded, seeded_anew
 from zerosum.client.vectors import flatten, parameters_to_vector, to_state_dict, trainable
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 
@@ -146,7 +146,7 @@ class LocalTrainer:
         examples = self._examples_of(dataset)
         if len(examples) > 0:
             self.model.train()
-            with seeded(derive_seed(number, "training")):
+            with seeded_anew(derive_seed(number, "training")):
                 for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
         delta = (self._flat.weights - origin).cpu().numpy()

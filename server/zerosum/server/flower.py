@@ -22,6 +22,7 @@ from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.seeded_task import as_resolved, public_records
 from zerosum.client.simulated import simulated_roster
+from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
@@ -209,6 +210,8 @@ def _check_deployable(experiment: Experiment, simulated: bool) -> None:
             '"pairwise" alone'
         )
     if not simulated:
+        if NOT_DEPLOYABLE is not None:
+            raise ConfigError(NOT_DEPLOYABLE)
         _check_openings(experiment)
 
 

@@ -8,17 +8,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
+from zerosum.client.system import cores
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
 from zerosum.simulations.engine.pool import WorkerPool
 from zerosum.simulations.engine.work import Contributor, Engine, Serial
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def workers_of(experiment: Experiment) -> int:

@@ -177,7 +177,7 @@ def add_up(
     contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
 ) -> list[int]:
     """Add the clients' vectors to ``total``, and return whose were added."""
-    with seeded(0):  # put back once for all of them: the blocks inside, one a client, cost half
+    with seeded(0):  # generators are put back once for all of these clients, who seed them anew
         return _added(contributor, work, clients, total)
 
 

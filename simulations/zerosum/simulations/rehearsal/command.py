@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from zerosum.client.node_policy import PolicyError, checked_policy
+from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.alone import alone
 from zerosum.simulations.mistakes import user_errors
@@ -147,6 +148,8 @@ def _policy(file: Path, server: str) -> str:
 
 
 def _checked(app: Path, server: str, namespaces: bool, out: Path | None) -> Path:
+    if NOT_DEPLOYABLE is not None:
+        raise DeploymentError(NOT_DEPLOYABLE)
     if not (app / "pyproject.toml").is_file():
         raise DeploymentError(f"APP {app}: no pyproject.toml there; zerosum new NAME makes an app")
     if server not in SERVERS:
