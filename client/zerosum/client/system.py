@@ -108,3 +108,26 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def named_path(name: str) -> Path:
+    """Return the path that a text names, also where the locale has no letters for it.
+
+    Under the C locale Python takes the bytes of file names for ASCII, and stands in for those that
+    are not; a configuration, which is UTF-8, has the letters.
+    """
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        name = os.fsdecode(name.encode("utf-8", "surrogateescape"))
+    return Path(name).expanduser()
+
+
+def readable(name: str) -> str:
+    """Return a file's name as text, with letters for what Python stands in for under C locales."""
+    if name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name):
+        return name
+    try:
+        return os.fsencode(name).decode("utf-8")
+    except UnicodeError:  # its bytes are no UTF-8
+        return name

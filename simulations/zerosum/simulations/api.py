@@ -18,6 +18,7 @@ from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
 from zerosum.client.seeded_task import as_resolved, client_records, public_records
+from zerosum.client.system import named_path
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
 from zerosum.client.threads import one_thread
 from zerosum.client.torch_seed import seeded
@@ -315,7 +316,7 @@ def new_folder(name: str) -> Path:
     """Return an unused folder under ``runs/``, named after the experiment and the time."""
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
-        path = RUNS / (stem + suffix)
+        path = RUNS / named_path(stem + suffix)
         if not path.exists():
             return path
     raise ConfigError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
