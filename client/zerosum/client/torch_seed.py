@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
 
 @contextmanager
@@ -24,19 +25,19 @@ def seeded(seed: bytes | int) -> Iterator[None]:
     """
     number, cuda = _number(seed), _gpus()
     python = random.getstate()
-    theirs, ours = np.random.get_bit_generator(), _spare()
+    theirs, ours = get_bit_generator(), _spare()
     # Numpy's Gaussian in hand lies outside the bit generator, and goes when that is exchanged. To
     # read it takes 24 us, which a client of few records would notice: it is put back where a block
     # ends in which no other is, and inside one it is lost, whoever runs it and wherever.
     kept = None if _inside() else np.random.get_state(legacy=False)  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices=cuda):
-            np.random.set_bit_generator(ours)
+            set_bit_generator(ours)
             _seed(number, cuda)
             yield
     finally:
         random.setstate(python)
-        np.random.set_bit_generator(theirs)
+        set_bit_generator(theirs)
         if kept is not None and kept["has_gauss"]:
             np.random.set_state(kept)  # noqa: NPY002
 
@@ -82,7 +83,7 @@ To exchange one costs 0.2 us, and to save and load the state of one 50 us."""
 
 def _spare() -> Any:
     """Return a bit generator that no block around this one uses."""
-    depth = _SPARES.index(np.random.get_bit_generator()) + 1 if _inside() else 0
+    depth = _SPARES.index(get_bit_generator()) + 1 if _inside() else 0
     if depth == len(_SPARES):
         _SPARES.append(np.random.MT19937())
     return _SPARES[depth]
@@ -90,7 +91,7 @@ def _spare() -> Any:
 
 def _inside() -> bool:
     """Tell whether a block seeded numpy's generator."""
-    return np.random.get_bit_generator() in _SPARES
+    return get_bit_generator() in _SPARES
 
 
 @contextmanager
