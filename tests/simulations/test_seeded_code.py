@@ -3,6 +3,7 @@
 import multiprocessing
 import random
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zerosum.client.torch_seed import seeded, seeded_anew
+from zerosum.client.torch_seed import many_seeded, seeded, seeded_anew
 from zerosum.server.config import ConfigError
 from zerosum.server.results import Result
 from zerosum.server.runs import MODEL
@@ -142,11 +143,12 @@ def test_clients_draw_other_coins_in_every_round_and_worker() -> None:
 def test_a_block_inside_another_gives_what_it_gives_alone() -> None:
     with seeded(3):
         alone_ = [drawn() for _ in range(3)]
-    for block in (seeded, seeded_anew):
-        with seeded(9):
-            drawn()
-            with block(3):
-                assert [drawn() for _ in range(3)] == alone_
+    for around in (partial(seeded, 9), many_seeded):
+        for block in (seeded, seeded_anew):
+            with around():
+                drawn()
+                with block(3):
+                    assert [drawn() for _ in range(3)] == alone_
 
 
 def test_numpys_generator_of_another_kind_is_put_back() -> None:

@@ -43,18 +43,33 @@ def seeded(seed: bytes | int) -> Iterator[None]:
 
 
 @contextmanager
+def many_seeded() -> Iterator[None]:
+    """Restore the generators once, after all blocks of :func:`seeded_anew` inside this one."""
+    with seeded(0):
+        _MANY.append(get_bit_generator())
+        try:
+            yield
+        finally:
+            _MANY.pop()
+
+
+@contextmanager
 def seeded_anew(seed: bytes | int) -> Iterator[None]:
-    """Seed all generators as :func:`seeded` does, and restore them only if no block is around.
+    """Seed all generators as :func:`seeded` does; in :func:`many_seeded` that alone restores them.
 
     For one client after another: what is drawn between them means nothing, and to restore the
     generators of each would take a third again of the time of a client of few records.
     """
-    if _inside():
+    if _MANY and get_bit_generator() is _MANY[-1]:
         _seed(_number(seed), _gpus())
         yield
     else:
         with seeded(seed):
             yield
+
+
+_MANY: list[Any] = []
+"""Numpy's bit generators of the blocks of many that go on."""
 
 
 def _number(seed: bytes | int) -> int:

@@ -15,7 +15,7 @@ from zerosum.client.entropy import Entropy
 from zerosum.client.request import Request
 from zerosum.client.stages import client_of, protected, protection_for
 from zerosum.client.task import ClientInfo, Task
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import many_seeded
 from zerosum.secagg import Session
 
 log = logging.getLogger("zerosum.client")
@@ -177,7 +177,7 @@ def add_up(
     contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
 ) -> list[int]:
     """Add the clients' vectors to ``total``, and return whose were added."""
-    with seeded(0):  # generators are put back once for all of these clients, who seed them anew
+    with many_seeded():
         return _added(contributor, work, clients, total)
 
 
