@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +18,9 @@ from zerosum.client.examples import Examples, as_examples
 from zerosum.client.failures import FAILURES
 from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Question, Request
+from zerosum.client.seeded_task import client_records
 from zerosum.client.task import ClientInfo, Task
+from zerosum.client.torch_seed import all_seeded, seeded
 from zerosum.client.training import LocalTrainer
 from zerosum.secagg.randomness import derive_seed
 
@@ -72,12 +75,12 @@ class Answerer:
             If a client has more examples than its weight can carry.
         """
         if request.question.kind == "evaluate":
-            return self._metrics(self._trainer(request.question), request, client)
+            return self._metrics(self._trainer(request.question), request, client, entropy)
         if request.question.kind == "components":
-            return self._moments(request, client)
+            return self._moments(request, client, entropy)
         if request.question.privacy.by_example:
             return self._by_example(request, client, entropy)
-        return self._delta(self._trainer(request.question), request, client)
+        return self._delta(self._trainer(request.question), request, client, entropy)
 
     def answers(
         self, request: Request, clients: Sequence[ClientInfo], entropy: Entropy
@@ -95,7 +98,9 @@ class Answerer:
 
         question = request.question
         members = (
-            Member(partial(self._task.data, client), _training_seed(question, client))
+            Member(
+                partial(self._records, question, client, entropy), _training_seed(question, client)
+            )
             for client in clients
         )
         for outcome in together.train_cohort(request.model, members):
@@ -122,32 +127,43 @@ class Answerer:
         question = request.question
         trainer = self._example_trainer(question)
         coins = entropy.keystream("examples", question.round, client.index)
+        load = partial(self._records, question, client, entropy)
         if question.privacy.sums_gradients:
-            return trainer.descent(request.model, lambda: self._task.data(client), coins)
-        return trainer.train_privately(
-            request.model, lambda: self._task.data(client), coins, client.count
-        )
+            return trainer.descent(request.model, load, coins)
+        return trainer.train_privately(request.model, load, coins, client.count)
 
-    def _moments(self, request: Request, client: ClientInfo) -> np.ndarray:
+    def _records(self, question: Question, client: ClientInfo, entropy: Entropy) -> "Dataset":
+        """Return a client's records, from coins of the experiment's or of nobody's knowledge."""
+        if not _secret(question):
+            return client_records(self._task, client)
+        with _coins(question, entropy, "client data", client.index):
+            return self._task.data(client)
+
+    def _moments(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Return the triangle of the sum of second moments of the client's records."""
-        examples = as_examples(
-            self._task.data(client), torch.float64, torch.device("cpu"), alike=True
-        )
-        inputs = request.question.model.inputs or 0
+        question = request.question
+        dataset = self._records(question, client, entropy)
+        examples = as_examples(dataset, torch.float64, torch.device("cpu"), alike=True)
+        inputs = question.model.inputs or 0
         total = np.zeros((inputs, inputs))
-        for rows in torch.split(torch.arange(len(examples)), BATCH):
-            total += _moments_of(examples, rows, inputs)
+        with _coins(question, entropy, "records of components", question.round, client.index):
+            for rows in torch.split(torch.arange(len(examples)), BATCH):
+                total += _moments_of(examples, rows, inputs)
         return triangle(total)
 
-    def _delta(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
-        dataset = self._task.data(client)
+    def _delta(
+        self, trainer: LocalTrainer, request: Request, client: ClientInfo, entropy: Entropy
+    ) -> np.ndarray:
+        dataset = self._records(request.question, client, entropy)
         delta = trainer.train(request.model, dataset, _training_seed(request.question, client))
         return _scaled(trainer, request.question, delta, lambda: _count(dataset))
 
-    def _metrics(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
+    def _metrics(
+        self, trainer: LocalTrainer, request: Request, client: ClientInfo, entropy: Entropy
+    ) -> np.ndarray:
         """Return [loss, correct, count]: sums without DP; means and a one, at norm 1, with it."""
         question = request.question
-        dataset = self._task.data(replace(client, split="test"))
+        dataset = self._records(question, replace(client, split="test"), entropy)
         sums = trainer.evaluate(request.model, dataset)
         count, correct = sums["count"], sums.get("accuracy", 0.0)
         if not question.privacy.private:
@@ -199,6 +215,23 @@ def _cut_loss(loss: float, question: Question, client: ClientInfo) -> float:
             question.max_loss,
         )
     return cut
+
+
+def _coins(
+    question: Question, entropy: Entropy, purpose: str, *indices: int
+) -> AbstractContextManager[None]:
+    """Seed the global generators for code of the task's.
+
+    Where each record is protected, with coins that nobody else knows: a record more moves those
+    that are drawn for the others.
+    """
+    if _secret(question):
+        return all_seeded(entropy.keystream(purpose, *indices).take(8))
+    return seeded(derive_seed(question.seed, purpose, *indices))
+
+
+def _secret(question: Question) -> bool:
+    return question.privacy.private and question.privacy.by_example
 
 
 def _training_seed(question: Question, client: ClientInfo) -> bytes:

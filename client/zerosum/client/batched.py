@@ -172,7 +172,7 @@ class BatchedTrainer(LocalTrainer):
                     by_patches(self.model),
                     seeded(0),
                 ):
-                    self._losses(self.model(some.inputs.to(self.device)), some.targets)
+                    self._losses_of(some)
             except Exception as error:  # training will raise it again, and say more
                 log.debug("memory of a record is not known: %s", error)
                 return kept / len(some.targets)
@@ -180,6 +180,11 @@ class BatchedTrainer(LocalTrainer):
                 self._restore_buffers()
             self._kept[records.form] = kept / len(some.targets)
         return self._kept[records.form]
+
+    def _losses_of(self, records: Records) -> torch.Tensor:
+        """Return the losses of records by the model itself, which may work in place: on copies."""
+        outputs = self.model(records.inputs.to(self.device, copy=True))
+        return self._losses(outputs, records.targets.clone())
 
     def _losses(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
         if not isinstance(outputs, torch.Tensor):
@@ -359,7 +364,7 @@ class BatchedTrainer(LocalTrainer):
         """Return the flat gradient of the mean loss at the global model, by the model itself."""
         parameters = list(trainable(self.model).values())
         with seeded(0):
-            losses = self._losses(self.model(records.inputs.to(self.device)), records.targets)
+            losses = self._losses_of(records)
             parts = torch.autograd.grad(
                 losses.mean(), parameters, allow_unused=True, materialize_grads=True
             )

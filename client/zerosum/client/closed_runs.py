@@ -13,8 +13,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from zerosum.client.durable_files import sync_folder
 from zerosum.client.private_files import open_private, read_private
+from zerosum.client.system import sync_folder
 
 NAME_BYTES = 32
 """SHA-256 of a run's id."""

@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from zerosum.client.system import sync_folder
+
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves the old one or the new one, never a part."""
@@ -30,12 +32,3 @@ def append_durably(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     if created:
         sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that the names in it outlive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

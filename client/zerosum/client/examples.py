@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 class Examples(Protocol):
-    """Inputs and targets that can be taken by index."""
+    """Inputs and targets that can be taken by index.
+
+    Whatever batch is handed out is the receiver's own: models, losses and metrics may work in
+    place, and the records are the user's.
+    """
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -48,7 +52,12 @@ class TensorExamples:
         return self._moved(self.inputs[indices]), self._moved(self.targets[indices])
 
     def all(self) -> tuple[Any, torch.Tensor]:
-        """Return all rows, without a copy where they are as wanted."""
+        """Return all rows, in order."""
+        inputs, targets = self.shared()
+        return _apart(inputs, self.inputs), _apart(targets, self.targets)
+
+    def shared(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return all rows without a copy where they are as wanted: to be read, by our own code."""
         return self._moved(self.inputs), self._moved(self.targets)
 
     def _moved(self, part: torch.Tensor) -> torch.Tensor:
@@ -72,6 +81,10 @@ class SubsetExamples:
 
     def all(self) -> tuple[Any, torch.Tensor]:
         """Return all rows."""
+        return self.whole.take(self.rows)
+
+    def shared(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return all rows, which have to be gathered."""
         return self.whole.take(self.rows)
 
 
@@ -161,6 +174,12 @@ def _tensor(part: Any) -> torch.Tensor:
     raise TaskError(f"data: {type(part).__name__} is neither a tensor nor a numpy array")
 
 
+def _apart(part: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in memory of its own: a cast or a move has made one, or none was needed."""
+    same = part.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
+    return part.clone() if same else part
+
+
 def _move(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
     if isinstance(part, torch.Tensor):
         return part.to(device, dtype if part.is_floating_point() else part.dtype)
@@ -193,6 +212,17 @@ def moved(part: Any, device: torch.device) -> Any:
         return {key: moved(value, device) for key, value in part.items()}
     if isinstance(part, tuple | list):
         return [moved(value, device) for value in part]
+    return part
+
+
+def copied(part: Any) -> Any:
+    """Return a batch's inputs, targets or outputs for somebody who may work in place."""
+    if isinstance(part, torch.Tensor):
+        return part.clone()
+    if isinstance(part, Mapping):
+        return {key: copied(value) for key, value in part.items()}
+    if isinstance(part, tuple | list) and not hasattr(part, "_fields"):
+        return type(part)(copied(value) for value in part)
     return part
 
 

@@ -5,7 +5,6 @@ hold it for ever. This one is the owner's alone (mode 0600), opened through no l
 writes its process id into it, so that who waits in vain can be told whom to look at.
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zerosum.client.private_files import open_private
+from zerosum.client.system import OWNED_FILES, lock, open_shared, unlock
 
 _LOOKS_PER_SECOND = 20
 
@@ -43,9 +43,9 @@ def held_alone(
     OpenToOthersError
         If others can reach the file.
     """
-    descriptor, began, holder = open_private(path), time.monotonic(), -1
+    descriptor, began, holder = _opened(path), time.monotonic(), -1
     try:
-        while not _locked(descriptor):
+        while not lock(descriptor):
             waited = time.monotonic() - began
             if waited >= longest:
                 raise HeldError(_holder(descriptor))
@@ -54,24 +54,22 @@ def held_alone(
             time.sleep(1 / _LOOKS_PER_SECOND)
         holder = os.getpid()
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % holder, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, b"%d\n" % holder)
         yield
     finally:
         # A process that was forked meanwhile, to load data perhaps, has the lock as well: closed
         # here alone it would last as long as that lives. Nor may that one end it, should it unwind.
         if holder == os.getpid():
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            unlock(descriptor)
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _opened(path: Path) -> int:
+    return open_private(path) if OWNED_FILES else open_shared(path)
 
 
 def _holder(descriptor: int) -> str:
-    number = os.pread(descriptor, 32, 0).strip()
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    number = os.read(descriptor, 32).strip()
     return f"process {int(number)}" if number.isdigit() else "another process"

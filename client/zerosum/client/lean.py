@@ -7,7 +7,7 @@ cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
 import logging
 from collections.abc import Generator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from zerosum.client.lean_layers import Arena, Flatten, Unsupported, Update
 from zerosum.client.lean_model import Program, close, cross_entropy, read_layers
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import seeded, seeded_anew
 from zerosum.client.training import (
     LocalTrainer,
     batch_size,
@@ -147,12 +147,12 @@ class LeanTrainer(LocalTrainer):
     ) -> Generator[tuple[bool, tuple[torch.Tensor, torch.Tensor]]]:
         """Yield what :func:`batches` yields, from inputs shuffled as a whole where they fit."""
         if not _holdable(examples):
-            with seeded(derive_seed(seed, "training")):  # a data set may draw transforms
+            with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
                 for first, (inputs, targets) in batches(examples, self.spec, seed):
                     _check_batch(inputs, targets, self.dtype, self._classes)
                     yield first, (inputs, targets)
             return
-        inputs, targets = examples.all()
+        inputs, targets = examples.shared()  # copied into our own memory below
         if self._flattens and inputs.dim() > 2:
             inputs = inputs.flatten(1)
         _check_batch(inputs, targets, self.dtype, self._classes)
@@ -236,7 +236,8 @@ class LeanTrainer(LocalTrainer):
     def _check(self, outputs: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""
         try:
-            found = per_example_losses(self.task, outputs, targets)
+            # Copies: a loss that works in place would change what the rules go on with.
+            found = per_example_losses(self.task, outputs.clone(), targets.clone())
         except Exception as error:
             raise Unsupported(f"the loss fails: {error}") from error
         if not close(found, losses, _AGREEMENT[self.dtype]):
@@ -275,7 +276,7 @@ def choose_trainer(
     return made(task, spec, seed=seed, device=device)
 
 
-def _holdable(examples: Examples) -> bool:
+def _holdable(examples: Examples) -> TypeGuard[TensorExamples | SubsetExamples]:
     """Tell whether examples are tensors small enough to be shuffled as a whole."""
     whole = examples.whole if isinstance(examples, SubsetExamples) else examples
     if not isinstance(whole, TensorExamples):

@@ -15,12 +15,12 @@ import os
 import stat
 from pathlib import Path
 
-from zerosum.client.durable_files import sync_folder
+from zerosum.client.system import NOT_DEPLOYABLE, sync_folder
 
 _OTHERS = 0o077
 """Bits that let anybody but the owner read, write or enter."""
 
-_NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NO_LINKS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
 """Never through a link, never handed to a child, and no waiting at a pipe."""
 
 
@@ -36,6 +36,7 @@ def private_folder(path: Path) -> None:
     OpenToOthersError
         If it is there and a link, no folder, another user's, or open to others.
     """
+    _check_system()
     for each in [folder for folder in reversed(path.parents) if not folder.exists()] + [path]:
         try:
             os.mkdir(each, 0o700)
@@ -87,7 +88,7 @@ def open_regular(path: Path) -> int:
     OSError
         If it cannot be opened, or is something else.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | (_NO_LINKS & ~getattr(os, "O_NOFOLLOW", 0)))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
@@ -118,13 +119,21 @@ def replace_private(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def _check_system() -> None:
+    """Refuse where files have neither owner nor mode: everybody could reach them."""
+    if NOT_DEPLOYABLE is not None:
+        raise OpenToOthersError(NOT_DEPLOYABLE)
+
+
 def _made(path: Path) -> int:
+    _check_system()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
 
 
 def _opened(path: Path, access: int) -> int:
+    _check_system()
     try:
         descriptor = os.open(path, access | _NO_LINKS)
     except OSError as error:

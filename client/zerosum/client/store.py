@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 from zerosum.client.closed_runs import ClosedRuns
-from zerosum.client.durable_files import sync_folder
 from zerosum.client.file_lock import HeldError, held_alone
 from zerosum.client.openings import (
     Openings,
@@ -33,6 +32,7 @@ from zerosum.client.private_files import (
     replace_private,
 )
 from zerosum.client.spending import Spending, run_name
+from zerosum.client.system import sync_folder
 from zerosum.secagg import OldRoster, StaleSession
 
 log = logging.getLogger("zerosum.client")

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.examples import Examples, as_examples
+from zerosum.client.examples import Examples, as_examples, copied
 from zerosum.client.guard import GuardedExamples, IndexGuard
 from zerosum.client.model_file import entries, whole_state
 from zerosum.client.projection import projection_of
 from zerosum.client.running_statistics import BatchNormMode, lone_record_named
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import seeded, seeded_anew
 from zerosum.client.vectors import flatten, parameters_to_vector, trainable
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 
@@ -164,7 +164,8 @@ class LocalTrainer:
         if len(examples) > 0:
             self.model.train()
             size = batch_size(len(examples), self.spec)
-            with seeded(derive_seed(number, "training")), lone_record_named(len(examples), size):
+            again = seeded_anew(derive_seed(number, "training"))
+            with again, lone_record_named(len(examples), size):
                 for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
         delta = self._flat.weights - origin
@@ -187,7 +188,7 @@ class LocalTrainer:
         self._load(vector)
         self.model.eval()
         with torch.no_grad():
-            outputs: torch.Tensor = self.model(inputs.to(self.device))
+            outputs: torch.Tensor = self.model(inputs.to(self.device, copy=True))
         return outputs.cpu()
 
     def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
@@ -195,12 +196,12 @@ class LocalTrainer:
         self._load(vector)
         examples = self._examples_of(dataset)
         if len(examples):
-            inputs, targets = examples.take(torch.arange(min(records, len(examples))))
             self.model.eval()
             with torch.no_grad(), seeded(0):
+                inputs, targets = examples.take(torch.arange(min(records, len(examples))))
                 outputs = self.model(inputs)
-                per_example_losses(self.task, outputs, targets)
                 per_example_metrics(self.task, outputs, targets)
+                per_example_losses(self.task, outputs, targets)
 
     def _examples_of(self, dataset: "Dataset", *, alike: bool = False) -> Examples:
         """Return a data set's examples for this trainer's device, checked on the way to a GPU."""
@@ -362,7 +363,8 @@ def per_example_metrics(
     if own is None:
         classes = not targets.is_floating_point() and targets.dim() == 1 and outputs.dim() == 2
         return {"accuracy": outputs.argmax(1) == targets} if classes else {}
-    values: dict[str, torch.Tensor] = dict(own(outputs, targets))
+    # Copies: a metric that works in place would change what the loss is computed from.
+    values: dict[str, torch.Tensor] = dict(own(copied(outputs), copied(targets)))
     for name, value in values.items():
         if name in ("loss", "count") or value.shape != targets.shape[:1]:
             raise TaskError(

@@ -9,6 +9,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from zerosum.client.system import readable
 from zerosum.server.spec import Experiment
 
 
@@ -50,7 +51,7 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
         If an override has no ``=`` or its key runs through a value.
     """
     result = _deep_copy(values)
-    given = [_split_override(text) for text in overrides]
+    given = [_split_override(readable(text)) for text in overrides]
     for key, value in given:
         *parents, last = key.split(".")
         section = result

@@ -22,7 +22,9 @@ from flwr.serverapp import Grid, ServerApp
 from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.provisioning import ProvisioningError, read_roster
+from zerosum.client.seeded_task import as_resolved, public_records
 from zerosum.client.simulated import simulated_roster
+from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
 from zerosum.secagg import Roster
@@ -84,7 +86,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     check_device(asked)
     if entropy is None:
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
-    task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
+    with as_resolved(asked.seed):
+        task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
     attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
     experiment = _prepared(asked, task, len(nodes))
     folder = RunFolder.create(path, experiment) if earlier is None else earlier
@@ -147,7 +150,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
             f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
         )
     if asked.server.rule_examples is not None:
-        held_out(task.test_data(), asked.server, asked.seed)
+        held_out(public_records(task, asked.seed), asked.server, asked.seed)
     _try_gradients(asked, task)
     return prepare(asked, population=count, dimension=_dimension(task, asked))
 
@@ -161,7 +164,7 @@ def _try_gradients(asked: Experiment, task: Task) -> None:
     if not (asked.privacy.private and asked.privacy.by_example):
         return
     trainer = ExampleTrainer(task, asked.training, asked.privacy, seed=asked.seed)
-    public = task.test_data()
+    public = public_records(task, asked.seed)
     if public is not None:
         unknown = np.zeros(trainer.public, dtype=np.float32)
         trainer.try_gradients(np.concatenate([unknown, initial_vector(task, asked.seed)]), public)
@@ -234,6 +237,8 @@ def _check_deployable(experiment: Experiment, simulated: bool) -> None:
             '"pairwise" alone'
         )
     if not simulated:
+        if NOT_DEPLOYABLE is not None:
+            raise ConfigError(NOT_DEPLOYABLE)
         _check_openings(experiment)
 
 

@@ -1,11 +1,10 @@
 """What a run leaves to read: its result, the lines of its metrics, its summary."""
 
 import platform
-import resource
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from zerosum.client.lean import choose_trainer
+from zerosum.client.seeded_task import client_records
+from zerosum.client.system import peak_bytes
 from zerosum.client.task import ClientInfo, Task, population
 from zerosum.client.training import initial_vector
 from zerosum.server.aggregate import Sample
@@ -135,7 +136,7 @@ def trainer_name(experiment: Experiment, task: Task) -> str:
         unknown = np.zeros(trainer.public, dtype=np.float32)
         first = initial_vector(task, experiment.seed, experiment.training.batchnorm)
         start = np.concatenate([unknown, first])
-        trainer.settle(start, lambda: task.data(client))
+        trainer.settle(start, partial(client_records, task, client))
     return trainer.name
 
 
@@ -145,10 +146,10 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
-def peak_memory_mb() -> float:
-    """Return the largest resident size of this process so far, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+def peak_memory_mb() -> float | None:
+    """Return the largest resident size of this process so far, in MiB; None if nothing tells it."""
+    peak = peak_bytes()
+    return None if peak is None else peak / (1 << 20)
 
 
 def final_metrics(records: list[Record]) -> dict[str, float]:

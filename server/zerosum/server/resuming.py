@@ -9,6 +9,7 @@ from pathlib import Path
 from zerosum.client.file_lock import HeldError, held_alone
 from zerosum.client.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
+from zerosum.client.system import named_path
 from zerosum.server.accounting import RunLedger
 from zerosum.server.calibration import planned_figures
 from zerosum.server.checkpoint import STATE, Checkpoint
@@ -265,7 +266,7 @@ def fingerprint(path: str | None) -> str:
 
     Of what cannot be read, and of no path, it is the text itself.
     """
-    found = None if path is None else Path(path).expanduser()
+    found = None if path is None else named_path(path)
     if found is not None and found.is_file():
         with found.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -199,7 +199,7 @@ called as the file is."""
     """Rounds to run: at most a million."""
     engine: Literal["auto", "serial", "processes", "ray"] = "auto"
     """Where simulated clients are computed. `processes`: in worker processes. `serial`: in this \
-one. `auto`: in processes, where there are cores for two and the system can fork. `ray`: on the \
+one. `auto`: in processes, where there are cores for two and this process can fork. `ray`: on the \
 cluster that RAY_ADDRESS names, or this machine (needs the extra `ray`). The result is the same, \
 bit for bit, where processors are alike."""
     workers: PositiveInt | Literal["auto"] = "auto"

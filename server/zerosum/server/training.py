@@ -15,6 +15,7 @@ from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
 from zerosum.client.model_file import as_arrays
 from zerosum.client.request import Kind, Request
+from zerosum.client.seeded_task import public_records
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.accounting import RunLedger
@@ -103,7 +104,9 @@ class FederatedTraining:
         self._trainer = LocalTrainer(
             task, experiment.training, seed=experiment.seed, device=experiment.device
         )
-        self._test_data, root = held_out(task.test_data(), experiment.server, experiment.seed)
+        self._test_data, root = held_out(
+            public_records(task, experiment.seed), experiment.server, experiment.seed
+        )
         start = initial_vector(task, experiment.seed, experiment.training.batchnorm)
         self._optimizer = GlobalModel(experiment.server, start, self._trainer.layout)
         checkpoint = load_checkpoint(folder)

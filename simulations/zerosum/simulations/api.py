@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ from zerosum.client.devices import repeatable
 from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
+from zerosum.client.seeded_task import as_resolved, client_records, public_records
+from zerosum.client.system import named_path
 from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
 from zerosum.client.threads import one_thread
+from zerosum.client.torch_seed import seeded
 from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.secagg.randomness import derive_seed
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
@@ -28,6 +33,7 @@ from zerosum.server.resuming import check_same, held, warn_of_more_rounds
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining
+from zerosum.simulations.alone import alone
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.work import Contributor
@@ -72,9 +78,16 @@ def plan(experiment: Experiment) -> Plan:
     ConfigError, TaskError
         One line that names the key, its value, what is allowed and the cure.
     """
+    # Seeded, whatever the task draws as it is made and tried out: it is that of every run.
+    with alone("plan"), seeded(derive_seed(experiment.seed, "plan")):
+        return _planned(experiment)
+
+
+def _planned(experiment: Experiment) -> Plan:
     check_device(experiment)
     workers_of(experiment)
-    task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
+    with as_resolved(experiment.seed):
+        task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
     trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
     dimension = trainer.layout.dimension
@@ -82,7 +95,7 @@ def plan(experiment: Experiment) -> Plan:
     _try_out(trainer, task, count, experiment)
     _check_examples(task, count, experiment)
     if experiment.server.rule_examples is not None:
-        held_out(task.test_data(), experiment.server, experiment.seed)
+        held_out(public_records(task, experiment.seed), experiment.server, experiment.seed)
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
 
@@ -107,7 +120,11 @@ def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experime
     by_example = None
     if privacy.private and privacy.by_example:
         by_example = ExampleTrainer(task, experiment.training, privacy, seed=experiment.seed)
-    for name, load in (("data", lambda: task.data(client)), ("test_data", task.test_data)):
+    loads: tuple[tuple[str, Callable[[], Any]], ...] = (
+        ("data", partial(client_records, task, client)),
+        ("test_data", partial(public_records, task, experiment.seed)),
+    )
+    for name, load in loads:
         try:
             dataset = load()
             if dataset is not None:
@@ -153,7 +170,7 @@ def _counted(task: Task, count: int, seed: int) -> int | None:
     counted = 0
     for index in range(count):
         try:
-            data = task.data(ClientInfo(index=index, count=count, seed=seed))
+            data = client_records(task, ClientInfo(index=index, count=count, seed=seed))
             counted += len(as_examples(data, torch.float32, torch.device("cpu")))
         except Exception as error:  # such a client contributes no examples
             log.warning("the records of client %d cannot be counted: %s", index, error)
@@ -192,11 +209,14 @@ def run(
     ------
     ConfigError, TaskError
         Before anything is written.
+    BusyError
+        If something else simulates in this process.
     """
-    planned = plan(load_experiment(config, overrides))
-    path = Path(out) if out is not None else new_folder(planned.experiment.name)
-    folder = RunFolder.create(path, planned.experiment)
-    return simulate(planned, folder, on_round, report=report)
+    with alone("run", nests=True):
+        planned = plan(load_experiment(config, overrides))
+        path = Path(out) if out is not None else new_folder(planned.experiment.name)
+        folder = RunFolder.create(path, planned.experiment)
+        return simulate(planned, folder, on_round, report=report)
 
 
 def resume(
@@ -225,14 +245,17 @@ def resume(
     ------
     ConfigError, TaskError
         If the folder holds no run, or another configuration's.
+    BusyError
+        If something else simulates in this process.
     """
-    folder = RunFolder.open(Path(path))
-    before = folder.experiment
-    wanted = load_experiment(before if config is None else config, overrides)
-    planned = plan(wanted)
-    check_same(before, planned.experiment, folder)
-    warn_of_more_rounds(before, planned.experiment, planned.population, planned.dimension)
-    return simulate(planned, folder, on_round, report=report)
+    with alone("resume", nests=True):
+        folder = RunFolder.open(Path(path))
+        before = folder.experiment
+        wanted = load_experiment(before if config is None else config, overrides)
+        planned = plan(wanted)
+        check_same(before, planned.experiment, folder)
+        warn_of_more_rounds(before, planned.experiment, planned.population, planned.dimension)
+        return simulate(planned, folder, on_round, report=report)
 
 
 def simulate(
@@ -252,6 +275,7 @@ def simulate(
         planned.task, entropy, device=experiment.device, trainer=experiment.trainer
     )
     with (
+        alone("run"),  # closes the door on what a callback might begin
         held(folder),
         one_thread(),
         logged("zerosum.client", folder.path / CLIENT_LOG),
@@ -293,7 +317,7 @@ def new_folder(name: str) -> Path:
     """Return an unused folder under ``runs/``, named after the experiment and the time."""
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
-        path = RUNS / (stem + suffix)
+        path = RUNS / named_path(stem + suffix)
         if not path.exists():
             return path
     raise ConfigError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")

@@ -30,6 +30,7 @@ from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.planning import question_of
 from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
 from zerosum.server.thresholds import Thresholds
+from zerosum.simulations.alone import alone
 from zerosum.simulations.audited_rows import KeptRows
 from zerosum.simulations.environment import SimulatedEnvironment
 
@@ -107,6 +108,7 @@ class AuditPlan:
         return max(0.05, math.floor(1e4 * (1 - self.room - colluders)) / 1e4)
 
 
+@alone("audit")
 def run_audit(
     experiment: Experiment,
     plan: AuditPlan,
@@ -143,6 +145,8 @@ def run_audit(
     ------
     ConfigError
         If the experiment's sums carry no distributed noise, or a round is abandoned.
+    BusyError
+        If something else simulates in this process.
     """
     audited = _audited(experiment, plan)
     protection = _protection(audited, plan)

@@ -21,6 +21,7 @@ from zerosum.simulations.mistakes import check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 from zerosum.simulations.rehearsal.command import rehearse
+from zerosum.simulations.streams import take_any_text
 
 if TYPE_CHECKING:
     from zerosum.server.results import Result
@@ -265,6 +266,7 @@ def _say(words: str) -> None:
 
 def main() -> None:
     """Run the command line; the console script."""
+    take_any_text()
     app()
 
 

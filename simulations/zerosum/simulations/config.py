@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from zerosum.client.system import readable
 from zerosum.server.config import (
     ConfigError,
     apply_overrides,
@@ -69,7 +70,7 @@ def _read(source: str) -> dict[str, Any]:
         )
     path = Path(source)
     # Not the name of what it extends, under which its run folders would mix with the preset's.
-    return {"name": path.stem[:80]} | read_toml(path)
+    return {"name": readable(path.stem)[:80]} | read_toml(path)
 
 
 def _shipped(name: str) -> dict[str, Any]:

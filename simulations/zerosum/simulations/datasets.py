@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from zerosum.client.spec import DataSpec
+from zerosum.client.system import named_path
 from zerosum.client.task import TaskError, error_line
 from zerosum.secagg.randomness import numpy_generator
 
@@ -200,7 +201,7 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
         raise DataError(f'data.path is absent; task "{task}" needs it: {kind}')
     hint = ""
     try:
-        path = Path(spec.path).expanduser()
+        path = named_path(spec.path)
         if path.is_file():
             return path
         if path.is_dir():

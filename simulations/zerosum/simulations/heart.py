@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from zerosum.client.spec import DataSpec
+from zerosum.client.system import named_path
 from zerosum.simulations.datasets import (
     Collection,
     DataError,
@@ -73,9 +74,9 @@ def heart(spec: DataSpec) -> Collection:
     """
     if spec.path is None:
         raise DataError(f'data.path is absent; task "heart" needs it: {_KIND}')
-    if not Path(spec.path).expanduser().is_dir():
+    if not named_path(spec.path).is_dir():
         raise DataError(f'data.path = "{spec.path}" is no folder; task "heart" needs {_KIND}')
-    files = tuple(Path(spec.path).expanduser() / f"heart_{name}.csv" for name in HOSPITALS)
+    files = tuple(named_path(spec.path) / f"heart_{name}.csv" for name in HOSPITALS)
     for file in files:
         if not file.is_file():
             raise DataError(f'data.path = "{spec.path}" lacks {file.name}; give {_KIND}')

@@ -15,6 +15,7 @@ from zerosum.server.outlook import Outlook, outlook
 from zerosum.server.results import data_summary
 from zerosum.server.rounding import rounded_up
 from zerosum.server.spec import Experiment
+from zerosum.simulations.alone import alone
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.datasets import DataError
 from zerosum.simulations.summary import OBSERVERS, observer_in_words
@@ -26,6 +27,7 @@ LARGEST_DIMENSION = 10**10
 """Parameters of a planned model: beyond it a session's vector, padded, has no size on the wire."""
 
 
+@alone("plan")
 def plan_experiment(
     source: str | None = None,
     overrides: Iterable[str] = (),
@@ -99,8 +101,11 @@ def _with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
 def _of_task(
     experiment: Experiment, population: int | None, dimension: int | None
 ) -> tuple[int, int, dict[str, Any] | None]:
+    from zerosum.client.seeded_task import as_resolved
+
     try:
-        task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
+        with as_resolved(experiment.seed):
+            task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     except DataError as error:
         raise DataError(f"{error}; or plan without data: --population N --dimension D") from None
     if population is None:

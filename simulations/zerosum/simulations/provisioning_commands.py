@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from zerosum.client.durable_files import replace_file
-from zerosum.client.private_files import write_private
+from zerosum.client.private_files import OpenToOthersError, write_private
 from zerosum.client.provisioning import ProvisioningError, read_identity, read_roster
 from zerosum.secagg import IdentityKey, LocalProtocolError, Roster, SignedRoster
 from zerosum.simulations.mistakes import user_errors
@@ -28,6 +28,8 @@ def new_key(
             write_private(file, key.to_bytes())
         except OSError as error:
             raise ProvisioningError(f"FILE {file}: {error.strerror}; choose a new file") from None
+        except OpenToOthersError as error:
+            raise ProvisioningError(str(error)) from None
     Console().print(key.public.hex(), highlight=False, soft_wrap=True)
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import torch
 
 from zerosum.client.examples import as_examples
+from zerosum.client.seeded_task import public_records
 from zerosum.client.task import Task
+from zerosum.client.torch_seed import seeded
 from zerosum.server.runs import RunFolder
 from zerosum.server.training import FederatedTraining
 from zerosum.simulations.report.record import SIGHT
@@ -26,21 +28,22 @@ def write_sight(folder: RunFolder, training: FederatedTraining, task: Task) -> N
         if opened.contribution is not None:
             arrays["masked"] = opened.contribution.vector[:WORDS]
             arrays["ring_bits"] = np.array(opened.contribution.ring_bits)
-    arrays |= _predictions(training, task)
+    arrays |= _predictions(training, task, folder.experiment.seed)
     if arrays:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the stub forbids **
         folder.write(SIGHT, buffer.getvalue())
 
 
-def _predictions(training: FederatedTraining, task: Task) -> dict[str, np.ndarray]:
+def _predictions(training: FederatedTraining, task: Task, seed: int) -> dict[str, np.ndarray]:
     """Return some test images with labels and predictions; nothing for other kinds of data."""
-    dataset = task.test_data()
+    dataset = public_records(task, seed)
     if dataset is None:
         return {}
     examples = as_examples(dataset, torch.float32, torch.device("cpu"))
     chosen = torch.linspace(0, len(examples) - 1, min(IMAGES, len(examples))).long()
-    inputs, targets = examples.take(chosen)
+    with seeded(0):
+        inputs, targets = examples.take(chosen)
     if not isinstance(inputs, torch.Tensor) or targets.dim() != 1 or targets.is_floating_point():
         return {}
     if inputs.dim() != 4 or inputs.shape[1] != 1:

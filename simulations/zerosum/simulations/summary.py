@@ -71,7 +71,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         where += f", on {engine['device']}"
     table.add_row("computed by", f"the {engine['trainer']} trainer ({where})")
     apart = ", without workers" if workers > 1 else ""
-    table.add_row(f"peak memory{apart}", f"{summary['peak_memory_mb']:.0f} MB")
+    table.add_row(f"peak memory{apart}", _memory(summary["peak_memory_mb"]))
     if summary["noise_from_seed"]:
         table.add_row("note", "what is drawn comes from the seed: a simulation protects nobody")
     return table
@@ -81,3 +81,7 @@ def _epsilon(figure: Mapping[str, Any]) -> str:
     if figure["value"] is None:
         return f"none: {figure.get('reason', '')}"
     return f"{rounded_up(figure['value'], 4)} at delta {figure['delta']:g} ({figure['adjacency']})"
+
+
+def _memory(found: float | None) -> str:
+    return "not known on this system" if found is None else f"{found:.0f} MB"

@@ -1,7 +1,6 @@
 """``zerosum attack``: play the attacks, print the table, write the folder."""
 
 import io
-import os
 import shlex
 import sys
 import time
@@ -14,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from zerosum.client.system import cores
 from zerosum.server.config import ConfigError
 from zerosum.simulations.ending import interruptible
 from zerosum.simulations.mistakes import user_errors
@@ -92,7 +92,7 @@ def attack(
         started = time.monotonic()
         left = interruptible(lambda: _left(run), ())
         with left, _progress(run.asked, run.played) as tell:
-            run.play(workers or _cores(), tell)
+            run.play(workers or cores(), tell)
     _print(run.shown, time.monotonic() - started)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print("\n".join(_files(run)))
@@ -144,10 +144,6 @@ def _new_folder(suite: str) -> Path:
     from zerosum.simulations.api import new_folder
 
     return new_folder(f"attacks-{suite}")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _say(words: str) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from zerosum.client.threads import one_thread
+from zerosum.simulations.alone import alone
 from zerosum.simulations.attacks.playing import Cell, Outcome, play
 from zerosum.simulations.attacks.workers import Job, played_apart
 
@@ -69,7 +70,10 @@ def play_all(
     jobs = jobs_of(cells, seeds, done)
     here = workers == 1 or len(jobs) <= 1
     found: list[Outcome] = []
-    with closing(_played_here(jobs) if here else played_apart(jobs, workers, log_path)) as outcomes:
+    with (
+        alone("attack", nests=True),
+        closing(_played_here(jobs) if here else played_apart(jobs, workers, log_path)) as outcomes,
+    ):
         for outcome in outcomes:
             found.append(outcome)
             on_outcome(outcome)

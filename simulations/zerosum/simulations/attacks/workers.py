@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
+from zerosum.client.system import KILL
 from zerosum.client.task import current_directory_importable, error_line
 from zerosum.client.threads import use_one_thread
 from zerosum.simulations.attacks.playing import Cell, Outcome, play
@@ -211,7 +211,7 @@ def _end(worker: _Worker) -> str:
     worker.process.kill()  # where it closed the connection and lives
     worker.process.join()
     code = worker.process.exitcode or 0
-    if code == -signal.SIGKILL:
+    if code == -KILL:
         return "its worker was killed (out of memory?)"
     if code < 0:
         return f"its worker was ended by {signal.Signals(-code).name}"
@@ -221,6 +221,11 @@ def _end(worker: _Worker) -> str:
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Start processes whom ctrl-C does not reach: until they ignore it, it is blocked."""
+    if not hasattr(signal, "pthread_sigmask"):  # there ctrl-C reaches whoever shares the console
+        yield
+        return
+    from multiprocessing import resource_tracker  # which Windows cannot import
+
     resource_tracker.ensure_running()  # which unblocks signals as it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -234,7 +239,8 @@ def _serve(connection: Connection, log_path: Path | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
     if hasattr(signal, "SIGHUP"):  # which reaches all of a terminal's processes, as ctrl-C does
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     sys.unraisablehook = _told_unless_ended
     try:
         with terminable():
@@ -278,7 +284,7 @@ def _follow_parent() -> None:
         wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(GRACE)  # a cell may be deaf to signals: nobody else is there to end it
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), KILL)
 
 
 def _told_unless_ended(unraisable: "sys.UnraisableHookArgs") -> None:

@@ -4,11 +4,12 @@ import importlib
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from zerosum.client.system import peak_bytes
 
 Values = dict[str, Any]
 
@@ -71,17 +72,18 @@ def peak_memory_mb() -> float:
     status = Path("/proc/self/status")
     if status.exists():
         # Unlike getrusage, this does not count what the parent process held when it forked.
-        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        lines = status.read_text(encoding="utf-8", errors="replace").splitlines()
+        fields = dict(line.split(":", 1) for line in lines)
         return int(fields["VmHWM"].split()[0]) * 1024 / 1e6
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+    peak = peak_bytes()
+    return float("nan") if peak is None else peak / 1e6
 
 
 def processor() -> str:
     """Return the name of the processor, as far as the system tells."""
     cpus = Path("/proc/cpuinfo")
     if cpus.exists():
-        for line in cpus.read_text().splitlines():
+        for line in cpus.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()

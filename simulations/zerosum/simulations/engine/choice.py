@@ -1,22 +1,18 @@
 """Which engine an experiment runs on."""
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
 
+from zerosum.client.system import cores
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
 from zerosum.simulations.engine.pool import WorkerPool
 from zerosum.simulations.engine.work import Contributor, Engine, Serial
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def workers_of(experiment: Experiment) -> int:
@@ -25,7 +21,7 @@ def workers_of(experiment: Experiment) -> int:
     Raises
     ------
     ConfigError
-        If processes are asked for where the system cannot fork, or Ray where it is not installed.
+        If processes are asked for where none can be forked, or Ray where it is not installed.
     """
     if experiment.device != "cpu" or experiment.trainer == "batched":
         _check_alone(experiment)
@@ -34,16 +30,32 @@ def workers_of(experiment: Experiment) -> int:
         raise ConfigError(
             'engine = "ray" needs the extra ray: pip install "zerosum[ray]", or choose another'
         )
-    # Forking is not safe on macOS, whose libraries keep threads.
-    forks = hasattr(os, "fork") and sys.platform != "darwin"
-    asked = cores() if experiment.workers == "auto" else experiment.workers
-    if experiment.engine == "processes" and not forks:
-        raise ConfigError(
-            f'engine = "processes": {sys.platform} cannot fork safely; write engine = "serial"'
-        )
-    if experiment.engine in ("serial", "ray") or not forks:
+    if experiment.engine in ("serial", "ray"):
         return 0
-    return asked if asked > 1 or experiment.engine == "processes" else 0
+    asked = cores() if experiment.workers == "auto" else experiment.workers
+    reason = forkless()
+    if reason is None:
+        return asked if asked > 1 or experiment.engine == "processes" else 0
+    if experiment.engine == "processes":
+        raise ConfigError(f'engine = "processes": {reason}; write engine = "serial", or "auto"')
+    if experiment.workers not in ("auto", 1):
+        raise ConfigError(f'workers = {experiment.workers}: {reason}; write workers = 1, or "auto"')
+    return 0
+
+
+def forkless() -> str | None:
+    """Return why this process may fork no workers; None where it may."""
+    # Forking is not safe on macOS, whose libraries keep threads.
+    if not hasattr(os, "fork") or sys.platform == "darwin":
+        return f"{sys.platform} cannot fork safely"
+    if multiprocessing.current_process().daemon:
+        return "this process is a daemonic worker itself, of a multiprocessing.Pool or DataLoader"
+    ray: Any = sys.modules.get("ray")
+    inside = ray is not None and ray.is_initialized()
+    if inside and ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
+        # The threads of its network library do not survive a fork.
+        return "this process is a worker of Ray, which cannot fork safely"
+    return None
 
 
 def _check_alone(experiment: Experiment) -> None:

@@ -15,6 +15,7 @@ from zerosum.client.entropy import Entropy
 from zerosum.client.request import Request
 from zerosum.client.stages import client_of, protected, protection_for
 from zerosum.client.task import ClientInfo, Task
+from zerosum.client.torch_seed import many_seeded
 from zerosum.secagg import Session
 
 log = logging.getLogger("zerosum.client")
@@ -176,6 +177,13 @@ def add_up(
     contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
 ) -> list[int]:
     """Add the clients' vectors to ``total``, and return whose were added."""
+    with many_seeded():
+        return _added(contributor, work, clients, total)
+
+
+def _added(
+    contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
+) -> list[int]:
     done = []
     narrow, held = np.zeros(0, np.int32), 0
     for index, vector in contributor.vectors(work, clients):

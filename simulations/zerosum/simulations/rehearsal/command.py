@@ -13,8 +13,10 @@ import typer
 from rich.console import Console
 
 from zerosum.client.node_policy import PolicyError, checked_policy
+from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import METRICS, SUMMARY
+from zerosum.simulations.alone import alone
 from zerosum.simulations.ending import interruptible
 from zerosum.simulations.mistakes import number, user_errors
 from zerosum.simulations.rehearsal.federation import Federation, federation
@@ -77,7 +79,8 @@ def rehearse(
     # A new run's settings are in its folder; those of one that goes on only once it does.
     again = [] if resume is None else [word for each in settings or [] for word in ("--set", each)]
     again += [] if seconds == SECONDS else ["--seconds", f"{seconds:g}"]
-    with interruptible(lambda: kept.left(app, again), (DeploymentError,)), said(console) as tell:
+    left = interruptible(lambda: kept.left(app, again), (DeploymentError,))
+    with alone("rehearse"), left, said(console) as tell:
         if count := end_left_over(setting):
             tell.line(f"ended {count} processes that the earlier rehearsal left")
         tell.line("starting the SuperLink")
@@ -208,6 +211,8 @@ def _continued(kept: Kept, app: Path, asked: Setting) -> Setting:
 
 
 def _checked(app: Path, server: str, namespaces: bool) -> Path:
+    if NOT_DEPLOYABLE is not None:
+        raise DeploymentError(NOT_DEPLOYABLE)
     if not (app / "pyproject.toml").is_file():
         raise DeploymentError(f"APP {app}: no pyproject.toml there; zerosum new NAME makes an app")
     if server not in SERVERS:

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from zerosum.client.system import KILL
+
 BIN = Path(sys.executable).parent
 
 STARTS = 90.0
@@ -54,7 +56,8 @@ class FlowerPrograms:
         trust = "insecure = true" if authority is None else f'root-certificates = "{authority}"'
         (folder / "flwr" / "config.toml").write_text(
             f'[superlink]\ndefault = "{connection}"\n\n[superlink.{connection}]\n'
-            f'address = "{address}:{self.port}"\n{trust}\n'
+            f'address = "{address}:{self.port}"\n{trust}\n',
+            encoding="utf-8",
         )
 
     def _environment(self) -> dict[str, str]:
@@ -110,7 +113,8 @@ class FlowerPrograms:
                 env=self.env,
                 cwd=cwd or self.folder,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=ANSWERS,
                 check=False,
             )
@@ -120,7 +124,7 @@ class FlowerPrograms:
             raise DeploymentError(f"flwr {arguments[0]}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def kill(self, name: str, ending: signal.Signals = signal.SIGKILL) -> None:
+    def kill(self, name: str, ending: signal.Signals = KILL) -> None:
         """End one program and all that it started."""
         process = self.processes.pop(name)
         for number in (process.pid, *_descendants(process.pid)):
@@ -130,7 +134,7 @@ class FlowerPrograms:
 
     def stop(self) -> None:
         """End everything, whatever state it is in, and whoever started it."""
-        for ending in (signal.SIGTERM, signal.SIGKILL):
+        for ending in (signal.SIGTERM, KILL):
             for number in self.running():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, ending)
@@ -150,7 +154,7 @@ class FlowerPrograms:
 
     def log(self, name: str) -> str:
         """Return the last words of a program."""
-        return (self.folder / f"{name}.log").read_text(errors="replace")[-6000:]
+        return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-6000:]
 
 
 def processes_of(mark: str) -> list[int]:
@@ -172,7 +176,11 @@ def _processes() -> list[int]:
 
 def _environment(number: int) -> list[str]:
     try:
-        return Path(f"/proc/{number}/environ").read_text(errors="replace").split("\0")
+        return (
+            Path(f"/proc/{number}/environ")
+            .read_text(encoding="utf-8", errors="replace")
+            .split("\0")
+        )
     except OSError:  # it ended meanwhile, or is another user's
         return []
 
@@ -181,7 +189,7 @@ def _descendants(number: int) -> list[int]:
     parents = {}
     for other in _processes():
         with contextlib.suppress(OSError, IndexError):
-            words = Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()
+            words = Path(f"/proc/{other}/stat").read_bytes().rpartition(b")")[2].split()
             parents[other] = int(words[1])
     found, left = [], [number]
     while left:

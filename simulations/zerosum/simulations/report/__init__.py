@@ -33,5 +33,6 @@ def write_report(folder: RunFolder | Path) -> Path:
     """
     if isinstance(folder, Path):
         folder = RunFolder.open(folder)
-    folder.write(REPORT, render(read_run(folder)).encode())
+    # Bytes of file names that the locale has no letters for are letters in UTF-8 again.
+    folder.write(REPORT, render(read_run(folder)).encode(errors="surrogateescape"))
     return folder.path / REPORT

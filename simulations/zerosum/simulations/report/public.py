@@ -117,7 +117,7 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
     run = public_record(folder)
     with _whole(out) as made:
         target = RunFolder(made)
-        target.write(REPORT, render_public(run).encode())
+        target.write(REPORT, render_public(run).encode(errors="surrogateescape"))
         target.rewrite_lines(METRICS, run.rounds)
         target.write_json(SUMMARY, run.summary)
         if run.finished and (folder.path / MODEL).is_file():

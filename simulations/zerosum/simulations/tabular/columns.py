@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from zerosum.client.spec import DataSpec
+from zerosum.client.system import readable
 from zerosum.simulations.datasets import DataError, read_npz, reading
 from zerosum.simulations.tabular.delimited import read_delimited
 from zerosum.simulations.tabular.numerals import (
@@ -82,7 +83,7 @@ def read_table(path: Path, spec: DataSpec, ending: str | None = None) -> Table:
     how = spec.model_copy(
         update={
             **{name: getattr(DataSpec(), name) for name in _IRRELEVANT},
-            "path": str(path),
+            "path": readable(str(path)),
         }
     )
     try:

@@ -1,0 +1,72 @@
+"""One command at a time in a process: generators, threads and loggers are the process' own.
+
+Two runs in two threads would seed and put back the same global generators between each other's
+draws: both would end, with other bits each time. A run inside another's ``on_round`` would write
+into the other's logs.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+class BusyError(RuntimeError):
+    """Something else simulates in this process; the message is one line."""
+
+
+@dataclass(frozen=True)
+class _Holder:
+    process: int
+    thread: int
+    what: str
+    nests: bool
+
+
+_guard = threading.Lock()
+_holders: list[_Holder] = []
+
+
+@contextmanager
+def alone(what: str, *, nests: bool = False) -> Iterator[None]:
+    """Refuse to begin while something else simulates in this process.
+
+    Parameters
+    ----------
+    what : str
+        What begins, as the refusal of another calls it: ``"run"``.
+    nests : bool
+        Whether others may begin inside the block, in its thread: attacks run simulations.
+
+    Raises
+    ------
+    BusyError
+        If something else goes on, in another thread or around this call.
+    """
+    mine = _Holder(os.getpid(), threading.get_ident(), what, nests)
+    with _guard:
+        # Of a process that forked in the midst of a run, that run goes on in its parent alone.
+        _holders[:] = [each for each in _holders if each.process == mine.process]
+        last = _holders[-1] if _holders else None
+        if last is not None and not (last.nests and last.thread == mine.thread):
+            raise BusyError(_refusal(what, last, mine))
+        _holders.append(mine)
+    try:
+        yield
+    finally:
+        with _guard:
+            _holders.remove(mine)
+
+
+def _refusal(what: str, last: _Holder, mine: _Holder) -> str:
+    where = "around this call" if last.thread == mine.thread else "in another thread"
+    return (
+        f"{what}: {last.what} goes on {where} of this process, and both would draw from its global "
+        "random generators: wait until it has ended, or start a process for each"
+    )
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread may have held the guard as another forked: nobody would release it in the child.
+    os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.Lock()))
