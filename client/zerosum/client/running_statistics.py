@@ -7,7 +7,7 @@ of the update under ``training.batchnorm = "average"``; else a model that moves 
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
@@ -50,7 +50,7 @@ class Statistic:
     name: str
     module: nn.Module
     attribute: str
-    kept: torch.Tensor
+    kept: torch.Tensor = field(repr=False)
 
     @property
     def value(self) -> torch.Tensor:
