@@ -1,5 +1,6 @@
 """Local training of one client, and evaluation of a model."""
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.examples import Examples, as_examples
+from zerosum.client.carried import Snapshot
+from zerosum.client.examples import Examples, as_examples, moved
 from zerosum.client.guard import GuardedExamples, IndexGuard
+from zerosum.client.model_forms import called, cast_of, check_unchanged, converted, usable
 from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
@@ -21,20 +24,28 @@ if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
 
+log = logging.getLogger("zerosum.client")
+
 _CHANNELS_LAST = torch.channels_last
 """The layout of images that convolutions on a CPU are fastest on."""
 
 
 def build_model(task: Task, seed: int) -> nn.Module:
-    """Return the task's model, initialised from the experiment's seed."""
+    """Return the task's model, initialised from the experiment's seed.
+
+    Raises
+    ------
+    TaskError
+        If it is no module, or one that would be trained as something else.
+    """
     with seeded(derive_seed(seed, "model initialisation")):
-        return task.model()
+        return usable(task.model())
 
 
 def draw_weights(parameters: Iterable[torch.Tensor], generator: torch.Generator) -> None:
     """Overwrite parameters by normal ones of variance 1 / fan-in: to try a model out."""
     for value in parameters:
-        fan_in = value.numel() // len(value) if value.dim() else 1
+        fan_in = value[0].numel() if value.dim() and len(value) else 1
         value.copy_(torch.randn(value.shape, generator=generator) / max(1, fan_in) ** 0.5)
 
 
@@ -47,10 +58,10 @@ class LocalTrainer:
     """Trains one client after another on one model that it reuses.
 
     Nothing of a client outlives its call: parameters are loaded, momentum starts at zero, and
-    buffers are put back. The arithmetic is that of ``torch.optim.SGD`` (momentum without
-    dampening; a parameter that no loss depends on decays all the same), with the proximal gradient
-    of FedProx (Li et al. 2020, equation 2) added after weight decay. On a CPU with one thread,
-    equal arguments give equal bits.
+    buffers and what else the model keeps are put back. The arithmetic is that of
+    ``torch.optim.SGD`` (momentum without dampening; a parameter that no loss depends on stays
+    where it is), with the proximal gradient of FedProx (Li et al. 2020, equation 2) added after
+    weight decay. On a CPU with one thread, equal arguments give equal bits.
 
     Parameters
     ----------
@@ -84,7 +95,9 @@ class LocalTrainer:
         self.spec = spec
         self.dtype = dtype
         self.device = torch.device(device)
-        self._flat = flatten(build_model(task, seed).to(self.device, dtype))
+        made = build_model(task, seed)
+        self.cast = cast_of(made, dtype)
+        self._flat = flatten(converted(made, self.device, dtype))
         self.model = self._flat.model
         self.layout = self._flat.layout
         self._projection = projection_of(self.model)
@@ -98,11 +111,14 @@ class LocalTrainer:
             isinstance(module, nn.Conv2d) for module in self.model.modules()
         )
         self._minds: dict[tuple[int, ...], bool] = {}
-        self._parameters = list(trainable(self.model).values())
+        self._named = trainable(self.model)
+        self._parameters = list(self._named.values())
         self._views = [
             (self._flat.weights[where].view(value.shape), self._flat.gradients[where])
             for value, where in zip(self._parameters, self.layout.slices, strict=True)
         ]
+        self._state = _state_of(self.model)
+        self._told_moved = False
         self._seed = seed
         self._guard: IndexGuard | None = None
 
@@ -150,6 +166,7 @@ class LocalTrainer:
                 for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
         delta = (self._flat.weights - origin).cpu().numpy()
+        self._tell_moved()
         self._restore_buffers()
         return delta
 
@@ -169,7 +186,7 @@ class LocalTrainer:
         self.model.eval()
         with torch.no_grad():
             outputs: torch.Tensor = self.model(inputs.to(self.device))
-        return outputs.cpu()
+        return moved(outputs, torch.device("cpu"))  # type: ignore[no-any-return]
 
     def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
         """Compute loss and metrics of the first few records, and raise what goes wrong."""
@@ -179,7 +196,8 @@ class LocalTrainer:
             inputs, targets = examples.take(torch.arange(min(records, len(examples))))
             self.model.eval()
             with torch.no_grad(), seeded(0):
-                outputs = self.model(inputs)
+                outputs = called(self.model, inputs)
+                check_unchanged(self.model, self._named)
                 per_example_losses(self.task, outputs, targets)
                 per_example_metrics(self.task, outputs, targets)
 
@@ -193,7 +211,8 @@ class LocalTrainer:
         self, dataset: "Dataset", device: torch.device, *, alike: bool = False
     ) -> GuardedExamples:
         if self._guard is None:
-            model = build_model(self.task, self._seed).to(dtype=self.dtype)
+            cpu = torch.device("cpu")
+            model = converted(build_model(self.task, self._seed), cpu, self.dtype)
             self._guard = IndexGuard(model, lambda a, b: per_example_losses(self.task, a, b))
         source = as_examples(dataset, self.dtype, torch.device("cpu"), alike=alike)
         return GuardedExamples(source, self._guard, device)
@@ -210,12 +229,31 @@ class LocalTrainer:
         self._restore_buffers()  # also after a client whose training raised
         return origin
 
+    def _tell_moved(self) -> None:
+        """Log once which buffers training moves: only trained parameters are sent and kept."""
+        moved = [
+            f"{type(module).__name__}.{name}"
+            for module, name, _, kept in self._buffers
+            if not self._told_moved and not torch.equal(getattr(module, name), kept)
+        ]
+        if moved:
+            self._told_moved = True
+            log.warning(
+                "model: training moves %s, and only trained parameters are averaged: each client, "
+                "each round and the final model begin with those of model()",
+                ", ".join(dict.fromkeys(moved)),
+            )
+
     def _restore_buffers(self) -> None:
         for module, name, buffer, kept in self._buffers:
             setattr(module, name, buffer.copy_(kept))
+        if self._state is not None:
+            self._state.put_back()
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
-        losses = per_example_losses(self.task, self.model(self._laid_out(inputs)), targets)
+        outputs = called(self.model, self._laid_out(inputs))
+        losses = per_example_losses(self.task, outputs, targets)
+        self._check_step(losses, first)
         # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
         parts: Sequence[torch.Tensor | None] = torch.autograd.grad(
             losses.mean(), self._parameters, allow_unused=True
@@ -225,12 +263,25 @@ class LocalTrainer:
                 if part is not None:
                     weights.add_(part, alpha=-self.spec.lr)
             return
-        for (_, gradient), part in zip(self._views, parts, strict=True):
+        idle: list[slice] = []
+        for (_, gradient), where, part in zip(self._views, self.layout.slices, parts, strict=True):
             if part is None:
                 gradient.zero_()
+                idle.append(where)
             else:
                 gradient.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
-        self._descend(origin, first)
+        # As torch.optim.SGD passes a parameter without a gradient by; the proximal term is one.
+        self._descend(origin, first, () if self.spec.proximal else idle)
+
+    def _check_step(self, losses: torch.Tensor, first: bool) -> None:
+        """Refuse losses that train nothing, and a model that changes what is trained."""
+        if first or not all(value.requires_grad for value in self._parameters):
+            check_unchanged(self.model, self._named)
+        if not losses.requires_grad:
+            raise TaskError(
+                "model: the losses depend on no trained parameter: is an output detached, taken "
+                "under torch.no_grad(), or rounded?"
+            )
 
     def _laid_out(self, inputs: Any) -> Any:
         """Lay a batch of images out channels-last, where the model convolves and does not mind."""
@@ -267,9 +318,16 @@ class LocalTrainer:
             self._flat.weights.copy_(kept)
             self._restore_buffers()
 
-    def _descend(self, origin: torch.Tensor, first: bool) -> None:
-        """Take a step along the flat gradient."""
+    def _descend(self, origin: torch.Tensor, first: bool, idle: Sequence[slice] = ()) -> None:
+        """Take a step along the flat gradient, in which idle parts neither move nor slow down."""
         spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
+        if first and spec.momentum and idle:
+            self._momentum.zero_()
+        kept = [
+            (part, part.clone())
+            for where in idle
+            for part in (weights[where], self._momentum[where])
+        ]
         if spec.weight_decay:
             gradient.add_(weights, alpha=spec.weight_decay)
         if spec.proximal:
@@ -281,6 +339,15 @@ class LocalTrainer:
                 self._momentum.mul_(spec.momentum).add_(gradient)
             gradient = self._momentum
         weights.add_(gradient, alpha=-spec.lr)
+        for part, value in kept:
+            part.copy_(value)
+
+
+def _state_of(model: nn.Module) -> Snapshot | None:
+    """Return what a model keeps beside parameters and buffers; None of a script, which hides it."""
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        return None
+    return Snapshot(model, loaded=(*model.parameters(), *model.buffers()))
 
 
 def evaluate(
@@ -309,7 +376,7 @@ def _evaluate(
         for start in range(0, len(examples), batch_size):
             end = min(start + batch_size, len(examples))
             inputs, targets = examples.take(torch.arange(start, end))
-            outputs = model(inputs)
+            outputs = called(model, inputs)
             values = per_example_metrics(task, outputs, targets)
             values["loss"] = per_example_losses(task, outputs, targets)
             for name, value in values.items():
@@ -320,6 +387,11 @@ def _evaluate(
 def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the task's losses, checked to have shape (n,)."""
     losses = task.loss(outputs, targets)
+    if not isinstance(losses, torch.Tensor):
+        raise TaskError(
+            f"loss returned a {type(losses).__name__} and no tensor; return one loss an example, "
+            "of shape (n,)"
+        )
     if losses.shape != targets.shape[:1]:
         raise TaskError(
             f"loss returned shape {tuple(losses.shape)} for {len(targets)} examples; "

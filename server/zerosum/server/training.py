@@ -101,6 +101,8 @@ class FederatedTraining:
         self._trainer = LocalTrainer(
             task, experiment.training, seed=experiment.seed, device=experiment.device
         )
+        if self._trainer.cast is not None:
+            log.warning("%s", self._trainer.cast)
         self._test_data, root = held_out(task.test_data(), experiment.server, experiment.seed)
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
