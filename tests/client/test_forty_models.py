@@ -3,14 +3,12 @@
 import re
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from other_models import COUNT, ROWS, Row
-from torch import Tensor, nn
-from torch.utils.data import default_collate
+from plain_training import NUMBER, RowTask, batches, flat, fresh, trained_plainly
 
 from zerosum.client.batched import BatchedTrainer
 from zerosum.client.dpsgd import ExampleTrainer
@@ -19,112 +17,17 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.stacking import Member
 from zerosum.client.task import TaskError
 from zerosum.client.training import LocalTrainer, initial_vector
-from zerosum.secagg.randomness import derive_seed, insecure_keystream, numpy_generator
+from zerosum.secagg.randomness import insecure_keystream
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SPEC = TrainSpec(epochs=2, batch_size=4, lr=0.1, momentum=0.9, weight_decay=0.01)
 PLAIN = TrainSpec(epochs=2, batch_size=4, lr=0.1)
 EVERY = PrivacySpec(unit="example", examples=COUNT, lot=COUNT, clip=1e6, noise_multiplier=1.0)
-NUMBER = 12345
 LEARNT = 1e-3
 
 TRAINED = [one for one in ROWS if not one.refused]
 REFUSED = [one for one in ROWS if one.refused]
-
-
-class RowTask:
-    """The task of a row."""
-
-    def __init__(self, one: Row) -> None:
-        self.one = one
-
-    def model(self) -> nn.Module:
-        made: nn.Module = self.one.make()
-        return made
-
-    def data(self, client: Any) -> Any:
-        return self.one.data()
-
-    def test_data(self) -> None:
-        return None
-
-    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        return self.one.loss(outputs, targets)
-
-
-def batches(data: Any, spec: TrainSpec, dtype: torch.dtype) -> Iterator[Any]:
-    """Yield the batches of the documented order, as a user's own loop would build them."""
-    generator = numpy_generator(NUMBER, "batch order")
-    for _ in range(spec.epochs or 1):
-        order = generator.permutation(COUNT)
-        for start in range(0, COUNT, spec.batch_size or COUNT):
-            rows = order[start : start + (spec.batch_size or COUNT)]
-            if isinstance(data, tuple):
-                batch = [part[rows] for part in data]
-            else:
-                batch = default_collate([data[int(i)] for i in rows])
-            yield [cast(part, dtype) for part in batch]
-
-
-def seed_of(number: int, purpose: str) -> int:
-    return int.from_bytes(derive_seed(number, purpose)[:8], "little")
-
-
-def cast(part: Any, dtype: torch.dtype) -> Any:
-    if isinstance(part, dict):
-        return {key: cast(value, dtype) for key, value in part.items()}
-    return part.to(dtype) if part.is_floating_point() else part
-
-
-def fresh(one: Row, dtype: torch.dtype) -> nn.Module:
-    """Build the model as round 0 does, in a dtype: complex numbers with it, integers not."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed_of(0, "model initialisation"))
-        model = one.make()
-    twice = torch.complex128 if dtype == torch.float64 else torch.complex64
-    return model._apply(
-        lambda t: t.to(dtype) if t.is_floating_point() else t.to(twice) if t.is_complex() else t
-    )
-
-
-def trained_plainly(one: Row, spec: TrainSpec, dtype: torch.dtype, lr: float | None = None) -> Any:
-    """Train by torch.optim.SGD, and return the trained parameters before and after, each flat."""
-    model = fresh(one, dtype)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    before = [p.detach().clone() for p in parameters]
-    optimizer = torch.optim.SGD(
-        parameters, lr or spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay
-    )
-    if any(getattr(module, "sparse", False) for module in model.modules()):
-        optimizer = Dense(parameters, lr or spec.lr, spec)  # type: ignore[assignment]
-    model.train()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed_of(NUMBER, "training"))
-        for inputs, targets in batches(one.data(), spec, dtype):
-            optimizer.zero_grad()
-            one.loss(model(inputs), targets).mean().backward()
-            optimizer.step()
-    return flat(before), flat(list(parameters))
-
-
-class Dense:
-    """SGD of sparse gradients written out, which torch.optim.SGD does not decay."""
-
-    def __init__(self, parameters: list[nn.Parameter], lr: float, spec: TrainSpec) -> None:
-        self.parameters, self.lr, self.spec = parameters, lr, spec
-        self.speed = [torch.zeros_like(p) for p in parameters]
-
-    def zero_grad(self) -> None:
-        for p in self.parameters:
-            p.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for p, speed in zip(self.parameters, self.speed, strict=True):
-            assert p.grad is not None
-            speed.mul_(self.spec.momentum).add_(p.grad.to_dense() + self.spec.weight_decay * p)
-            p.sub_(self.lr * speed)
 
 
 def start_of(one: Row, dtype: torch.dtype) -> np.ndarray:
@@ -212,9 +115,4 @@ def sum_of_gradients(one: Row) -> np.ndarray:
     start = start_of(one, torch.float64)
     made.try_gradients(start, one.data())
     found: np.ndarray = -made.descent(start, one.data, insecure_keystream(5, "examples"))
-    return found
-
-
-def flat(parts: list[Tensor]) -> np.ndarray:
-    found: np.ndarray = torch.cat([part.detach().reshape(-1) for part in parts]).double().numpy()
     return found

@@ -412,6 +412,8 @@ def _never_batched(model: nn.Module, dtype: torch.dtype) -> str | None:
         who = f"{name or 'it'} ({type(module).__name__})"
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             return f"model: {who} draws at random"
+        if getattr(module, "padding_idx", None) is not None or getattr(module, "max_norm", None):
+            return f"model: {who} pads or bounds its rows, which torch does for one client alone"
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return f"model: {who} mixes the records of a batch"
         if isinstance(module, nn.RNNBase):

@@ -228,14 +228,18 @@ def _check_memory(model: nn.Module) -> None:
         if tensor.layout == torch.strided and tensor.numel():
             held[tensor.untyped_storage().data_ptr()].append((name, tensor, trained))
     for found in held.values():
-        for place, (name, tensor, trained) in enumerate(found):
-            for other, earlier, also in found[:place]:
-                if (trained or also) and tensor is not earlier and _overlap(tensor, earlier):
+        earlier: list[tuple[str, torch.Tensor, bool]] = []
+        for name, tensor, trained in sorted(found, key=lambda each: _span(each[1])):
+            start = _span(tensor)[0]
+            earlier = [each for each in earlier if _span(each[1])[1] > start]
+            for other, before, also in earlier:
+                if (trained or also) and tensor is not before and _overlap(tensor, before):
                     raise TaskError(
                         f"model: {other} and {name} share memory, so that training one moves the "
                         "other: use one parameter at both places, compute the view in forward, or "
                         "clone() it"
                     )
+            earlier.append((name, tensor, trained))
 
 
 def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
@@ -251,16 +255,15 @@ def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors of one storage have a byte in common."""
-    first, second = _span(one), _span(other)
-    if first[1] <= second[0] or second[1] <= first[0]:
-        return False
-    if one.dtype != other.dtype:
+    """Tell whether two tensors of one storage, whose spans have bytes in common, do so too."""
+    gapless = all((span := _span(t))[1] - span[0] == t.nbytes for t in (one, other))
+    if gapless or one.dtype != other.dtype:
         return True
     return bool(torch.isin(_offsets(one), _offsets(other)).any())
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return where a tensor's first byte lies in its storage, and where its last has passed."""
     start = tensor.storage_offset()
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     end = start + sum((size - 1) * step for size, step in steps) + 1
