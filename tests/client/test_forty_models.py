@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from other_models import COUNT, ROWS, Row
+from model_rows import ROWS, Row
+from other_models import COUNT
 from plain_training import NUMBER, RowTask, batches, flat, fresh, trained_plainly
 
 from zerosum.client.batched import BatchedTrainer
@@ -55,14 +56,20 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
-@pytest.mark.parametrize("spec", [SPEC, PLAIN], ids=["momentum", "plain"])
-def test_a_model_is_trained_as_plain_pytorch_trains_it(one: Row, spec: TrainSpec) -> None:
-    before, wanted = trained_plainly(one, spec, torch.float64)
+def test_a_model_is_trained_as_plain_pytorch_trains_it(one: Row) -> None:
+    before, wanted = trained_plainly(one, SPEC, torch.float64)
     assert np.abs(wanted - before).max() > LEARNT
     for kind in (LocalTrainer, LeanTrainer, BatchedTrainer):
-        np.testing.assert_allclose(by(kind, one, spec, torch.float64), wanted, rtol=0, atol=1e-9)
-    _, faster = trained_plainly(one, spec, torch.float64, lr=1.001 * spec.lr)
+        np.testing.assert_allclose(by(kind, one, SPEC, torch.float64), wanted, rtol=0, atol=1e-9)
+    _, faster = trained_plainly(one, SPEC, torch.float64, lr=1.001 * SPEC.lr)
     assert np.abs(faster - wanted).max() > 1e-6
+
+
+@pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
+def test_a_model_without_momentum_is_trained_so_too(one: Row) -> None:
+    _, wanted = trained_plainly(one, PLAIN, torch.float64)
+    found = by(LocalTrainer, one, PLAIN, torch.float64)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from other_models import MovesBuffer, Net, TwoNames, mlp
+from other_models import MovesBuffer, Net, TwoNames, mlp, old_spectral_norm, spectral_norm
 from torch import Tensor, nn
 
 from zerosum.client.batched import BatchedTrainer
@@ -170,6 +170,33 @@ def test_a_model_kept_by_its_task_is_taken_as_copies() -> None:
     start = initial_vector(task, 0)
     LocalTrainer(task, SPEC).train(start, records(), 1)
     np.testing.assert_array_equal(initial_vector(task, 0), start)
+
+
+@pytest.mark.parametrize("make", [old_spectral_norm, spectral_norm])
+def test_a_spectral_norm_is_that_of_the_weights_loaded(make: Any) -> None:
+    task = MadeTask(make)
+    local, start = LocalTrainer(task, SPEC), initial_vector(task, 0)
+    other = np.random.default_rng(1).normal(size=start.shape).astype(np.float32)
+    inputs = records()[0]
+    model = make()
+    nn.utils.vector_to_parameters(torch.from_numpy(other), model.parameters())
+    with torch.no_grad():
+        stale = model.eval()(inputs)  # by vectors that do not go with these weights
+        for _ in range(1000):
+            model.train()(inputs)
+        wanted = model.eval()(inputs)
+    found = local.predict(other, inputs)
+    assert (found - wanted).abs().max() < 0.02 * wanted.abs().max()
+    assert (stale - wanted).abs().max() > 0.2 * wanted.abs().max()
+    np.testing.assert_array_equal(local.predict(other, inputs), found)
+
+
+def test_a_new_spectral_norm_is_trained_from_the_vectors_that_it_has() -> None:
+    task = MadeTask(spectral_norm)
+    local, start = LocalTrainer(task, SPEC), initial_vector(task, 0)
+    local.evaluate(np.ones_like(start), records())
+    again = LocalTrainer(task, SPEC).train(start, records(), 1)
+    np.testing.assert_array_equal(local.train(start, records(), 1), again)
 
 
 @pytest.mark.parametrize(

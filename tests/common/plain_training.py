@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from other_models import Row
+from model_rows import Row
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from other_models import ROWS, Row
+from model_rows import ROWS, Row
 from plain_training import RowTask, trained_plainly
 
 from zerosum.client.spec import TrainSpec

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from zerosum.client.task import TaskError
+from zerosum.client.task import TaskError, error_line
 
 _SEEN = WeakTensorKeyDictionary()
 """Trained parameters of every model that was checked: a second model may not have them again."""
@@ -75,7 +75,7 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
             return value.to(device, wide)
         return value.to(device, dtype if value.is_floating_point() else None)
 
-    moved: nn.Module = model._apply(cast)
+    moved: nn.Module = model._apply(cast)  # type: ignore[no-untyped-call]
     return moved
 
 
@@ -97,13 +97,20 @@ def called(model: nn.Module, inputs: Any) -> Any:
     Raises
     ------
     TaskError
-        If a dict is given to a model that wants its parts by name. What else the model raises is
-        raised as it is.
+        If a dict is given to a model that wants its parts by name, or forward casts to a dtype
+        other than its weights'. What else the model raises is raised as it is.
     """
     try:
         return model(inputs)
     except Exception as error:
         names = _wanted_by_name(model, inputs)
+        if names is None and isinstance(error, RuntimeError) and "dtype" in str(error):
+            kinds = {str(p.dtype).removeprefix("torch.") for p in model.parameters()}
+            raise TaskError(
+                f"model: forward casts to a dtype of its own, while weights and inputs are "
+                f"{' and '.join(sorted(kinds))} ({error_line(error)}): cast to the dtype of a "
+                "weight, as x.to(self.weight.dtype)"
+            ) from error
         if names is None:
             raise
         raise TaskError(
@@ -264,7 +271,7 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """Return where a tensor's first byte lies in its storage, and where its last has passed."""
-    start = tensor.storage_offset()
+    start = int(tensor.storage_offset())
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     end = start + sum((size - 1) * step for size, step in steps) + 1
     return start * tensor.itemsize, end * tensor.itemsize

@@ -12,9 +12,16 @@ from torch import nn
 from zerosum.client.carried import Snapshot
 from zerosum.client.examples import Examples, as_examples, moved
 from zerosum.client.guard import GuardedExamples, IndexGuard
-from zerosum.client.model_forms import called, cast_of, check_unchanged, converted, usable
+from zerosum.client.model_forms import (
+    called,
+    cast_of,
+    check_unchanged,
+    converted,
+    usable,
+)
 from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
+from zerosum.client.spectral_norms import SpectralNorms
 from zerosum.client.task import Task, TaskError
 from zerosum.client.torch_seed import seeded
 from zerosum.client.vectors import flatten, parameters_to_vector, to_state_dict, trainable
@@ -118,6 +125,8 @@ class LocalTrainer:
             for value, where in zip(self._parameters, self.layout.slices, strict=True)
         ]
         self._state = _state_of(self.model)
+        self._norms = SpectralNorms(self.model)
+        self._first = self._flat.weights.clone() if self._norms else None
         self._told_moved = False
         self._seed = seed
         self._guard: IndexGuard | None = None
@@ -227,6 +236,8 @@ class LocalTrainer:
         origin = torch.tensor(start[self.public :], dtype=self.dtype, device=self.device)
         self._flat.weights.copy_(origin)
         self._restore_buffers()  # also after a client whose training raised
+        if self._first is not None and not torch.equal(origin, self._first):
+            self._norms.renew()
         return origin
 
     def _tell_moved(self) -> None:
@@ -234,7 +245,9 @@ class LocalTrainer:
         moved = [
             f"{type(module).__name__}.{name}"
             for module, name, _, kept in self._buffers
-            if not self._told_moved and not torch.equal(getattr(module, name), kept)
+            if not self._told_moved
+            and not self._norms.keeps(module)
+            and not torch.equal(getattr(module, name), kept)
         ]
         if moved:
             self._told_moved = True
