@@ -15,7 +15,7 @@ from zerosum.client.model_forms import cast_of, converted, usable
 from zerosum.client.spec import TrainSpec
 from zerosum.client.stacking import Member, Trained
 from zerosum.client.task import TaskError
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import LocalTrainer, evaluate, initial_vector
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -214,6 +214,14 @@ def test_conversion_keeps_imaginary_parts_and_integers(
     assert made.get_buffer("turn").imag.item() == pytest.approx(0.8)
     assert made.get_buffer("order").dtype == torch.int64
     assert made.get_buffer("short").dtype == dtype
+
+
+def test_a_frozen_complex_weight_does_not_make_inputs_complex() -> None:
+    net = nn.Sequential(nn.Linear(6, 3))
+    net.phase = nn.Parameter(torch.tensor(1j), requires_grad=False)
+    assert next(net.parameters()).is_complex()
+    found = evaluate(net, records(), MadeTask(lambda: net))
+    assert found["loss"] > 0
 
 
 def test_a_cast_of_what_is_trained_is_put_into_words() -> None:

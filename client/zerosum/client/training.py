@@ -376,7 +376,8 @@ def evaluate(
     TaskError
         If a metric or the loss is not one value per example.
     """
-    like = next(model.parameters())
+    real = (value for value in model.parameters() if value.is_floating_point())
+    like = next(real, torch.zeros(()))  # inputs are no complex numbers where a frozen weight is one
     return _evaluate(model, as_examples(dataset, like.dtype, like.device), task, batch_size)
 
 
