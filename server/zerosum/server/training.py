@@ -101,8 +101,6 @@ class FederatedTraining:
         self._trainer = LocalTrainer(
             task, experiment.training, seed=experiment.seed, device=experiment.device
         )
-        if self._trainer.cast is not None:
-            log.warning("%s", self._trainer.cast)
         self._test_data, root = held_out(task.test_data(), experiment.server, experiment.seed)
         self._optimizer = ServerOptimizer(experiment.server, initial_vector(task, experiment.seed))
         checkpoint = load_checkpoint(folder)
@@ -128,6 +126,8 @@ class FederatedTraining:
                 "a sum wraps with probability up to 2^%.0f: raise encoding.ring_bits, or leave it",
                 self._wrap_probability,
             )
+        if self._trainer.cast is not None:
+            log.warning("%s", self._trainer.cast)
         self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
 
     def _restore(self, checkpoint: Checkpoint) -> None:
