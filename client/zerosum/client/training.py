@@ -247,6 +247,7 @@ class LocalTrainer:
             for module, name, _, kept in self._buffers
             if not self._told_moved
             and not self._norms.keeps(module)
+            and getattr(module, "running_mean", None) is None  # sent, or refused
             and not torch.equal(getattr(module, name), kept)
         ]
         if moved:
@@ -336,11 +337,8 @@ class LocalTrainer:
         spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
         if first and spec.momentum and idle:
             self._momentum.zero_()
-        kept = [
-            (part, part.clone())
-            for where in idle
-            for part in (weights[where], self._momentum[where])
-        ]
+        still = [flat[where] for where in idle for flat in (weights, self._momentum)]
+        kept = [(part, part.clone()) for part in still]
         if spec.weight_decay:
             gradient.add_(weights, alpha=spec.weight_decay)
         if spec.proximal:
