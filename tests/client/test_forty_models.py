@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SPEC = TrainSpec(epochs=2, batch_size=4, lr=0.1, momentum=0.9, weight_decay=0.01)
 PLAIN = TrainSpec(epochs=2, batch_size=4, lr=0.1)
+WHOLE = TrainSpec(epochs=1, batch_size=COUNT)
 EVERY = PrivacySpec(unit="example", examples=COUNT, lot=COUNT, clip=1e6, noise_multiplier=1.0)
 LEARNT = 1e-3
 
@@ -79,6 +80,24 @@ def test_the_default_path_is_plain_pytorch_in_float32(one: Row) -> None:
     found = start + made.train(start, one.data(), NUMBER)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
     assert np.array_equal(start + made.train(start, one.data(), NUMBER), found)
+
+
+@pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
+def test_a_model_is_evaluated_as_plain_pytorch_evaluates_it(one: Row) -> None:
+    if one.name.endswith("output"):
+        pytest.importorskip("zerosum.client.scores", reason="its accuracy is of one tensor")
+    made, start = choose_trainer(RowTask(one), SPEC), start_of(one, torch.float32)
+    before = made.train(start, one.data(), NUMBER)
+    made.try_out(start, one.data())
+    found = made.evaluate(start, one.data())
+    model = fresh(one, torch.float32).eval()
+    with torch.no_grad():
+        [(inputs, targets)] = batches(
+            one.data(), TrainSpec(epochs=1, batch_size=COUNT), torch.float32
+        )
+        wanted = one.loss(model(inputs), targets).sum().item()
+    assert found["loss"] == pytest.approx(wanted, rel=1e-5)
+    assert np.array_equal(made.train(start, one.data(), NUMBER), before)
 
 
 @pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)

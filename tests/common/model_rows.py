@@ -155,7 +155,7 @@ ROWS: tuple[Row, ...] = (
     row("list output", lambda: Several(lambda a, b: [a, b]), loss=first),
     row("dict output", lambda: Several(lambda a, b: {"logits": a, "hidden": b}), loss=logits),
     row("namedtuple output", lambda: Several(Heads), loss=attribute),
-    row("ModelOutput", lambda: Several(lambda a, b: ModelOutput(logits=a, hidden=b)),
+    row("ModelOutput output", lambda: Several(lambda a, b: ModelOutput(logits=a, hidden=b)),
         loss=attribute),
     row("dataclass output", lambda: Several(Outputs), loss=attribute),
     row("in place on inputs", InPlaceOnInputs),

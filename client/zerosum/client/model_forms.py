@@ -41,6 +41,8 @@ def usable(model: Any) -> nn.Module:
     for name, tensor in _tensors(model):
         _check_values(model, name, tensor)
     trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    if not trained:
+        raise TaskError("model: no parameter requires a gradient, so there is nothing to train")
     for name, parameter in trained:
         _check_trained(name, parameter)
     _check_memory(model)
