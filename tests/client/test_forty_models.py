@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from model_rows import ROWS, Row
 from other_models import COUNT
 from plain_training import NUMBER, RowTask, batches, flat, fresh, trained_plainly
+from torch import Tensor
 
 from zerosum.client.batched import BatchedTrainer
 from zerosum.client.dpsgd import ExampleTrainer
@@ -98,6 +100,21 @@ def test_a_model_is_evaluated_as_plain_pytorch_evaluates_it(one: Row) -> None:
         wanted = one.loss(model(inputs), targets).sum().item()
     assert found["loss"] == pytest.approx(wanted, rel=1e-5)
     assert np.array_equal(made.train(start, one.data(), NUMBER), before)
+
+
+class ScoredTask(RowTask):
+    """Has a metric of its own, which finds the logits by their name."""
+
+    def metrics(self, outputs: Any, targets: Tensor) -> dict[str, Tensor]:
+        return {"right": outputs.logits.argmax(1) == targets}
+
+
+@pytest.mark.parametrize("name", ["namedtuple", "ModelOutput", "dataclass"])
+def test_metrics_of_ones_own_are_given_outputs_as_the_model_gives_them(name: str) -> None:
+    (one,) = (row for row in ROWS if row.name == f"{name} output")
+    task = ScoredTask(one)
+    made, start = choose_trainer(task, SPEC), start_of(one, torch.float32)
+    assert 0 < made.evaluate(start, one.data())["right"] < COUNT
 
 
 @pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)

@@ -42,7 +42,10 @@ def usable(model: Any) -> nn.Module:
         _check_values(model, name, tensor)
     trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     if not trained:
-        raise TaskError("model: no parameter requires a gradient, so there is nothing to train")
+        raise TaskError(
+            "model: no parameter requires a gradient, so there is nothing to train: let a layer "
+            "have requires_grad_(True), and give a quantised model as it was before"
+        )
     for name, parameter in trained:
         _check_trained(name, parameter)
     _check_memory(model)
