@@ -6,6 +6,7 @@ trained as something else than plain PyTorch trains is refused here, in one line
 """
 
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +19,10 @@ from zerosum.client.task import TaskError, error_line
 
 _SEEN = WeakTensorKeyDictionary()
 """Trained parameters of every model that was checked: a second model may not have them again."""
+
+_TWO_DTYPES = re.compile("same dtype|type .* should be the same")
+_INTEGER = re.compile(r"\b(long|int|short|char|byte|bool)\b", re.IGNORECASE)
+"""Of torch's messages: products and convolutions, and the names that they give to integers."""
 
 _WIDER = {torch.float64: torch.complex128}
 
@@ -102,20 +107,15 @@ def called(model: nn.Module, inputs: Any) -> Any:
     Raises
     ------
     TaskError
-        If a dict is given to a model that wants its parts by name, or forward casts to a dtype
-        other than its weights'. What else the model raises is raised as it is.
+        If a dict is given to a model that wants its parts by name, or dtypes do not go together.
+        What else the model raises is raised as it is.
     """
     try:
         return model(inputs)
     except Exception as error:
         names = _wanted_by_name(model, inputs)
-        if names is None and isinstance(error, RuntimeError) and "dtype" in str(error):
-            kinds = {str(p.dtype).removeprefix("torch.") for p in model.parameters()}
-            raise TaskError(
-                f"model: forward casts to a dtype of its own, while weights and inputs are "
-                f"{' and '.join(sorted(kinds))} ({error_line(error)}): cast to the dtype of a "
-                "weight, as x.to(self.weight.dtype)"
-            ) from error
+        if names is None and isinstance(error, RuntimeError) and _TWO_DTYPES.search(str(error)):
+            raise TaskError(_of_two_dtypes(model, error)) from error
         if names is None:
             raise
         raise TaskError(
@@ -123,6 +123,21 @@ def called(model: nn.Module, inputs: Any) -> Any:
             "forward(self, batch), or wrap the model in one whose forward calls "
             "self.inner(**batch)"
         ) from error
+
+
+def _of_two_dtypes(model: nn.Module, error: RuntimeError) -> str:
+    """Return whose dtype does not go with the weights': torch names its scalar types in words."""
+    kinds = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters()})
+    if _INTEGER.search(str(error)):
+        return (
+            f"data: inputs are integers, and the model computes in {' and '.join(kinds)} "
+            f"({error_line(error)}): give x.float(), or cast in forward"
+        )
+    return (
+        f"model: forward casts to a dtype of its own, while weights and inputs are "
+        f"{' and '.join(kinds)} ({error_line(error)}): cast to the dtype of a weight, as "
+        "x.to(self.weight.dtype)"
+    )
 
 
 def check_unchanged(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
