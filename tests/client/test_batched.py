@@ -380,7 +380,7 @@ def normed() -> nn.Module:
     [
         (Mixing, False),
         (Branching, False),
-        (hooked, False),
+        (hooked, True),
         (Recurrent, True),
         (dropping, True),
         (normed, True),

@@ -207,10 +207,8 @@ def test_what_an_example_leaves_in_odd_places_is_put_back(where: str) -> None:
 
 def test_an_iterator_is_refused_by_name() -> None:
     task = OddTask(lambda m, x: x * (1 + next(m.held)), itertools.count)
-    made = ExampleTrainer(task, TrainSpec(steps=1), EVERY)  # type: ignore[arg-type]
-    data = torch.randn(2, WIDTH), torch.tensor([0, 1])
     with pytest.raises(TaskError, match=r"held is an iterator \(count\): nothing can put it back"):
-        made.try_gradients(initial_vector(task, 0), data)  # type: ignore[arg-type]
+        ExampleTrainer(task, TrainSpec(steps=1), EVERY)  # type: ignore[arg-type]
 
 
 def test_a_sparse_buffer_is_kept_like_any_other() -> None:

@@ -205,7 +205,7 @@ def test_mistakes_are_told_as_the_general_path_tells_them() -> None:
     for data, error in (
         ((inputs, targets + 3), IndexError),
         ((inputs[:, :, :5], targets), RuntimeError),
-        ((inputs.long(), targets), RuntimeError),
+        ((inputs.long(), targets), TaskError),
         ((inputs, targets[:3]), TaskError),
     ):
         with pytest.raises(error):

@@ -15,6 +15,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from zerosum.client.model_forms import gradient_hook, places_of
 from zerosum.client.patches import by_patches
 from zerosum.client.spec import TrainSpec
 from zerosum.client.stacking import Member, Records, Stack, Trained, Unsupported, loaded
@@ -85,6 +86,7 @@ class BatchedTrainer(LocalTrainer):
         super().__init__(task, spec, seed=seed, dtype=dtype, device=device)
         self._budget = _half_of(self.device) if budget is None else budget
         self._names = list(trainable(self.model))
+        self._at = places_of(self.model)
         self._kept: dict[tuple[Any, ...], float] = {}
         self._told: set[str] = set()
         self._reason = _never_batched(self.model, dtype)
@@ -182,9 +184,13 @@ class BatchedTrainer(LocalTrainer):
         return self._kept[records.form]
 
     def _losses_of(self, records: Records) -> torch.Tensor:
-        """Return the losses of records by the model itself, which may work in place: on copies."""
-        outputs = self.model(records.inputs.to(self.device, copy=True))
-        return self._losses(outputs, records.targets.clone())
+        """Return the losses of the first step by the model itself, which may work in place.
+
+        Rows taken by index are copies.
+        """
+        step = records.steps[0]
+        outputs = self.model(records.inputs[step].to(self.device))
+        return self._losses(outputs, records.targets[step])
 
     def _losses(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
         if not isinstance(outputs, torch.Tensor):
@@ -281,8 +287,8 @@ class BatchedTrainer(LocalTrainer):
         inputs: torch.Tensor,
         targets: torch.Tensor,
         shares: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:
-        """Return each client's gradient of its mean loss.
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Return each client's gradient of its mean loss; None of what no loss depends on.
 
         Parameters
         ----------
@@ -297,7 +303,8 @@ class BatchedTrainer(LocalTrainer):
 
         def outputs_of(parts: list[torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
             named = dict(zip(self._names, parts, strict=True))
-            outputs = functional_call(self.model, named, (rows,))
+            at = {place: named[name] for place, name in self._at.items()}
+            outputs = functional_call(self.model, at, (rows,), tie_weights=False)
             if not isinstance(outputs, torch.Tensor):
                 raise Unsupported(f"the model returns no tensor but {type(outputs).__name__}")
             return outputs
@@ -306,13 +313,13 @@ class BatchedTrainer(LocalTrainer):
         losses = self._losses(outputs.flatten(0, 1), targets.flatten(0, 1))
         # No client's loss depends on another's weights: one backward pass is that of each.
         total = (losses * shares.flatten()).sum()
-        return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+        return torch.autograd.grad(total, leaves, allow_unused=True)
 
     @torch.no_grad()
     def _descend_all(
         self,
         weights: Sequence[torch.Tensor],
-        gradients: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor | None],
         momentum: Sequence[torch.Tensor],
         origin: Sequence[torch.Tensor],
         first: bool,
@@ -320,7 +327,9 @@ class BatchedTrainer(LocalTrainer):
         """Take a step of every client: what :meth:`LocalTrainer._descend` does of one."""
         spec = self.spec
         for place, (part, gradient) in enumerate(zip(weights, gradients, strict=True)):
-            step = gradient
+            if gradient is None and not spec.proximal:
+                continue  # as torch.optim.SGD passes it by
+            step = torch.zeros_like(part) if gradient is None else gradient
             if spec.weight_decay:
                 step = step.add(part, alpha=spec.weight_decay)
             if spec.proximal:
@@ -340,25 +349,43 @@ class BatchedTrainer(LocalTrainer):
         Raises
         ------
         Unsupported
-            If they differ: the model mixes records, draws at random, or has hooks.
+            If they differ: the model mixes records, draws at random, or has hooks. Or if it moves
+            its parameters while it computes, of which a group's copies would know nothing.
         """
         for one in group:
+            # Filled up with one record, beside a client whose batch has it twice. Both are
+            # compared: of some layers torch's rule is right for the first client alone.
             few = one.some(_PROBED)
-            wanted = self._lone_gradient(few)
-            if not bool(torch.isfinite(wanted).all()):
+            both = [few, few.with_one_again()]
+            wanted = [self._lone_gradient(records) for records in both]
+            if not torch.equal(self._flat.weights, origin):
+                raise Unsupported("the model moves its parameters while it computes")
+            if not all(bool(torch.isfinite(flat).all()) for flat in wanted):
                 continue  # tells nothing; a client of finite records may follow
-            # Filled up with one record, beside a client whose batch has it twice.
-            pair = Stack.of([few, few.with_one_again()], self.device, self.dtype)
+            pair = Stack.of(both, self.device, self.dtype)
             twice = [part.expand(2, *part.shape) for part in self._parts(origin)]
             with self._stacked():
                 found = self._gradients(twice, *pair.batch(0))
-            place = pair.places[0]
-            flat = torch.cat([part[place].reshape(-1) for part in found])
-            distance = torch.linalg.vector_norm(flat - wanted)
-            limit = _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted)
-            if not bool(distance <= limit):
-                raise Unsupported("in a group its gradient is another than by itself")
+            self._restore_buffers()
+            for flat, place in zip(wanted, pair.places, strict=True):
+                self._check_same(flat, found, place)
             return
+
+    def _check_same(
+        self, wanted: torch.Tensor, found: Sequence[torch.Tensor | None], place: int
+    ) -> None:
+        """Raise unless one client's part of a group's gradient is its own."""
+        parts = zip(found, self.layout.slices, strict=True)
+        flat = torch.cat(
+            [
+                torch.zeros_like(wanted[where]) if part is None else part[place].reshape(-1)
+                for part, where in parts
+            ]
+        )
+        distance = torch.linalg.vector_norm(flat - wanted)
+        limit = _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted)
+        if not bool(distance <= limit):
+            raise Unsupported("in a group its gradient is another than by itself")
 
     def _lone_gradient(self, records: Records) -> torch.Tensor:
         """Return the flat gradient of the mean loss at the global model, by the model itself."""
@@ -381,10 +408,15 @@ def _never_batched(model: nn.Module, dtype: torch.dtype) -> str | None:
     """Return why a model cannot be trained in groups, where its layers say so; else None."""
     if dtype not in _AGREEMENT:
         return f"{dtype} is not compared"
+    hooked = gradient_hook(model)
+    if hooked is not None:
+        return f"model: {hooked} has a gradient hook"
     for name, module in model.named_modules():
         who = f"{name or 'it'} ({type(module).__name__})"
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             return f"model: {who} draws at random"
+        if getattr(module, "padding_idx", None) is not None or getattr(module, "max_norm", None):
+            return f"model: {who} pads or bounds its rows, which torch does for one client alone"
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return f"model: {who} mixes the records of a batch"
         if isinstance(module, nn.RNNBase):

@@ -12,7 +12,7 @@ import array
 import random
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import (
@@ -85,12 +85,16 @@ class Snapshot:
         Kept whole.
     others : objects
         The task, or whatever else a loss may belong to: kept without large arrays.
+    loaded : sequence of torch.Tensor
+        Tensors of the model whose values somebody else puts back.
     """
 
-    def __init__(self, model: nn.Module | None, *others: Any) -> None:
+    def __init__(
+        self, model: nn.Module | None, *others: Any, loaded: Sequence[torch.Tensor] = ()
+    ) -> None:
         self._kept: list[PutBack] = []
-        self._seen: set[int] = set()
-        self._alive: list[Any] = []  # an id is one object's only as long as that lives
+        self._seen: set[int] = {id(tensor) for tensor in loaded}
+        self._alive: list[Any] = [*loaded]  # an id is one object's only as long as that lives
         self._largest: float = float("inf")
         self._walk(model, "", "attribute")
         self._largest = LARGEST
@@ -207,7 +211,7 @@ class Snapshot:
         if own is None and hasattr(made, "__next__"):
             raise TaskError(
                 f"{name} is an iterator ({made.__name__}): nothing can put it back, so it would "
-                "carry one example into others; keep a list and a position instead"
+                "carry one example or client into others; keep a list and a position instead"
             )
         self._walk_slots(value, name)
         if not isinstance(own, dict):

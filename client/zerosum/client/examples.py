@@ -1,12 +1,19 @@
 """One view of the data sets that a Task may return: a length, and batches by index."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 
 from zerosum.client.task import TaskError
 from zerosum.secagg.randomness import Keystream
@@ -107,9 +114,17 @@ class DatasetExamples:
     def take(self, indices: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Return items by index, collated."""
         items = [plain(self.dataset[i]) for i in indices.tolist()]
+        for item in items:
+            if not isinstance(item, tuple | list) or len(item) != 2:
+                raise TaskError(_no_pair(item))
         if self.alike and any(_form(item) != _form(items[0]) for item in items[1:]):
             raise TaskError("data: a batch has items of different structure, shape or dtype")
         inputs, targets = default_collate(items)
+        if not isinstance(targets, torch.Tensor):
+            raise TaskError(
+                f"data: a target is {_described(items[0][1])}: give numbers, one tensor an item "
+                "(of several, torch.stack), and take it apart in loss()"
+            )
         return _move(inputs, self.dtype, self.device), _move(targets, self.dtype, self.device)
 
     def all(self) -> tuple[Any, torch.Tensor]:
@@ -152,12 +167,58 @@ def as_examples(
                 f"data: {len(inputs)} inputs and {len(targets)} targets; give one target an input"
             )
         return TensorExamples(inputs, targets, dtype, device)
+    reason = _not_by_index(dataset)
+    if reason is not None:
+        raise TaskError(f"data: {reason}")
+    return DatasetExamples(dataset, dtype, device, alike)
+
+
+def _not_by_index(dataset: Any) -> str | None:
+    """Return why a data set's records cannot be had by index, and what to return instead."""
+    if isinstance(dataset, DataLoader):
+        return (
+            "a DataLoader makes batches of its own: return what it loads, loader.dataset, and set "
+            "training.batch_size"
+        )
+    if isinstance(dataset, IterableDataset):
+        return (
+            f"{type(dataset).__name__} is an IterableDataset, whose records have no places, and "
+            "batches are drawn by place: return list(dataset), or tensors"
+        )
+    if isinstance(dataset, Mapping):
+        return (
+            f"{_described(dataset)}, and what is wanted is a pair (inputs, targets): return two of "
+            "its values; of a dict of splits, one split"
+        )
+    if type(dataset).__module__.partition(".")[0] == "pandas":
+        return (
+            f"a pandas {type(dataset).__name__}: return a pair of arrays, as "
+            '(frame[features].to_numpy(), frame["label"].to_numpy())'
+        )
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
-        return DatasetExamples(dataset, dtype, device, alike)
-    raise TaskError(
-        f"data: {type(dataset).__name__} is neither a pair (inputs, targets) of tensors nor a "
-        "torch Dataset with __len__ and __getitem__"
+        return None
+    return (
+        f"{type(dataset).__name__} is neither a pair (inputs, targets) of tensors nor a torch "
+        "Dataset with __len__ and __getitem__"
     )
+
+
+def _no_pair(item: Any) -> str:
+    cure = "return (input, target) from __getitem__"
+    if isinstance(item, Mapping):
+        last = list(item)[-1] if item else "label"
+        cure = f"return pairs, as (item, item.pop({last!r})), from __getitem__"
+    elif isinstance(item, tuple | list):
+        cure = "return ((a, b, ...), target) from __getitem__, and take the first apart in forward"
+    return f"data: an item is {_described(item)}, and no pair (input, target): {cure}"
+
+
+def _described(part: Any) -> str:
+    if isinstance(part, Mapping):
+        return f"a {type(part).__name__} with the keys {', '.join(map(str, part))}"
+    if isinstance(part, tuple | list):
+        return f"a {type(part).__name__} of {len(part)} parts"
+    return f"a {type(part).__name__}"
 
 
 def _is_pair(dataset: Sequence[Any]) -> bool:
@@ -171,7 +232,10 @@ def _tensor(part: Any) -> torch.Tensor:
         return tensor
     if isinstance(part, np.ndarray):
         return torch.tensor(part)
-    raise TaskError(f"data: {type(part).__name__} is neither a tensor nor a numpy array")
+    raise TaskError(
+        f"data: {_described(part)} is neither a tensor nor a numpy array: give two of these, or a "
+        "list of (input, target)"
+    )
 
 
 def _apart(part: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
@@ -181,12 +245,25 @@ def _apart(part: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
 
 
 def _move(part: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    return _each(part, lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype))
+
+
+def _each(part: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return a structure with each tensor changed: dicts and namedtuples of the kind they are."""
     if isinstance(part, torch.Tensor):
-        return part.to(device, dtype if part.is_floating_point() else part.dtype)
-    if isinstance(part, dict):
-        return {key: _move(value, dtype, device) for key, value in part.items()}
+        return change(part)
+    if isinstance(part, Mapping):
+        values = {key: _each(value, change) for key, value in part.items()}
+        if type(part) is dict or not isinstance(part, MutableMapping):
+            return values
+        found = copy.copy(part)
+        found.update(values)
+        return found
     if isinstance(part, tuple | list):
-        return [_move(value, dtype, device) for value in part]
+        items = [_each(value, change) for value in part]
+        if hasattr(part, "_fields"):
+            return type(part)(*items)
+        return tuple(items) if isinstance(part, tuple) else items
     return part
 
 
@@ -206,35 +283,17 @@ def plain(part: Any) -> Any:
 
 def moved(part: Any, device: torch.device) -> Any:
     """Return a batch's inputs or targets on a device, in the dtypes they have."""
-    if isinstance(part, torch.Tensor):
-        return part.to(device)
-    if isinstance(part, dict):
-        return {key: moved(value, device) for key, value in part.items()}
-    if isinstance(part, tuple | list):
-        return [moved(value, device) for value in part]
-    return part
+    return _each(part, lambda t: t.to(device))
 
 
 def copied(part: Any) -> Any:
     """Return a batch's inputs, targets or outputs for somebody who may work in place."""
-    if isinstance(part, torch.Tensor):
-        return part.clone()
-    if isinstance(part, Mapping):
-        return {key: copied(value) for key, value in part.items()}
-    if isinstance(part, tuple | list) and not hasattr(part, "_fields"):
-        return type(part)(copied(value) for value in part)
-    return part
+    return _each(part, torch.Tensor.clone)
 
 
 def rows_of(part: Any, rows: torch.Tensor) -> Any:
     """Return some rows of a batch's inputs, by index."""
-    if isinstance(part, torch.Tensor):
-        return part[rows]
-    if isinstance(part, dict):
-        return {key: rows_of(value, rows) for key, value in part.items()}
-    if isinstance(part, tuple | list):
-        return [rows_of(value, rows) for value in part]
-    return part
+    return _each(part, lambda t: t[rows])
 
 
 def _form(item: Any) -> Any:

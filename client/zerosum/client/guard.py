@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from zerosum.client.examples import Examples, moved, rows_of
+from zerosum.client.model_forms import called
 from zerosum.client.torch_seed import seeded
 
 Losses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -58,7 +59,7 @@ class IndexGuard:
             rows = [*rows, 0 if rows[0] else 1]
         some = torch.tensor(rows)
         with torch.no_grad(), seeded(0):
-            self._losses(self._model(rows_of(inputs, some)), targets[some])
+            self._losses(called(self._model, rows_of(inputs, some)), targets[some])
 
 
 @dataclass(frozen=True)

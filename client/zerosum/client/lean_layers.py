@@ -73,10 +73,12 @@ class Parameter:
     def __init__(self, value: torch.Tensor, gradient: torch.Tensor, update: Update) -> None:
         self.value = value
         self.gradient = gradient
-        self.matrix = value.view(len(value), -1)
-        self.row = value.view(1, -1)
-        self._matrix = gradient.view(len(value), -1)
-        self._row = gradient.view(1, -1)
+        rows = len(value) if value.dim() else 1
+        shape = rows, value.numel() // max(1, rows)  # not -1, which an empty one does not tell
+        self.matrix = value.view(shape)
+        self.row = value.view(1, value.numel())
+        self._matrix = gradient.view(shape)
+        self._row = gradient.view(1, value.numel())
         self._update = update
 
     def product(self, left: torch.Tensor, right: torch.Tensor) -> None:

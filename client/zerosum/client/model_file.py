@@ -10,8 +10,9 @@ from torch import nn
 
 from zerosum.client.projection import projection_of
 from zerosum.client.running_statistics import BatchNormMode, RunningStatistics
+from zerosum.client.spectral_norms import SpectralNorms
 from zerosum.client.task import TaskError
-from zerosum.client.vectors import Layout, load_vector, trainable
+from zerosum.client.vectors import Layout, load_vector, parameters_to_vector, trainable
 
 FILE = "model.safetensors"
 
@@ -42,7 +43,11 @@ def whole_state(
         Contiguous, on the CPU, no two of one memory.
     """
     trained = vector[public:]
+    norms = SpectralNorms(model)
+    first = parameters_to_vector(model, batchnorm) if norms else trained
     load_vector(model, trained, batchnorm)
+    if not np.array_equal(trained, first):
+        norms.renew()  # as training and evaluation do, which the file has to agree with
     exact = _exact(model, torch.tensor(trained), batchnorm)
     projection = projection_of(model)
     if projection is not None:

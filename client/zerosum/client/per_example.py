@@ -20,6 +20,7 @@ from zerosum.client.apart import Call, NotLayerwise, known_loss, known_stages, r
 from zerosum.client.carried import Moved, Snapshot
 from zerosum.client.layer_norms import LAYERS, Capture, Measured, measure, write_weighted_sum
 from zerosum.client.lone import LoneLayers, Losses, lone_losses, rows, vectorised
+from zerosum.client.model_forms import called, gradient_hook, places_of
 from zerosum.client.running_statistics import mixes
 from zerosum.client.task import TaskError, error_line
 from zerosum.client.torch_seed import coins_apart
@@ -86,11 +87,15 @@ class ClippedGradients:
         self._parameters = list(self._places)
         for parameter in self._parameters:
             parameter.grad = None  # a view of the last sum, which no forward pass may read
-        layers = _layers(flat.model) if layerwise else None
+        hooked = gradient_hook(flat.model)
+        if hooked is not None:
+            log.info("per-example gradients by a loop: %s has a gradient hook", hooked)
+        layers = _layers(flat.model) if layerwise and hooked is None else None
         self._stages = known_stages(flat.model) if layers else None
         self._layers = layers or set()
         self._lone = LoneLayers(flat.model, layers, losses) if layers else None
-        self._vectorises = self._loss_vectorises = True
+        self._vectorises = hooked is None
+        self._loss_vectorises = True
         self.moved: set[Moved] = set()
         self.way = ""
 
@@ -253,7 +258,7 @@ class ClippedGradients:
         for i in range(len(targets)):
             one = slice(i, i + 1)
             with coins_apart():
-                outputs = self._flat.model(rows(inputs, one))
+                outputs = called(self._flat.model, rows(inputs, one))
                 loss = self._losses(outputs, rows(targets, one)).sum()
                 parts = torch.autograd.grad(
                     loss, self._parameters, allow_unused=True, materialize_grads=True
@@ -268,10 +273,11 @@ class ClippedGradients:
         """Yield a gradient an example, shape (n, d), for some examples at a time."""
         model = self._flat.model
         parameters = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
-        buffers = dict(model.named_buffers())
+        buffers, places = dict(model.named_buffers()), places_of(model)
 
         def loss(values: dict[str, torch.Tensor], one: Any, target: torch.Tensor) -> torch.Tensor:
-            outputs = torch.func.functional_call(model, (values, buffers), (rows(one, None),))
+            at = {place: values[name] for place, name in places.items()} | buffers
+            outputs = torch.func.functional_call(model, at, (rows(one, None),), tie_weights=False)
             return self._losses(outputs, rows(target, None)).sum()
 
         size = max(1, CHUNK_ENTRIES // len(self._flat.weights))

@@ -95,7 +95,11 @@ class Task(Protocol):
     """
 
     def model(self) -> "nn.Module":
-        """Return a new model; initialisation may draw from torch's generator, seeded for it."""
+        """Return a new model each time; it may draw from torch's generator, seeded for it.
+
+        Trained is what requires a gradient here, in float32. What could not be trained as
+        ``torch.optim.SGD`` would is refused: see :mod:`zerosum.client.model_forms`.
+        """
         ...
 
     def data(self, client: ClientInfo) -> "Dataset":

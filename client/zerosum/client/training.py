@@ -1,5 +1,6 @@
 """Local training of one client, and evaluation of a model."""
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,12 +9,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.examples import Examples, as_examples, copied
+from zerosum.client.carried import Snapshot
+from zerosum.client.examples import Examples, as_examples, copied, moved
 from zerosum.client.guard import GuardedExamples, IndexGuard
 from zerosum.client.model_file import entries, whole_state
+from zerosum.client.model_forms import (
+    called,
+    cast_of,
+    check_unchanged,
+    converted,
+    usable,
+)
 from zerosum.client.projection import projection_of
 from zerosum.client.running_statistics import BatchNormMode, lone_record_named
 from zerosum.client.spec import TrainSpec
+from zerosum.client.spectral_norms import SpectralNorms
 from zerosum.client.task import Task, TaskError
 from zerosum.client.torch_seed import seeded, seeded_anew
 from zerosum.client.vectors import flatten, parameters_to_vector, trainable
@@ -23,20 +33,28 @@ if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
 
+log = logging.getLogger("zerosum.client")
+
 _CHANNELS_LAST = torch.channels_last
 """The layout of images that convolutions on a CPU are fastest on."""
 
 
 def build_model(task: Task, seed: int) -> nn.Module:
-    """Return the task's model, initialised from the experiment's seed."""
+    """Return the task's model, initialised from the experiment's seed.
+
+    Raises
+    ------
+    TaskError
+        If it is no module, or one that would be trained as something else.
+    """
     with seeded(derive_seed(seed, "model initialisation")):
-        return task.model()
+        return usable(task.model())
 
 
 def draw_weights(parameters: Iterable[torch.Tensor], generator: torch.Generator) -> None:
     """Overwrite parameters by normal ones of variance 1 / fan-in: to try a model out."""
     for value in parameters:
-        fan_in = value.numel() // len(value) if value.dim() else 1
+        fan_in = value[0].numel() if value.dim() and len(value) else 1
         value.copy_(torch.randn(value.shape, generator=generator) / max(1, fan_in) ** 0.5)
 
 
@@ -58,11 +76,11 @@ class LocalTrainer:
     """Trains one client after another on one model that it reuses.
 
     Nothing of a client outlives its call: parameters are loaded, momentum starts at zero, and
-    buffers are put back. Running statistics are loaded too, and part of the change, where
-    ``spec.batchnorm`` is ``"average"``. The arithmetic is that of ``torch.optim.SGD`` (momentum
-    without dampening; a parameter that no loss depends on decays all the same), with the proximal
-    gradient of FedProx (Li et al. 2020, equation 2) added after weight decay. On a CPU with one
-    thread, equal arguments give equal bits.
+    buffers and what else the model keeps are put back. Running statistics are loaded too, and part
+    of the change, where ``spec.batchnorm`` is ``"average"``. The arithmetic is that of
+    ``torch.optim.SGD`` (momentum without dampening; a parameter that no loss depends on stays
+    where it is), with the proximal gradient of FedProx (Li et al. 2020, equation 2) added after
+    weight decay. On a CPU with one thread, equal arguments give equal bits.
 
     Parameters
     ----------
@@ -98,8 +116,9 @@ class LocalTrainer:
         self.dtype = dtype
         self.device = torch.device(device)
         made = build_model(task, seed)
+        self.cast = cast_of(made, dtype)
         entries(made)
-        self._flat = flatten(made.to(self.device, dtype), spec.batchnorm)
+        self._flat = flatten(converted(made, self.device, dtype), spec.batchnorm)
         self.model = self._flat.model
         self.layout = self._flat.layout
         self._projection = projection_of(self.model)
@@ -113,11 +132,16 @@ class LocalTrainer:
             isinstance(module, nn.Conv2d) for module in self.model.modules()
         )
         self._minds: dict[tuple[int, ...], bool] = {}
-        self._parameters = list(trainable(self.model).values())
+        self._named = trainable(self.model)
+        self._parameters = list(self._named.values())
         self._views = [
             (self._flat.weights[where].view(value.shape), self._flat.gradients[where])
             for value, where in zip(self._parameters, self.layout.slices, strict=True)
         ]
+        self._state = _state_of(self.model)
+        self._norms = SpectralNorms(self.model)
+        self._first = self._flat.weights.clone() if self._norms else None
+        self._told_moved = False
         self._seed = seed
         self._guard: IndexGuard | None = None
 
@@ -169,9 +193,10 @@ class LocalTrainer:
                 for first, (inputs, targets) in batches(examples, self.spec, number):
                     self._step(inputs, targets, origin, first)
         delta = self._flat.weights - origin
-        moved = self._flat.running.changes()
+        statistics = self._flat.running.changes()
+        self._tell_moved()
         self._restore_buffers()
-        return (torch.cat([delta, moved]) if len(moved) else delta).cpu().numpy()
+        return (torch.cat([delta, statistics]) if len(statistics) else delta).cpu().numpy()
 
     def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
         """Find out on some client's records what :attr:`name` is, where the model does not tell."""
@@ -189,7 +214,7 @@ class LocalTrainer:
         self.model.eval()
         with torch.no_grad():
             outputs: torch.Tensor = self.model(inputs.to(self.device, copy=True))
-        return outputs.cpu()
+        return moved(outputs, torch.device("cpu"))  # type: ignore[no-any-return]
 
     def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
         """Compute loss and metrics of the first few records, and raise what goes wrong."""
@@ -199,7 +224,8 @@ class LocalTrainer:
             self.model.eval()
             with torch.no_grad(), seeded(0):
                 inputs, targets = examples.take(torch.arange(min(records, len(examples))))
-                outputs = self.model(inputs)
+                outputs = called(self.model, inputs)
+                check_unchanged(self.model, self._named)
                 per_example_metrics(self.task, outputs, targets)
                 per_example_losses(self.task, outputs, targets)
 
@@ -213,7 +239,8 @@ class LocalTrainer:
         self, dataset: "Dataset", device: torch.device, *, alike: bool = False
     ) -> GuardedExamples:
         if self._guard is None:
-            model = build_model(self.task, self._seed).to(dtype=self.dtype)
+            cpu = torch.device("cpu")
+            model = converted(build_model(self.task, self._seed), cpu, self.dtype)
             self._guard = IndexGuard(model, lambda a, b: per_example_losses(self.task, a, b))
         source = as_examples(dataset, self.dtype, torch.device("cpu"), alike=alike)
         return GuardedExamples(source, self._guard, device)
@@ -230,15 +257,39 @@ class LocalTrainer:
         self._flat.weights.copy_(origin)
         self._restore_buffers()  # also after a client whose training raised
         self._flat.running.load(statistics)
+        if self._first is not None and not torch.equal(origin, self._first):
+            self._norms.renew()
         return origin
+
+    def _tell_moved(self) -> None:
+        """Log once which buffers training moves: only trained parameters are sent and kept."""
+        moved = [
+            f"{type(module).__name__}.{name}"
+            for module, name, _, kept in self._buffers
+            if not self._told_moved
+            and not self._norms.keeps(module)
+            and getattr(module, "running_mean", None) is None  # sent, or refused
+            and not torch.equal(getattr(module, name), kept)
+        ]
+        if moved:
+            self._told_moved = True
+            log.warning(
+                "model: training moves %s, and only trained parameters are averaged: each client, "
+                "each round and the final model begin with those of model()",
+                ", ".join(dict.fromkeys(moved)),
+            )
 
     def _restore_buffers(self) -> None:
         for module, name, buffer, kept in self._buffers:
             setattr(module, name, buffer.copy_(kept))
         self._flat.running.put_back()
+        if self._state is not None:
+            self._state.put_back()
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
-        losses = per_example_losses(self.task, self.model(self._laid_out(inputs)), targets)
+        outputs = called(self.model, self._laid_out(inputs))
+        losses = per_example_losses(self.task, outputs, targets)
+        self._check_step(losses, first)
         # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
         parts: Sequence[torch.Tensor | None] = torch.autograd.grad(
             losses.mean(), self._parameters, allow_unused=True
@@ -248,12 +299,25 @@ class LocalTrainer:
                 if part is not None:
                     weights.add_(part, alpha=-self.spec.lr)
             return
-        for (_, gradient), part in zip(self._views, parts, strict=True):
+        idle: list[slice] = []
+        for (_, gradient), where, part in zip(self._views, self.layout.slices, parts, strict=True):
             if part is None:
                 gradient.zero_()
+                idle.append(where)
             else:
                 gradient.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
-        self._descend(origin, first)
+        # As torch.optim.SGD passes a parameter without a gradient by; the proximal term is one.
+        self._descend(origin, first, () if self.spec.proximal else idle)
+
+    def _check_step(self, losses: torch.Tensor, first: bool) -> None:
+        """Refuse losses that train nothing, and a model that changes what is trained."""
+        if first or not all(value.requires_grad for value in self._parameters):
+            check_unchanged(self.model, self._named)
+        if not losses.requires_grad:
+            raise TaskError(
+                "model: the losses depend on no trained parameter: is an output detached, taken "
+                "under torch.no_grad(), or rounded?"
+            )
 
     def _laid_out(self, inputs: Any) -> Any:
         """Lay a batch of images out channels-last, where the model convolves and does not mind."""
@@ -294,9 +358,13 @@ class LocalTrainer:
             for each, value in zip(self._flat.running.moving, averaged, strict=True):
                 each.value.copy_(value)
 
-    def _descend(self, origin: torch.Tensor, first: bool) -> None:
-        """Take a step along the flat gradient."""
+    def _descend(self, origin: torch.Tensor, first: bool, idle: Sequence[slice] = ()) -> None:
+        """Take a step along the flat gradient, in which idle parts neither move nor slow down."""
         spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
+        if first and spec.momentum and idle:
+            self._momentum.zero_()
+        still = [flat[where] for where in idle for flat in (weights, self._momentum)]
+        kept = [(part, part.clone()) for part in still]
         if spec.weight_decay:
             gradient.add_(weights, alpha=spec.weight_decay)
         if spec.proximal:
@@ -308,6 +376,15 @@ class LocalTrainer:
                 self._momentum.mul_(spec.momentum).add_(gradient)
             gradient = self._momentum
         weights.add_(gradient, alpha=-spec.lr)
+        for part, value in kept:
+            part.copy_(value)
+
+
+def _state_of(model: nn.Module) -> Snapshot | None:
+    """Return what a model keeps beside parameters and buffers; None of a script, which hides it."""
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        return None
+    return Snapshot(model, loaded=(*model.parameters(), *model.buffers()))
 
 
 def evaluate(
@@ -323,7 +400,8 @@ def evaluate(
     TaskError
         If a metric or the loss is not one value per example.
     """
-    like = next(model.parameters())
+    real = (value for value in model.parameters() if value.is_floating_point())
+    like = next(real, torch.zeros(()))  # inputs are no complex numbers where a frozen weight is one
     return _evaluate(model, as_examples(dataset, like.dtype, like.device), task, batch_size)
 
 
@@ -336,7 +414,7 @@ def _evaluate(
         for start in range(0, len(examples), batch_size):
             end = min(start + batch_size, len(examples))
             inputs, targets = examples.take(torch.arange(start, end))
-            outputs = model(inputs)
+            outputs = called(model, inputs)
             values = per_example_metrics(task, outputs, targets)
             values["loss"] = per_example_losses(task, outputs, targets)
             for name, value in values.items():
@@ -347,6 +425,11 @@ def _evaluate(
 def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the task's losses, checked to have shape (n,)."""
     losses = task.loss(outputs, targets)
+    if not isinstance(losses, torch.Tensor):
+        raise TaskError(
+            f"loss returned a {type(losses).__name__} and no tensor; return one loss an example, "
+            "of shape (n,)"
+        )
     if losses.shape != targets.shape[:1]:
         raise TaskError(
             f"loss returned shape {tuple(losses.shape)} for {len(targets)} examples; "

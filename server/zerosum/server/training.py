@@ -133,6 +133,8 @@ class FederatedTraining:
                 "a sum wraps with probability up to 2^%.0f: raise encoding.ring_bits, or leave it",
                 self._wrap_probability,
             )
+        if self._trainer.cast is not None:
+            log.warning("%s", self._trainer.cast)
         self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
 
     def _restore(self, checkpoint: Checkpoint) -> None:
