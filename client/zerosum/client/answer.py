@@ -1,7 +1,7 @@
 """The float answer of one client to one request: an update, or metrics on its own data."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from zerosum.client.examples import Examples, as_examples
 from zerosum.client.failures import FAILURES
 from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Question, Request
-from zerosum.client.task import ClientInfo, Task
+from zerosum.client.task import ClientInfo, Task, TaskError
 from zerosum.client.training import LocalTrainer
 from zerosum.secagg.randomness import derive_seed
 
@@ -145,17 +145,23 @@ class Answerer:
         return _scaled(trainer, request.question, delta, lambda: _count(dataset))
 
     def _metrics(self, trainer: LocalTrainer, request: Request, client: ClientInfo) -> np.ndarray:
-        """Return [loss, correct, count]: sums without DP; means and a one, at norm 1, with it."""
+        """Return the loss, the metrics asked for and the count.
+
+        Sums without DP; with it means in parts of their largest magnitudes and a one, together of
+        norm 1 at most.
+        """
         question = request.question
         dataset = self._task.data(replace(client, split="test"))
         sums = trainer.evaluate(request.model, dataset)
-        count, correct = sums["count"], sums.get("accuracy", 0.0)
-        if not question.privacy.private:
-            return np.array([sums["loss"], correct, count])
+        count = sums["count"]
         if not count:
-            return np.zeros(3)
-        loss = min(max(sums["loss"] / count, 0.0), question.max_loss) / question.max_loss
-        metrics: np.ndarray = np.array([loss, correct / count, 1.0]) / np.sqrt(3.0)
+            return np.zeros(request.dimension)
+        _check_metrics(question, sums, trainer.unscored)
+        if not question.privacy.private:
+            return np.array([sums["loss"], *(sums[name] for name in question.metrics), count])
+        loss = _part(sums["loss"] / count, 0.0, question.max_loss)
+        parts = [_part(sums[name] / count, -m, m) for name, m in question.metrics.items()]
+        metrics: np.ndarray = np.array([loss, *parts, 1.0]) / np.sqrt(request.dimension)
         return metrics
 
     def _trainer(self, question: Question) -> LocalTrainer:
@@ -183,6 +189,35 @@ class Answerer:
             )
             self._by_examples = (key, trainer)
         return self._by_examples[1]
+
+
+def _part(value: float, least: float, most: float) -> float:
+    """Return a mean in parts of its largest magnitude, clamped; NaN stays NaN."""
+    return min(max(value, least), most) / most
+
+
+def _check_metrics(question: Question, sums: Mapping[str, float], unscored: str) -> None:
+    """Raise TaskError where this client has not what an evaluation sums, or cannot encode it.
+
+    A zero in place of a metric would be averaged like any other, and so would a sum that the
+    encoding cuts to its range.
+    """
+    for name in question.metrics:
+        if name not in sums:
+            why = f" ({unscored})" if unscored else ""
+            raise TaskError(
+                f"evaluation.federated_metrics names {name}, which the task does not measure here"
+                f"{why}: take it out, or give the task metrics(outputs, targets)"
+            )
+    most = question.encoding.range
+    if question.privacy.private or most is None:
+        return
+    for name in ("loss", *question.metrics, "count"):
+        if abs(sums[name]) > most:
+            raise TaskError(
+                f"the sum of this client's {name} is {sums[name]:.4g}, and an evaluation carries "
+                f"{most:,.0f} at most: measure it in a larger unit"
+            )
 
 
 def _training_seed(question: Question, client: ClientInfo) -> bytes:

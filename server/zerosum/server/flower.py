@@ -29,6 +29,7 @@ from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
+from zerosum.server.evaluating import with_metrics
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
 from zerosum.server.results import DEPLOYED, Record, Result, lies_in_words
 from zerosum.server.resuming import (
@@ -126,6 +127,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
     if asked.server.rule_examples is not None:
         held_out(task.test_data(), asked.server, asked.seed)
     _try_gradients(asked, task)
+    asked = with_metrics(asked, task, [task.test_data])
     return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
 
 
@@ -274,16 +276,24 @@ def _find(name: str) -> Path:
     raise ConfigError(f"run config experiment = {name!r}: no such file in the app's folder")
 
 
+def _measured(record: Record) -> str:
+    """Return the first figure that a round has of the model, by its name."""
+    for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
+        if key in record:
+            return f"{key.removeprefix('test_').replace('_', ' ')} {record[key]}"
+    return "not tested"
+
+
 def _log_round(record: Record) -> None:
     rate = record.get("dropout_charged")
     log.info(
-        "round %d %s: %d of %d survived%s, accuracy %s, epsilon %s%s",
+        "round %d %s: %d of %d survived%s, %s, epsilon %s%s",
         record["round"],
         record["status"],
         record["survivors"],
         record["cohort"],
         lies_in_words(record),
-        record.get("test_accuracy", "not tested"),
+        _measured(record),
         record["epsilon"],
         f", dropouts charged at up to {rate:g}" if rate else "",
     )

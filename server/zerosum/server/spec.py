@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from zerosum.client.spec import (
     DEVICE,
@@ -118,6 +118,19 @@ is abandoned."""
         return ", ".join(f"{k} = {v:g}" for k, v in given.items() if v is not None)
 
 
+_TAKEN = ("loss", "count", "status", "reason")
+"""Names in a line of metrics that mean something else."""
+
+
+def _is_free(name: str) -> str:
+    if not name.strip() or name in _TAKEN or not name.isprintable():
+        raise ValueError(f"name a metric of the task, other than {', '.join(_TAKEN)}")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_is_free)]
+
+
 class EvaluationSpec(Spec):
     """When and on what the model is tested."""
 
@@ -131,6 +144,10 @@ class EvaluationSpec(Spec):
     """Noise of a federated evaluation, in sensitivities; required under DP."""
     federated_max_loss: PositiveFloat = 10.0
     """A client's mean loss is cut to this before it is summed under DP."""
+    federated_metrics: dict[MetricName, Scale] | None = None
+    """The task's metrics that a federated evaluation sums beside the loss, each with the largest \
+magnitude that a client's mean is cut to under DP, as `{ accuracy = 1.0 }`; `{}`: none. Absent: \
+those that the task has, under DP accuracy alone, whose magnitude is known."""
 
 
 class FaultSpec(Spec):

@@ -1,6 +1,5 @@
 """What a user's mistake costs at the command line: one line, and exit code 2."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from zerosum.server.config import ConfigError
+from zerosum.server.plain_json import dumps
 from zerosum.simulations.printable import printable_lines
 
 USER_ERROR = 2
@@ -52,6 +52,6 @@ def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> Non
         If the file cannot be written.
     """
     try:
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        path.write_text(dumps(values, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--json {path}: {error.strerror or error}") from None
