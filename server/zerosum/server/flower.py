@@ -261,7 +261,13 @@ def read_keys(experiment: Experiment) -> Roster | None:
 
 def _experiment(context: Context) -> Experiment:
     name = str(context.run_config.get("experiment") or "experiment.toml")
-    return parse_experiment(apply_overrides(read_toml(_find(name)), _overrides(context)))
+    values = read_toml(_find(name))
+    if "extends" in values:  # shipped experiments are simulations' own, which no server needs
+        raise ConfigError(
+            f"extends = {values['extends']!r}: a deployed server reads whole experiments; replace "
+            f"{name} by what `zerosum run {name} --dry-run` prints"
+        )
+    return parse_experiment(apply_overrides(values, _overrides(context)))
 
 
 def _overrides(context: Context) -> list[str]:
