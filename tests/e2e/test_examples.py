@@ -251,7 +251,7 @@ def test_training_inside_needs_its_number_of_steps(tmp_path):
 
 @pytest.mark.timeout(60)
 def test_noise_inside_training_that_rounds_to_nothing_is_refused_before_a_run(tmp_path):
-    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-09: a rounded Gauss"):
+    with pytest.raises(ConfigError, match=r"noise_multiplier = 1e-09, .*: a rounded Gauss"):
         run(INSIDE, tmp_path / "run", "privacy.noise_multiplier=1e-9")
 
 
