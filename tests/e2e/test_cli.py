@@ -182,6 +182,26 @@ def test_keys_and_a_roster_are_made_as_the_example_says(zerosum, tmp_path):
     assert [roster.entries[n].hex() for n in range(3)] == [public[0], public[1], third]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["keys", "show", "absent"], "FILE = 'absent'"),
+        (["roster", "add", "r", "0=ab", "--authority", "absent"], "--authority = 'absent'"),
+        (["plan", "digits", "--json", "absent/x.json"], "--json absent/x.json: there is no folder"),
+        (["run", "folder.toml"], "folder.toml cannot be read: Is a directory; give a TOML file"),
+    ],
+)
+def test_a_file_at_fault_is_named_by_the_option_that_it_came_by(
+    zerosum, tmp_path, arguments, named
+):
+    (tmp_path / "folder.toml").mkdir()
+    result = zerosum(*arguments)
+    assert result.exit_code == 2
+    assert result.output.startswith("error: ")
+    assert named in result.output
+    assert "identity" not in result.output
+
+
 @pytest.mark.parametrize("mask", [0o000, 0o777])
 def test_a_signing_key_is_its_owners_alone_whatever_the_umask(zerosum, tmp_path, mask):
     before = os.umask(mask)

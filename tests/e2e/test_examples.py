@@ -233,11 +233,10 @@ def test_a_model_of_whose_examples_none_can_be_trained_on_is_refused(tmp_path, m
     ("override", "message"),
     [
         ("encoding={}", "encoding.range is required"),
-        ("sampling.kind=fixed", 'sampling.kind = "everyone" is required'),
-        ("privacy.lot=2000", "a lot of 2000 exceeds the 1438 examples"),
-        ("privacy.delta=1e-3", "is not below 1/population"),
-        ("privacy.unit=client", 'examples and lot are for unit = "example"'),
-        ("privacy.clipping=adaptive", 'is for unit = "client"'),
+        ("sampling.kind=fixed", 'sampling.kind = "fixed" is not for privacy.unit = "example"'),
+        ("privacy.lot=2000", "privacy.lot = 2000 exceeds privacy.examples = 1438"),
+        ("privacy.delta=1e-3", "is not below 1/privacy.examples"),
+        ("privacy.clipping=adaptive", 'is for privacy.unit = "client"'),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(override, message, tmp_path):
@@ -252,7 +251,7 @@ def test_training_inside_needs_its_number_of_steps(tmp_path):
 
 @pytest.mark.timeout(60)
 def test_noise_inside_training_that_rounds_to_nothing_is_refused_before_a_run(tmp_path):
-    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 1e-09: a rounded Gauss"):
+    with pytest.raises(ConfigError, match=r"noise_multiplier = 1e-09, .*: a rounded Gauss"):
         run(INSIDE, tmp_path / "run", "privacy.noise_multiplier=1e-9")
 
 

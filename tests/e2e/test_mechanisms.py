@@ -211,8 +211,12 @@ def test_without_opendp_exact_noise_is_refused_before_anything_starts(tmp_path, 
         ),
         ([ADAPTIVE, "encoding.range=1.0"], r"encoding\.range"),
         (
+            ["privacy.model=local", "privacy.noise_multiplier=1e-8"],
+            r"privacy\.noise_multiplier = 1e-08, .*: a rounded Gaussian's sigma .* raise",
+        ),
+        (
             ["privacy.model=local", "privacy.noise_multiplier=1e-12"],
-            r"privacy\.noise_multiplier = 1e-12: a rounded Gaussian's sigma .* raise",
+            r"privacy\.noise_multiplier = 1e-12 must be 1e-09 or more",
         ),
         (["privacy.model=central", "privacy.epsilon=3.0", "privacy.epsilon_for=sum"], "central"),
     ],

@@ -1,7 +1,7 @@
 """The float answer of one client to one request: an update, or metrics on its own data."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from zerosum.client.failures import FAILURES
 from zerosum.client.lean import choose_trainer
 from zerosum.client.request import Question, Request
 from zerosum.client.seeded_task import client_records
-from zerosum.client.task import ClientInfo, Task
+from zerosum.client.task import ClientInfo, Task, TaskError
 from zerosum.client.torch_seed import all_seeded, seeded
 from zerosum.client.training import LocalTrainer
 from zerosum.secagg.randomness import derive_seed
@@ -161,17 +161,26 @@ class Answerer:
     def _metrics(
         self, trainer: LocalTrainer, request: Request, client: ClientInfo, entropy: Entropy
     ) -> np.ndarray:
-        """Return [loss, correct, count]: sums without DP; means and a one, at norm 1, with it."""
+        """Return the loss, the metrics asked for and the count.
+
+        Sums without DP; with it means in parts of their largest magnitudes and a one, together of
+        norm 1 at most.
+        """
         question = request.question
         dataset = self._records(question, replace(client, split="test"), entropy)
         sums = trainer.evaluate(request.model, dataset)
-        count, correct = sums["count"], sums.get("accuracy", 0.0)
-        if not question.privacy.private:
-            return np.array([sums["loss"], correct, count])
+        count = sums["count"]
         if not count:
-            return np.zeros(3)
-        loss = _cut_loss(sums["loss"] / count, question, client) / question.max_loss
-        metrics: np.ndarray = np.array([loss, correct / count, 1.0]) / np.sqrt(3.0)
+            return np.zeros(request.dimension)
+        _check_metrics(question, sums, trainer.unscored)
+        if not question.privacy.private:
+            return np.array([sums["loss"], *(sums[name] for name in question.metrics), count])
+        means = {name: value / count for name, value in sums.items()}
+        loss = _part(means, "loss", 0.0, question.max_loss, question, client)
+        parts = [
+            _part(means, name, -m, m, question, client) for name, m in question.metrics.items()
+        ]
+        metrics: np.ndarray = np.array([loss, *parts, 1.0]) / np.sqrt(request.dimension)
         return metrics
 
     def _trainer(self, question: Question) -> LocalTrainer:
@@ -201,20 +210,47 @@ class Answerer:
         return self._by_examples[1]
 
 
-def _cut_loss(loss: float, question: Question, client: ClientInfo) -> float:
-    """Cut a client's mean loss to what is accounted for, and say so in its own log."""
-    cut = min(max(loss, 0.0), question.max_loss)
-    if loss < cut or loss > cut:
+def _part(
+    means: Mapping[str, float],
+    name: str,
+    least: float,
+    most: float,
+    question: Question,
+    client: ClientInfo,
+) -> float:
+    """Return a mean in parts of its largest magnitude; NaN stays NaN.
+
+    Cut to what is accounted for, which the client's own log says.
+    """
+    value = means[name]
+    cut = min(max(value, least), most)
+    if value < cut or value > cut:
+        key = "federated_max_loss" if name == "loss" else f"federated_metrics.{name}"
         log.warning(
-            "client %d, round %d: a mean loss of %.6g was cut to %.6g "
-            "(evaluation.federated_max_loss = %g)",
+            "client %d, round %d: a mean %s of %.6g was cut to %.6g (evaluation.%s = %g)",
             client.index,
             question.round,
-            loss,
+            name,
+            value,
             cut,
-            question.max_loss,
+            key,
+            most,
         )
-    return cut
+    return cut / most
+
+
+def _check_metrics(question: Question, sums: Mapping[str, float], unscored: str) -> None:
+    """Raise TaskError where this client has not what an evaluation sums.
+
+    A zero in place of a metric would be averaged like any other.
+    """
+    for name in question.metrics:
+        if name not in sums:
+            why = f" ({unscored})" if unscored else ""
+            raise TaskError(
+                f"evaluation.federated_metrics names {name}, which the task does not measure here"
+                f"{why}: take it out, or give the task metrics(outputs, targets)"
+            )
 
 
 def _coins(

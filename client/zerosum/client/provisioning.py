@@ -49,8 +49,15 @@ class Credentials:
         return cls(identity, roster)
 
 
-def read_identity(path: str) -> IdentityKey:
-    """Read a node's signing key.
+def read_identity(path: str, name: str = "identity") -> IdentityKey:
+    """Read a signing key.
+
+    Parameters
+    ----------
+    path : str
+        Its file.
+    name : str
+        Key or option that named it, for errors.
 
     Raises
     ------
@@ -60,10 +67,10 @@ def read_identity(path: str) -> IdentityKey:
     try:
         return IdentityKey(read_private(Path(path)))
     except OpenToOthersError as error:
-        raise ProvisioningError(f"identity: {error}") from None
+        raise ProvisioningError(f"{name}: {error}") from None
     except (OSError, ValueError, LocalProtocolError) as error:
         raise ProvisioningError(
-            f"identity = {path!r} is no signing key ({error}): make one with zerosum keys new"
+            f"{name} = {path!r} is no signing key ({error}): make one with zerosum keys new"
         ) from None
 
 

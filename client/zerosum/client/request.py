@@ -4,12 +4,13 @@ The hash enters every mask (see ``zerosum.secagg.session``), so a client that wa
 something else than its fellows masks with nobody.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from zerosum.client.components import moments_length
 from zerosum.client.spec import (
@@ -18,13 +19,11 @@ from zerosum.client.spec import (
     ModelSpec,
     PositiveFloat,
     PrivacySpec,
+    Scale,
     Spec,
     TrainSpec,
 )
 from zerosum.secagg.session import request_digest
-
-FEDERATED_METRICS = ("loss", "correct", "count")
-"""Coordinates of the vector that answers a request of kind ``evaluate``."""
 
 Kind = Literal["train", "evaluate", "components"]
 """A private sum of updates, of metrics, or of the moments that principal components are read from.
@@ -46,6 +45,8 @@ class Question(Spec):
     encoding: EncodingSpec
     noise_draw: Literal["per_client", "summed"]
     max_loss: PositiveFloat
+    metrics: dict[str, Scale] = Field(default_factory=dict)
+    """Metrics that an evaluation sums beside the loss, each with its largest magnitude."""
 
     @model_validator(mode="after")
     def _kind_has_its_protection(self) -> Self:
@@ -63,6 +64,11 @@ class Question(Spec):
         if self.training.batchnorm == "average" and (privacy.private or privacy.by_example):
             raise ValueError("running statistics are averaged without privacy alone")
         return self
+
+
+def evaluation_length(metrics: Collection[str]) -> int:
+    """Return the length of an evaluation's answer: the loss, the metrics and the count."""
+    return len(metrics) + 2
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class Request:
         """Length of the answer, before padding."""
         question = self.question
         if question.kind == "evaluate":
-            return len(FEDERATED_METRICS)
+            return evaluation_length(question.metrics)
         if question.kind == "components":
             return moments_length(question.model.inputs or 0)
         trained = len(self.model) - question.model.public

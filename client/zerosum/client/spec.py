@@ -54,6 +54,9 @@ DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 
 DEFAULT_NOISE_MULTIPLIER = 2.1
 
+LEAST_NOISE = 1e-9
+"""Noise multipliers below it are no noise, and their variance may not be a float."""
+
 DEFAULT_OPENINGS = 2000
 """A thousand rounds with an evaluation each, or with a second attempt."""
 
@@ -170,8 +173,13 @@ only without noise, since counts are private."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
-        if (self.epochs is None) == (self.steps is None):
-            raise ValueError("give exactly one of epochs and steps")
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError(
+                f"training.epochs = {self.epochs} and training.steps = {self.steps} exclude each "
+                "other: give exactly one"
+            )
+        if self.epochs is None and self.steps is None:
+            raise ValueError("give exactly one of training.epochs and training.steps")
         return self
 
 
@@ -230,11 +238,11 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
     """Find the noise multiplier that meets this epsilon. Exclusive with `noise_multiplier`."""
     epsilon_for: Literal["release", "sum", "local"] = "release"
     """The observer for whom `epsilon` is meant."""
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    delta: Annotated[float, Field(gt=0, ge=1e-300, lt=1)] = 1e-3
     """Delta of every reported epsilon, per client."""
     allow_large_delta: bool = False
     """Allow delta >= 1/population, at which one client in the population may be exposed whole."""
-    honest_fraction: Annotated[float, Field(gt=0, le=1)] = 0.8
+    honest_fraction: Annotated[float, Field(gt=0, ge=1e-6, le=1)] = 0.8
     """Fraction f of a cohort whose noise shares are guaranteed; a round with fewer is abandoned."""
     top_up: bool = True
     """The server adds noise up to the constant total V/f. Without it epsilon_release is refused."""
@@ -259,58 +267,103 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
     @model_validator(mode="after")
     def _noise_is_given(self) -> Self:
         if self.clipping != "flat" and self.clip is None:
-            raise ValueError(f'clip is required under clipping = "{self.clipping}"')
+            raise ValueError(
+                f'privacy.clip = "none" is for privacy.clipping = "flat", and it is '
+                f'"{self.clipping}": write a number, as privacy.clip=0.5'
+            )
         if self.adaptive and self.clip_noise <= self.bit_sensitivity:
             raise ValueError(
-                f"clip_noise = {self.clip_noise:g} must exceed {self.bit_sensitivity:g}, which "
-                f"one client moves the count by at clip_quantile = {self.clip_quantile:g}"
+                f"privacy.clip_noise = {self.clip_noise:g} must exceed {self.bit_sensitivity:g}, "
+                "which one client moves the count by at privacy.clip_quantile = "
+                f"{self.clip_quantile:g}: write privacy.clip_noise=2.5"
             )
         if self.clip_fractions is not None and self.clipping != "per-layer":
-            raise ValueError('clip_fractions need clipping = "per-layer"')
+            raise ValueError(
+                f"privacy.clip_fractions = {self.clip_fractions} need privacy.clipping = "
+                f'"per-layer", and it is "{self.clipping}": take them out, or write '
+                "privacy.clipping=per-layer"
+            )
         if self.model == "none":
             if self.noise_multiplier or self.epsilon:
-                raise ValueError('model = "none" adds no noise: leave noise_multiplier and epsilon')
+                given = {"noise_multiplier": self.noise_multiplier, "epsilon": self.epsilon}
+                listed = " and ".join(f"privacy.{k} = {v:g}" for k, v in given.items() if v)
+                raise ValueError(f'privacy.model = "none" adds no noise: take out {listed}')
             return self
         if self.clip is None:
-            raise ValueError('clip is required unless model = "none"')
-        if (self.noise_multiplier is None) == (self.epsilon is None):
-            raise ValueError("give exactly one of noise_multiplier and epsilon")
-        if self.noise_multiplier == 0:
-            raise ValueError('noise_multiplier must be above 0; for no noise write model = "none"')
+            raise ValueError(
+                'privacy.clip = "none" is for privacy.model = "none", and it is '
+                f'"{self.model}": write a number, as privacy.clip=0.5'
+            )
+        if self.noise_multiplier is not None and self.epsilon is not None:
+            raise ValueError(
+                f"privacy.noise_multiplier = {self.noise_multiplier:g} and privacy.epsilon = "
+                f"{self.epsilon:g} exclude each other: give exactly one"
+            )
+        if self.noise_multiplier is None and self.epsilon is None:
+            raise ValueError("give exactly one of privacy.noise_multiplier and privacy.epsilon")
+        if self.noise_multiplier is not None and self.noise_multiplier < LEAST_NOISE:
+            raise ValueError(
+                f"privacy.noise_multiplier = {self.noise_multiplier:g} must be {LEAST_NOISE:g} or "
+                "more; for no noise write privacy.model=none"
+            )
         return self
 
     @model_validator(mode="after")
     def _examples_are_drawn(self) -> Self:
         if not self.by_example:
-            if self.examples is not None or self.lot is not None:
-                raise ValueError('examples and lot are for unit = "example"')
+            given = {"privacy.examples": self.examples, "privacy.lot": self.lot}
+            listed = " and ".join(f"{k} = {v}" for k, v in given.items() if v is not None)
+            if listed:
+                raise ValueError(
+                    f'{listed}: for privacy.unit = "example" alone, and it is "client"; take it '
+                    "out, or write privacy.unit=example"
+                )
             return self
         if self.examples is None or self.lot is None:
-            raise ValueError('unit = "example" needs examples, of all clients together, and lot')
+            raise ValueError(
+                'privacy.unit = "example" needs privacy.examples, the records of all clients '
+                "together, and privacy.lot, those of them expected in a step: give both, or write "
+                "privacy.unit=client"
+            )
         if self.lot > self.examples:
-            raise ValueError(f"a lot of {self.lot} exceeds the {self.examples} examples there are")
+            raise ValueError(
+                f"privacy.lot = {self.lot} exceeds privacy.examples = {self.examples}: lower the "
+                "one or raise the other"
+            )
         if self.clipping != "flat":
-            raise ValueError(f'clipping = "{self.clipping}" is for unit = "client"')
+            raise ValueError(
+                f'privacy.clipping = "{self.clipping}" is for privacy.unit = "client", and it is '
+                '"example": write privacy.clipping=flat'
+            )
         if self.model == "local" and self.noise != "binned-gaussian":
-            raise ValueError('unit = "example" needs mechanism = "binned-gaussian" under local')
+            raise ValueError(
+                f'privacy.mechanism = "{self.mechanism}" is not for privacy.unit = "example" under '
+                'privacy.model = "local": write privacy.mechanism=binned-gaussian'
+            )
         return self
 
     @model_validator(mode="after")
     def _mechanism_fits(self) -> Self:
         allowed = _MECHANISMS[self.model]
         if self.mechanism != "auto" and self.mechanism not in allowed:
-            listed = " or ".join(f'"{name}"' for name in allowed)
-            given = f'mechanism = "{self.mechanism}" is not for model = "{self.model}"'
-            raise ValueError(f"{given}: {listed} is" if allowed else f'{given}: leave it "auto"')
-        if self.exact and self.noise not in ("discrete-gaussian", "discrete-laplace"):
+            listed = " or ".join(f"privacy.mechanism={name}" for name in allowed or ("auto",))
             raise ValueError(
-                'exact = true needs mechanism = "discrete-gaussian" (distributed) or '
-                '"discrete-laplace" (local): OpenDP samples no other'
+                f'privacy.mechanism = "{self.mechanism}" is not for privacy.model = '
+                f'"{self.model}": write {listed}'
+            )
+        if self.exact and self.noise not in ("discrete-gaussian", "discrete-laplace"):
+            fitting = [name for name in allowed if name.startswith("discrete")]
+            cure = f"privacy.mechanism={fitting[0]}, or " if fitting and not self.by_example else ""
+            raise ValueError(
+                "privacy.exact = true: OpenDP samples discrete-gaussian (distributed) and "
+                f"discrete-laplace (local) alone; write {cure}privacy.exact=false"
             )
         if self.adaptive and self.noise not in ("skellam", "none"):
+            cure = "privacy.mechanism=skellam, or " if "skellam" in allowed else ""
             raise ValueError(
-                'clipping = "adaptive" is accounted for mechanism = "skellam" only: choose it, or '
-                'clipping = "flat"'
+                'privacy.clipping = "adaptive" is accounted for privacy.mechanism = "skellam" '
+                f'alone, and it is {self.noise} under privacy.model = "{self.model}": write '
+                f"{cure}privacy.clipping=flat"
             )
         return self
 
@@ -505,20 +558,31 @@ budget is spent on forgetting it."""
     @model_validator(mode="after")
     def _inputs_are_known(self) -> Self:
         if (self.components is None) != (self.inputs is None):
-            raise ValueError("give both of components and inputs, or neither")
+            given, absent = ("inputs", "components") if self.inputs else ("components", "inputs")
+            raise ValueError(
+                f"model.{given} = {getattr(self, given)} needs model.{absent} beside it, and "
+                "without it has to be taken out"
+            )
         if self.components is not None and self.inputs is not None:
             if self.components > self.inputs:
                 raise ValueError(
-                    f"{self.components} components exceed the {self.inputs} inputs there are"
+                    f"model.components = {self.components} exceeds model.inputs = {self.inputs}: "
+                    "lower it"
                 )
             if self.name not in ("linear", "mlp"):
-                raise ValueError('components leave no image: choose name = "linear" or "mlp"')
+                raise ValueError(
+                    f"model.components = {self.components} leave no image for model.name = "
+                    f'"{self.name}": write model.name=linear or model.name=mlp'
+                )
         return self
 
     @model_validator(mode="after")
     def _sequences_have_layers(self) -> Self:
         if self.name in ("lstm", "transformer") and not self.hidden:
-            raise ValueError(f'name = "{self.name}" needs one width or more in hidden')
+            raise ValueError(
+                f'model.hidden = [] leaves model.name = "{self.name}" without a layer: write a '
+                "width or more, as model.hidden=[64]"
+            )
         return self
 
     @property

@@ -89,9 +89,11 @@ class Task(Protocol):
     natural partition; ``num_examples(clients) -> int``, the training records of so many clients
     together, which are counted one client after another where it is missing;
     ``metrics(outputs, targets) -> dict[str, Tensor]``, values per example of shape (n,);
-    ``loss_unit: float``, by which reported losses are multiplied where targets were scaled; and
-    ``data_summary() -> dict | None``, what was read of a file, for the summary: ``line`` in words,
-    the rest for programs. Without ``metrics``, integer targets are scored by accuracy.
+    ``public_metrics: Collection[str]``, names of those that are figures of the public test data
+    alone; ``loss_unit: float``, by which reported losses are multiplied where targets were scaled;
+    and ``data_summary() -> dict | None``, what was read of a file, for the summary: ``line`` in
+    words, the rest for programs. Without ``metrics``, integers that each name one of two or more
+    outputs are scored by accuracy, and nothing else is.
     """
 
     def model(self) -> "nn.Module":

@@ -22,6 +22,7 @@ from zerosum.client.model_forms import (
 )
 from zerosum.client.projection import projection_of
 from zerosum.client.running_statistics import BatchNormMode, lone_record_named
+from zerosum.client.scores import default_metrics, why_unscored
 from zerosum.client.spec import TrainSpec
 from zerosum.client.spectral_norms import SpectralNorms
 from zerosum.client.task import Task, TaskError
@@ -144,6 +145,8 @@ class LocalTrainer:
         self._told_moved = False
         self._seed = seed
         self._guard: IndexGuard | None = None
+        self.unscored = ""
+        """Why the last evaluation had no accuracy; empty where it had, or the task has metrics."""
 
     @property
     def name(self) -> str:
@@ -202,11 +205,28 @@ class LocalTrainer:
         """Find out on some client's records what :attr:`name` is, where the model does not tell."""
 
     def evaluate(
-        self, vector: np.ndarray, dataset: "Dataset", batch_size: int = 1000
+        self,
+        vector: np.ndarray,
+        dataset: "Dataset",
+        batch_size: int = 1000,
+        records: int | None = None,
     ) -> dict[str, float]:
-        """Evaluate the model given by a vector, as :func:`evaluate` does."""
+        """Evaluate the model given by a vector, as :func:`evaluate` does.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As :meth:`train` takes it.
+        dataset : torch Dataset or pair of tensors
+        batch_size : int
+            Examples at a time.
+        records : int, optional
+            Evaluate the first so many alone.
+        """
         self._load(vector)
-        return _evaluate(self.model, self._examples_of(dataset), self.task, batch_size)
+        examples = self._examples_of(dataset)
+        sums, self.unscored = _evaluate(self.model, examples, self.task, batch_size, records)
+        return sums
 
     def predict(self, vector: np.ndarray, inputs: torch.Tensor) -> torch.Tensor:
         """Return the outputs of the model given by a vector, on the CPU, without gradients."""
@@ -402,24 +422,41 @@ def evaluate(
     """
     real = (value for value in model.parameters() if value.is_floating_point())
     like = next(real, torch.zeros(()))  # inputs are no complex numbers where a frozen weight is one
-    return _evaluate(model, as_examples(dataset, like.dtype, like.device), task, batch_size)
+    sums, _ = _evaluate(model, as_examples(dataset, like.dtype, like.device), task, batch_size)
+    return sums
 
 
 def _evaluate(
-    model: nn.Module, examples: Examples, task: Task, batch_size: int
-) -> dict[str, float]:
+    model: nn.Module,
+    examples: Examples,
+    task: Task,
+    batch_size: int,
+    records: int | None = None,
+) -> tuple[dict[str, float], str]:
+    """Return sums over the first records, and why there is no accuracy among them.
+
+    A metric that one batch has and another lacks is no metric of the data set: its sum over the
+    batches that have it would be divided by the records of all.
+    """
     sums: dict[str, float] = {"loss": 0.0}
+    known: set[str] | None = None
+    unscored = ""
+    count = len(examples) if records is None else min(records, len(examples))
     model.eval()
     with torch.no_grad(), seeded(0):  # seeded: a data set with random transforms stays repeatable
-        for start in range(0, len(examples), batch_size):
-            end = min(start + batch_size, len(examples))
-            inputs, targets = examples.take(torch.arange(start, end))
+        for start in range(0, count, batch_size):
+            inputs, targets = examples.take(torch.arange(start, min(start + batch_size, count)))
             outputs = called(model, inputs)
             values = per_example_metrics(task, outputs, targets)
+            if getattr(task, "metrics", None) is None:
+                unscored = unscored or why_unscored(outputs, targets)
+            known = set(values) if known is None else known & values.keys()
             values["loss"] = per_example_losses(task, outputs, targets)
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.double().sum().item()
-    return {**sums, "count": float(len(examples))}
+    kept = {"loss"} | (known or set())
+    sums = {name: value for name, value in sums.items() if name in kept}
+    return {**sums, "count": float(count)}, unscored
 
 
 def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -441,11 +478,13 @@ def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor)
 def per_example_metrics(
     task: Task, outputs: torch.Tensor, targets: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Return the task's metrics, each of shape (n,); accuracy where it has none of its own."""
+    """Return the task's metrics, each of shape (n,).
+
+    Where it has none of its own: accuracy, if that is certain (:mod:`zerosum.client.scores`).
+    """
     own = getattr(task, "metrics", None)
     if own is None:
-        classes = not targets.is_floating_point() and targets.dim() == 1 and outputs.dim() == 2
-        return {"accuracy": outputs.argmax(1) == targets} if classes else {}
+        return default_metrics(outputs, targets)
     # Copies: a metric that works in place would change what the loss is computed from.
     values: dict[str, torch.Tensor] = dict(own(copied(outputs), copied(targets)))
     for name, value in values.items():

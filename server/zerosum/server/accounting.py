@@ -51,8 +51,9 @@ class UnknownKindError(ValueError):
 def check_delta(privacy: PrivacySpec, population: int) -> None:
     """Raise DeltaTooLargeError where delta >= 1/population, unless allowed by name."""
     if privacy.private and not privacy.allow_large_delta and privacy.delta * population >= 1:
+        of = "privacy.examples" if privacy.by_example else "population"
         raise DeltaTooLargeError(
-            f"privacy.delta = {privacy.delta:g} is not below 1/population = {1 / population:g}; "
+            f"privacy.delta = {privacy.delta:g} is not below 1/{of} = {1 / population:g}; "
             f"lower it, or set privacy.allow_large_delta = true"
         )
 

@@ -18,6 +18,9 @@ from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
 
+_LITTLE_NOISE = 0.01
+"""A noise multiplier at which what does not fit is no fault of the noise."""
+
 
 def prepare(experiment: Experiment, *, population: int, dimension: int) -> Experiment:
     """Check an experiment against its population and model, and resolve its noise.
@@ -169,8 +172,17 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
     run = planned_run(experiment, population, dimension)
     try:
         noise = find_noise_multiplier(experiment.privacy, run)
-    except ValueError as error:
-        raise ConfigError(f"privacy.epsilon = {experiment.privacy.epsilon}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        # No noise is found where none fits: then the vectors are at fault, not the epsilon.
+        _check_ring(_with_noise(experiment, _LITTLE_NOISE), population, dimension)
+        raise ConfigError(
+            f"privacy.epsilon = {experiment.privacy.epsilon} at privacy.delta = "
+            f"{experiment.privacy.delta:g}: {error}"
+        ) from None
+    return _with_noise(experiment, noise)
+
+
+def _with_noise(experiment: Experiment, noise: float) -> Experiment:
     update = {"noise_multiplier": noise, "epsilon": None}
     return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
 
@@ -217,10 +229,20 @@ def _check_ring(experiment: Experiment, population: int, dimension: int) -> None
             noise_inside(experiment.privacy, dimension)
     except NoiseOutOfRangeError as error:
         raise ConfigError(
-            f"privacy.noise_multiplier = {experiment.privacy.noise_multiplier}: {error}"
+            f"privacy.noise_multiplier = {experiment.privacy.noise_multiplier}, "
+            f"{_sizes(experiment)}: {error}"
         ) from None
     except (ValueError, OverflowError) as error:
-        raise ConfigError(
-            f"encoding.bits = {experiment.encoding.bits}, encoding.ring_bits = "
-            f"{experiment.encoding.ring_bits or 'absent'}: {error}"
-        ) from None
+        raise ConfigError(f"{_sizes(experiment)}: {error}") from None
+
+
+def _sizes(experiment: Experiment) -> str:
+    """Name the keys that say how large integers of a vector are."""
+    encoding, clip = experiment.encoding, experiment.privacy.clip
+    said = {
+        "encoding.bits": encoding.bits,
+        "encoding.ring_bits": encoding.ring_bits or "absent",
+        "encoding.range": encoding.range or "absent",
+        "privacy.clip": "none" if clip is None else clip,
+    }
+    return ", ".join(f"{key} = {value}" for key, value in said.items())

@@ -3,6 +3,7 @@
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def read_toml(path: Path) -> dict[str, Any]:
             f"experiment file {path} cannot be read: {error}; save it as UTF-8"
         ) from None
     except OSError as error:
-        raise ConfigError(f"experiment file {path} cannot be read: {error}") from None
+        raise ConfigError(
+            f"experiment file {path} cannot be read: {error.strerror or error}; give a TOML file"
+        ) from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise ConfigError(f"experiment file {path} is not valid TOML: {error}") from None
 
@@ -42,17 +45,22 @@ def read_toml(path: Path) -> dict[str, Any]:
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return ``values`` with overrides ``a.b=c`` applied; ``c`` is TOML, or else a bare string.
 
-    Setting one of two exclusive keys (``privacy.epsilon`` and ``noise_multiplier``,
-    ``training.epochs`` and ``steps``) removes the other, so that a default need not be unset.
+    The bare word ``unset`` takes a key, or a section, out: its default holds again. Setting one of
+    two exclusive keys (``privacy.epsilon`` and ``noise_multiplier``, ``training.epochs`` and
+    ``steps``) takes the other out by itself, and so does setting what a key depends on to a value
+    under which it means nothing, as ``privacy.unit=client`` for ``privacy.lot``.
 
     Raises
     ------
     ConfigError
-        If an override has no ``=`` or its key runs through a value.
+        If an override has no ``=``, its key runs through a value, or a key to take out is none.
     """
     result = _deep_copy(values)
     given = [_split_override(readable(text)) for text in overrides]
     for key, value in given:
+        if value is _UNSET:
+            result = without(result, [key])
+            continue
         *parents, last = key.split(".")
         section = result
         for parent in parents:
@@ -65,6 +73,38 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
         }
         _drop_rival(section, last, siblings)
     return result
+
+
+def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return values without some keys or sections, which need not be there.
+
+    Raises
+    ------
+    ConfigError
+        If one is no key that there is.
+    """
+    result = _deep_copy(values)
+    known = _keys()
+    for key in keys:
+        if key not in known and not any(each.startswith(f"{key}.") for each in known):
+            raise ConfigError(_unknown_key(key, "unset"))
+        *parents, last = key.split(".")
+        section: Any = result
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            section.pop(last, None)
+    return result
+
+
+def look_up(values: Mapping[str, Any], key: str) -> Any:
+    """Return what values say of a dotted key; None where they say nothing."""
+    current: Any = values
+    for part in key.split("."):
+        if not isinstance(current, Mapping) or part not in current:
+            return None
+        current = current[part]
+    return current
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,11 +163,27 @@ def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]
 _RIVALS = [frozenset({"epsilon", "noise_multiplier"}), frozenset({"epochs", "steps"})]
 
 
+_MEANINGLESS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("model", "none"): ("noise_multiplier", "epsilon", "components_noise"),
+    ("unit", "client"): ("examples", "lot"),
+    ("clipping", "flat"): ("clip_fractions",),
+    ("clipping", "adaptive"): ("clip_fractions",),
+}
+"""Keys of the same section that a value leaves without a meaning."""
+
+_UNSET = object()
+UNSET = "unset"
+"""The word that takes a key out: bare, since in quotes it is a text like any other."""
+
+
 def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
     """Remove from a section what the key that was just set excludes, unless that is given too."""
     excluded = {other for rivals in _RIVALS if key in rivals for other in rivals - {key}}
-    if key == "model" and section[key] == "none":
-        excluded = {"noise_multiplier", "epsilon", "components_noise"}
+    value = section[key]
+    if isinstance(value, str):
+        excluded |= set(_MEANINGLESS.get((key, value), ()))
+    if key == "rule":
+        excluded = {"rule_malicious", "rule_selected", "rule_bound", "rule_examples"}
     for other in excluded - given:
         section.pop(other, None)
 
@@ -137,6 +193,8 @@ def _split_override(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
+    if raw.strip() == UNSET:
+        return key, _UNSET
     try:
         return key, tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
@@ -153,9 +211,8 @@ def _explain(error: ValidationError, values: Mapping[str, Any]) -> str:
     key = _known_prefix(path)
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    where = key or "experiment"
-    shown = _look_up(values, key) if key else None
-    given = "" if isinstance(shown, Mapping) or shown is None else f" = {shown!r}"
+    shown = look_up(values, key) if key else None
+    given = "" if shown is None or key not in _keys() else f" = {shown!r}"
     alternatives = [
         str(e["msg"])[:1].lower() + str(e["msg"])[1:]
         for e in error.errors(include_url=False)
@@ -163,7 +220,20 @@ def _explain(error: ValidationError, values: Mapping[str, Any]) -> str:
     ]
     if len(alternatives) > 1:
         message = ", or ".join(dict.fromkeys(alternatives))
-    return f"{where}{given}: {message} (see docs/configuration.md)"
+    # What holds between keys names them itself, each with its section.
+    where = f"{key or 'experiment'}{given}: "
+    if first["type"] == "value_error" and key not in _keys() and _named(message):
+        where = ""
+    return f"{where}{message} (see docs/configuration.md)"
+
+
+def _named(message: str) -> bool:
+    return any(message.startswith(key) for key in _keys())
+
+
+@cache
+def _keys() -> frozenset[str]:
+    return frozenset(all_keys())
 
 
 def _unknown_key(key: str, value: object) -> str:
@@ -176,22 +246,13 @@ def _unknown_key(key: str, value: object) -> str:
 
 
 def _known_prefix(path: list[str]) -> str:
-    known = set(all_keys())
+    known = _keys()
     sections = {k.rpartition(".")[0] for k in known}
     for length in range(len(path), 0, -1):
         key = ".".join(path[:length])
         if key in known or key in sections:
             return key
     return ""
-
-
-def _look_up(values: Mapping[str, Any], key: str) -> Any:
-    current: Any = values
-    for part in key.split("."):
-        if not isinstance(current, Mapping) or part not in current:
-            return None
-        current = current[part]
-    return current
 
 
 def _deep_copy(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.cuts import cuts_in_words
+from zerosum.server.evaluating import with_metrics
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
 from zerosum.server.results import DEPLOYED, Record, Result, lies_in_words
 from zerosum.server.resuming import (
@@ -152,6 +154,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
     if asked.server.rule_examples is not None:
         held_out(public_records(task, asked.seed), asked.server, asked.seed)
     _try_gradients(asked, task)
+    asked = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
     return prepare(asked, population=count, dimension=_dimension(task, asked))
 
 
@@ -291,7 +294,13 @@ def read_keys(experiment: Experiment) -> Roster | None:
 
 def _experiment(context: Context) -> Experiment:
     name = str(context.run_config.get("experiment") or "experiment.toml")
-    return parse_experiment(apply_overrides(read_toml(_find(name)), _overrides(context)))
+    values = read_toml(_find(name))
+    if "extends" in values:  # shipped experiments are simulations' own, which no server needs
+        raise ConfigError(
+            f"extends = {values['extends']!r}: a deployed server reads whole experiments; replace "
+            f"{name} by what `zerosum run {name} --dry-run` prints"
+        )
+    return parse_experiment(apply_overrides(values, _overrides(context)))
 
 
 def _overrides(context: Context) -> list[str]:
@@ -306,16 +315,24 @@ def _find(name: str) -> Path:
     raise ConfigError(f"run config experiment = {name!r}: no such file in the app's folder")
 
 
+def _measured(record: Record) -> str:
+    """Return the first figure that a round has of the model, by its name."""
+    for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
+        if key in record:
+            return f"{key.removeprefix('test_').replace('_', ' ')} {record[key]}"
+    return "not tested"
+
+
 def _log_round(record: Record) -> None:
     rate = record.get("dropout_charged")
     log.info(
-        "round %d %s: %d of %d survived%s, accuracy %s, epsilon %s%s",
+        "round %d %s: %d of %d survived%s, %s, epsilon %s%s",
         record["round"],
         record["status"],
         record["survivors"],
         record["cohort"],
         lies_in_words(record) + cuts_in_words(record),
-        record.get("test_accuracy", "not tested"),
+        _measured(record),
         record["epsilon"],
         f", dropouts charged at up to {rate:g}" if rate else "",
     )

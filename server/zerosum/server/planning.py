@@ -2,11 +2,12 @@
 
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 from zerosum.client.components import moments_length
 from zerosum.client.contribution import Protection
-from zerosum.client.request import FEDERATED_METRICS, Kind, Question
+from zerosum.client.request import Kind, Question, evaluation_length
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import DeploymentSpec, Experiment
@@ -66,7 +67,8 @@ def other_protections(
     """
     asked = {}
     if experiment.evaluation.federated_every:
-        asked["evaluate"] = (*evaluation_protection(experiment), len(FEDERATED_METRICS))
+        length = evaluation_length(federated_metrics(experiment))
+        asked["evaluate"] = (*evaluation_protection(experiment), length)
     if inputs := experiment.model.inputs:
         asked["components"] = (*components_protection(experiment), moments_length(inputs))
     return {
@@ -110,7 +112,7 @@ def example_units(
 
 
 def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
-    """Return how a federated evaluation is protected: three coordinates of norm at most 1."""
+    """Return how a federated evaluation is protected: k coordinates of norm at most 1."""
     privacy = experiment.privacy
     if not privacy.private:
         return (
@@ -126,11 +128,22 @@ def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, Encoding
             EncodingSpec(bits=32, range=FEDERATED_RANGE),
         )
     noise = experiment.evaluation.federated_noise_multiplier
-    # Three coordinates of at most 1/sqrt(3) each.
-    clip = math.sqrt(3) if privacy.noise == "discrete-laplace" else 1.0
+    # Each of the k coordinates is at most 1/sqrt(k): the L2 norm 1, the L1 norm sqrt(k).
+    length = evaluation_length(federated_metrics(experiment))
+    clip = math.sqrt(length) if privacy.noise == "discrete-laplace" else 1.0
     update: dict[str, object] = {"unit": "client", "examples": None, "lot": None}
     update |= {"clip": clip, "clipping": "flat", "noise_multiplier": noise, "epsilon": None}
     return privacy.model_copy(update=update), EncodingSpec(bits=16)
+
+
+def federated_metrics(experiment: Experiment) -> Mapping[str, float]:
+    """Return what a federated evaluation sums beside the loss, each with its largest magnitude.
+
+    Where no task was asked yet, as in a plan without data, accuracy is assumed: a vector with
+    fewer coordinates costs no more at the same noise multiplier.
+    """
+    found = experiment.evaluation.federated_metrics
+    return {"accuracy": 1.0} if found is None else dict(sorted(found.items()))
 
 
 def components_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
@@ -189,4 +202,5 @@ def question_of(
         encoding=encoding,
         noise_draw=noise_draw,
         max_loss=experiment.evaluation.federated_max_loss,
+        metrics=dict(federated_metrics(experiment)) if kind == "evaluate" else {},
     )

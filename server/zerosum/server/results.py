@@ -110,7 +110,13 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "seed": experiment.seed,
         "versions": versions(),
         "data": facts["data"],
+        **({"no_accuracy": facts["unscored"]} if facts["unscored"] else {}),
     }
+
+
+def no_accuracy(why: str) -> str:
+    """Return why tests have no accuracy, and what gives them a figure."""
+    return f"no accuracy: {why}; give the task metrics(outputs, targets)"
 
 
 def data_summary(task: Task) -> Record | None:

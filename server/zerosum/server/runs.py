@@ -9,6 +9,7 @@ from typing import Any
 
 from zerosum.client.durable_files import append_durably, replace_file
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
+from zerosum.server.plain_json import dumps, numbers
 from zerosum.server.spec import Experiment
 
 CONFIG = "config.toml"
@@ -96,11 +97,11 @@ class RunFolder:
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all."""
-        self.write(name, (json.dumps(value, indent=2) + "\n").encode())
+        self.write(name, (dumps(value, indent=2) + "\n").encode())
 
     def append_line(self, name: str, value: Mapping[str, Any]) -> None:
         """Append one JSON line, flushed to the disk."""
-        append_durably(self.path / name, json.dumps(value).encode() + b"\n")
+        append_durably(self.path / name, dumps(value).encode() + b"\n")
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """Read the whole JSON lines of a file; one torn by a crash is left out.
@@ -121,7 +122,7 @@ class RunFolder:
             raise ConfigError(f"{self.path / name} is damaged ({error})") from None
         if not all(isinstance(line, dict) for line in found):
             raise ConfigError(f"{self.path / name} is damaged: a line of it is no object")
-        return found
+        return [numbers(line) for line in found]
 
     def fingerprint(self, name: str) -> tuple[int, str]:
         """Return the size of a file and the SHA-256 of what it holds; an absent one is empty.
@@ -156,7 +157,7 @@ class RunFolder:
 
     def rewrite_lines(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
         """Replace the lines of a file."""
-        self.write(name, "".join(json.dumps(value) + "\n" for value in values).encode())
+        self.write(name, "".join(dumps(value) + "\n" for value in values).encode())
 
 
 def check_unused(path: Path) -> None:

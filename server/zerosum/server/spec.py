@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from zerosum.client.spec import (
     DEVICE,
@@ -43,7 +43,10 @@ clients. `everyone`: cross-silo. `once`: `cohort` clients who never took part be
     @model_validator(mode="after")
     def _cohort_is_given(self) -> Self:
         if self.cohort is None and self.kind != "everyone":
-            raise ValueError(f'cohort is required under kind = "{self.kind}"')
+            raise ValueError(
+                f'sampling.cohort is required under sampling.kind = "{self.kind}": write the '
+                "clients of a round, as sampling.cohort=100"
+            )
         return self
 
 
@@ -103,12 +106,18 @@ is abandoned."""
     def _rule_has_what_it_takes(self) -> Self:
         needed = _RULES_NEED.get(self.rule)
         if needed is not None and getattr(self, needed) is None:
-            raise ValueError(f'rule = "{self.rule}" needs {needed}')
+            raise ValueError(
+                f'server.rule = "{self.rule}" needs server.{needed}: give it, or write '
+                "server.rule=mean"
+            )
         for name in _RULE_KEYS:
             takers = [rule for rule, key in _RULES_NEED.items() if key == name] or ["multi-krum"]
             if getattr(self, name) is not None and self.rule not in takers:
                 listed = ", ".join(f'"{rule}"' for rule in takers)
-                raise ValueError(f'{name} is for {listed}: leave it under rule = "{self.rule}"')
+                raise ValueError(
+                    f"server.{name} = {getattr(self, name):g} is for {listed}: take it out under "
+                    f'server.rule = "{self.rule}"'
+                )
         return self
 
     @property
@@ -116,6 +125,19 @@ is abandoned."""
         """What the rule was given, as ``rule_malicious = 3``; empty where it takes nothing."""
         given = {name: getattr(self, name) for name in _RULE_KEYS}
         return ", ".join(f"{k} = {v:g}" for k, v in given.items() if v is not None)
+
+
+_TAKEN = ("loss", "count", "status", "reason")
+"""Names in a line of metrics that mean something else."""
+
+
+def _is_free(name: str) -> str:
+    if not name.strip() or name in _TAKEN or not name.isprintable():
+        raise ValueError(f"name a metric of the task, other than {', '.join(_TAKEN)}")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_is_free)]
 
 
 class EvaluationSpec(Spec):
@@ -131,6 +153,10 @@ class EvaluationSpec(Spec):
     """Noise of a federated evaluation, in sensitivities; required under DP."""
     federated_max_loss: PositiveFloat = 10.0
     """A client's mean loss is cut to this before it is summed under DP."""
+    federated_metrics: dict[MetricName, Scale] | None = None
+    """The task's metrics that a federated evaluation sums beside the loss, each with the largest \
+magnitude that a client's mean is cut to under DP, as `{ accuracy = 1.0 }`; `{}`: none. Absent: \
+those that the task has, under DP accuracy alone, whose magnitude is known."""
 
 
 class FaultSpec(Spec):
@@ -240,8 +266,8 @@ too is fixed for a run."""
     def _rules_are_for_a_cpu(self) -> Self:
         if self.trainer == "lean" and self.device != "cpu":
             raise ValueError(
-                f'trainer = "lean" is for device = "cpu", and device is "{self.device}": write '
-                '"auto", "batched" or "general"'
+                f'trainer = "lean" is for device = "cpu", and it is "{self.device}": write '
+                "trainer=auto, or device=cpu"
             )
         return self
 
@@ -250,10 +276,14 @@ too is fixed for a run."""
         if self.training.weighting == "examples" and self.privacy.private:
             raise ValueError(
                 'training.weighting = "examples" needs privacy.model = "none": weights are uniform '
-                "under DP, where a count is as private as a record"
+                "under DP, where a count is as private as a record; write "
+                "training.weighting=uniform"
             )
         if self.privacy.clip is None and self.encoding.range is None:
-            raise ValueError("encoding.range is required where privacy.clip is none")
+            raise ValueError(
+                'encoding.range is required where privacy.clip = "none": write the largest '
+                "coordinate of an update, as encoding.range=1.0"
+            )
         self._check_weights_fit()
         return self
 
@@ -301,15 +331,19 @@ too is fixed for a run."""
             return self
         if self.encoding.range is None:
             raise ValueError(
-                'encoding.range is required under privacy.unit = "example": the largest '
-                "coordinate of what a client sends, a sum of gradients or a whole update"
+                'encoding.range is required under privacy.unit = "example": write the largest '
+                "coordinate of what a client sends, a sum of gradients or a whole update, as "
+                "encoding.range=50.0"
             )
         if self.training.weighting == "examples":
-            raise ValueError('training.weighting = "examples" is for privacy.unit = "client"')
+            raise ValueError(
+                'training.weighting = "examples" is for privacy.unit = "client", and it is '
+                '"example": write training.weighting=uniform'
+            )
         if privacy.noise_inside and self.training.steps is None:
             raise ValueError(
                 'training.steps is required where privacy.unit = "example" and privacy.model = '
-                '"local": the steps of DP-SGD that a contribution takes'
+                '"local": write the steps of DP-SGD that a contribution takes, as training.steps=10'
             )
         if privacy.noise_inside and self.rounds * (self.training.steps or 1) > MOST_STEPS:
             raise ValueError(
@@ -318,8 +352,8 @@ too is fixed for a run."""
             )
         if privacy.sums_gradients and self.sampling.kind != "everyone":
             raise ValueError(
-                'sampling.kind = "everyone" is required under privacy.unit = "example": clients '
-                "draw examples, and nobody draws clients"
+                f'sampling.kind = "{self.sampling.kind}" is not for privacy.unit = "example": '
+                "clients draw examples, and nobody draws clients; write sampling.kind=everyone"
             )
         return self
 
@@ -328,13 +362,17 @@ too is fixed for a run."""
         privacy, wanted = self.privacy, self.model.components is not None
         if wanted and (not privacy.by_example or privacy.model == "local"):
             raise ValueError(
-                'model.components needs privacy.unit = "example" and another privacy.model than '
-                '"local": they are read from a sum over all records'
+                f'model.components = {self.model.components} needs privacy.unit = "example" and '
+                'another privacy.model than "local": they are read from a sum over all records'
             )
         if (wanted and privacy.private) != (privacy.components_noise is not None):
+            noise = privacy.components_noise
             raise ValueError(
-                "privacy.components_noise is required with model.components under privacy, and "
-                "for nothing else"
+                f"model.components = {self.model.components} needs privacy.components_noise: write "
+                "it, as privacy.components_noise=2.1"
+                if noise is None
+                else f"privacy.components_noise = {noise:g} is for model.components under privacy, "
+                "and nothing else: take it out"
             )
         return self
 
@@ -348,23 +386,23 @@ too is fixed for a run."""
             raise ValueError(
                 f'server.rule = "{rule}" needs secagg.protocol = "none": under '
                 f'"{self.secagg.protocol}" {hidden[self.secagg.protocol]} the contributions, and '
-                "a malicious client is bounded by clipping alone (privacy.clip)"
+                "a malicious client is bounded by clipping alone (privacy.clip); write "
+                "secagg.protocol=none, or server.rule=mean"
             )
         if privacy.model in ("distributed", "central"):
             raise ValueError(
                 f'server.rule = "{rule}" needs privacy.model = "local" or "none": under '
                 f'"{privacy.model}" the noise that is accounted for is in the sum, not in each '
-                "contribution"
+                "contribution; write privacy.model=local, or server.rule=mean"
             )
         if privacy.sums_gradients:
             raise ValueError(
                 f'server.rule = "{rule}" is for updates: under privacy.unit = "example" clients '
-                "send sums over lots of unequal sizes"
+                "send sums over lots of unequal sizes; write server.rule=mean"
             )
         if self.training.weighting == "examples":
             raise ValueError(
-                f'server.rule = "{rule}" counts each client once: set training.weighting = '
-                '"uniform"'
+                f'server.rule = "{rule}" counts each client once: write training.weighting=uniform'
             )
         return self
 
@@ -374,17 +412,18 @@ too is fixed for a run."""
         if privacy.noise == "discrete-laplace" and encoding.rotate:
             raise ValueError(
                 'privacy.mechanism = "discrete-laplace" bounds an L1 norm, which no rotation '
-                "keeps: set encoding.rotate = false"
+                "keeps: write encoding.rotate=false (it is true)"
             )
         if privacy.adaptive and encoding.range is not None:
             raise ValueError(
-                'privacy.clipping = "adaptive" moves the range with the clip: leave encoding.range'
+                'privacy.clipping = "adaptive" moves the range with the clip: take out '
+                f"encoding.range = {encoding.range:g}, or write privacy.clipping=flat"
             )
         masked = secagg.protocol == "pairwise"
         if privacy.model == "central" and masked and secagg.server == "malicious":
             raise ValueError(
                 'privacy.model = "central" trusts the server with the noise, and secagg.server = '
-                '"malicious" does not: write "semi-honest", or secagg.protocol = "ideal"'
+                '"malicious" does not: write secagg.server=semi-honest, or secagg.protocol=ideal'
             )
         return self
 
@@ -394,7 +433,9 @@ too is fixed for a run."""
         wanted = evaluation.federated_every > 0 and self.privacy.private
         if wanted and not evaluation.federated_noise_multiplier:
             raise ValueError(
-                "evaluation.federated_noise_multiplier is required: under privacy.model = "
-                f'"{self.privacy.model}" a federated evaluation is a private sum like any other'
+                f"evaluation.federated_every = {evaluation.federated_every} needs "
+                "evaluation.federated_noise_multiplier: under privacy.model = "
+                f'"{self.privacy.model}" a federated evaluation is a private sum like any other; '
+                "write evaluation.federated_noise_multiplier=2.1, or evaluation.federated_every=0"
             )
         return self

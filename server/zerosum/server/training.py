@@ -15,6 +15,7 @@ from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
 from zerosum.client.model_file import as_arrays
 from zerosum.client.request import Kind, Request
+from zerosum.client.scores import NUMBERS
 from zerosum.client.seeded_task import public_records
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
@@ -29,11 +30,12 @@ from zerosum.server.cuts import CutWatch, cut_record
 from zerosum.server.exchange import Traffic
 from zerosum.server.global_model import GlobalModel
 from zerosum.server.left_out import LeftOut
-from zerosum.server.noised_ratios import NOISE_STD, noised_ratio
+from zerosum.server.noised_ratios import NOISE_STD, NoisedRatio, noised_ratio
 from zerosum.server.planning import (
     ACCEPTED_WRAP,
     configuration_digest,
     example_units,
+    federated_metrics,
     noise_draw,
     planned_protections,
     question_of,
@@ -44,6 +46,7 @@ from zerosum.server.results import (
     Record,
     Result,
     data_summary,
+    no_accuracy,
     summarise,
     traffic_record,
     trainer_name,
@@ -127,6 +130,7 @@ class FederatedTraining:
         self._left_out = LeftOut.of(folder, experiment.deployment, coordinator.roster)
         self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts, self._left_out)
         self.last_opened: Opened | None = None
+        self._unscored = ""
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
         if self._wrap_probability > ACCEPTED_WRAP:
             log.warning(
@@ -331,9 +335,17 @@ class FederatedTraining:
         if self._test_data is None or (number % evaluation.every and not last):
             return {}
         sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
+        self._note_unscored(self._trainer.unscored)
         count = sums.pop("count")
         sums["loss"] *= self._loss_unit
         return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
+
+    def _note_unscored(self, why: str) -> None:
+        """Log once why tests have no accuracy; of numbers to regress on, nothing is amiss."""
+        why = "" if why.startswith(NUMBERS) else why
+        if why and not self._unscored:
+            log.warning("%s", no_accuracy(why))
+        self._unscored = why
 
     def _federated(self, number: int) -> Record:
         """Evaluate on the clients' own data: one more private sum, of an independent cohort."""
@@ -349,23 +361,26 @@ class FederatedTraining:
 
     def _read_metrics(self, aggregate: Aggregate) -> Record:
         """Divide by the number of those who answered, noised as well: of two released figures."""
-        loss, correct, count = aggregate.total.tolist()
+        loss, *sums, count = aggregate.total.tolist()
+        metrics = federated_metrics(self._experiment)
         if self._experiment.privacy.private:
             std, most = aggregate.noise_std, self._experiment.evaluation.federated_max_loss
-            mean_loss = noised_ratio(loss, count, std, scale=most * self._loss_unit)
-            accuracy = noised_ratio(correct, count, std)
-            if mean_loss is None or accuracy is None:
-                return {"federated_status": "drowned in noise"}
-            read = mean_loss.record("federated_loss") | accuracy.record("federated_accuracy")
-            return {"federated_status": "completed"} | read
-        loss *= self._loss_unit
-        if count <= 0:
+            found = {"loss": noised_ratio(loss, count, std, scale=most * self._loss_unit)}
+            for (name, scale), total in zip(metrics.items(), sums, strict=True):
+                least = 0.0 if name == "accuracy" else -1.0
+                found[name] = noised_ratio(total, count, std, scale=scale, least=least)
+        elif count <= 0:
             return {"federated_status": "no examples"}
-        return {
-            "federated_status": "completed",
-            "federated_loss": loss / count,
-            "federated_accuracy": correct / count,
-        }
+        else:
+            named = zip(metrics, sums, strict=True)
+            found = {"loss": NoisedRatio(loss * self._loss_unit / count, 0.0)}
+            found |= {name: NoisedRatio(total / count, 0.0) for name, total in named}
+        record: Record = {"federated_status": "completed"}
+        for name, ratio in found.items():
+            if ratio is None:
+                return {"federated_status": "drowned in noise"}
+            record |= ratio.record(f"federated_{name}")
+        return record
 
     def _charge(self, planned: Planned) -> Charge:
         def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
@@ -425,6 +440,7 @@ class FederatedTraining:
             "left_out": list(self._left_out.clients),
             "cut": self._cuts.summed(self._records),
             "data": self._data_read,
+            "unscored": self._unscored and no_accuracy(self._unscored),
         }
 
 

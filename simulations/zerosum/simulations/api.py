@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -27,6 +27,7 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
+from zerosum.server.evaluating import with_metrics
 from zerosum.server.planning import planned_protections
 from zerosum.server.results import Record, Result
 from zerosum.server.resuming import check_same, held, warn_of_more_rounds
@@ -46,6 +47,9 @@ RUNS = Path("runs")
 
 MOST_COUNTED = 1000
 """Clients whose records are counted one by one, where a task does not say how many there are."""
+
+MOST_TRIED = 10
+"""Clients whose records are looked for, to see which metrics a task has."""
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -96,6 +100,7 @@ def _planned(experiment: Experiment) -> Plan:
     _check_examples(task, count, experiment)
     if experiment.server.rule_examples is not None:
         held_out(public_records(task, experiment.seed), experiment.server, experiment.seed)
+    experiment = with_metrics(experiment, task, _samples(task, count, experiment.seed))
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
 
@@ -139,6 +144,14 @@ def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experime
                 f"task = {experiment.task!r}: its model cannot be evaluated on {name}(): "
                 f"{type(error).__name__}: {said}"
             ) from error
+
+
+def _samples(task: Task, count: int, seed: int) -> Iterator[Callable[[], object]]:
+    """Yield what loads the records of the first few clients' evaluations, then public ones."""
+    for index in range(min(count, MOST_TRIED)):
+        client = ClientInfo(index=index, count=count, split="test", seed=seed)
+        yield partial(client_records, task, client)
+    yield partial(public_records, task, seed)
 
 
 def _check_examples(task: Task, count: int, experiment: Experiment) -> None:

@@ -142,6 +142,8 @@ def plan(
     from zerosum.simulations.plan import plan_experiment, plan_table
 
     with user_errors(ConfigError, TaskError):
+        if json_file is not None:
+            check_writable(json_file)
         found = plan_experiment(
             experiment,
             overrides or [],

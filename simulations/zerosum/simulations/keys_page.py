@@ -19,8 +19,17 @@ _PREAMBLE = """# Configuration
 An experiment is a TOML file. Every key has a default; `zerosum run my.toml --set privacy.clip=1.0`
 changes one on the command line, and a run folder's `config.toml` holds all of them as resolved.
 `extends = "cross-silo"` at the top starts from an experiment that ships with the package
-(`zerosum list` names them). An unknown key, a wrong type or a value out of range is refused before
-anything starts.
+(`zerosum list` names them).
+
+What another experiment sets can be taken out, so that the default holds again: by the bare word
+`unset` on the command line, as `--set privacy.noise_multiplier=unset`, or beside `extends` by
+`unset = ["privacy.noise_multiplier", "encoding"]`; a name without a dot may be a whole section.
+One of two keys that exclude each other is taken out by itself where only the other is given:
+`epochs` and `steps`, `epsilon` and `noise_multiplier`. So is what a new value leaves without a
+meaning: noise under `privacy.model = "none"`, `examples` and `lot` under `privacy.unit = "client"`,
+`clip_fractions` under another clipping, the keys of another `server.rule`.
+
+An unknown key, a wrong type or a value out of range is refused before anything starts.
 
 This page is generated: `python -m zerosum.simulations.keys_page > docs/configuration.md`.
 """

@@ -1,6 +1,5 @@
 """What a user's mistake costs at the command line: one line, and exit code 2."""
 
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from zerosum.client.durable_files import replace_file
 from zerosum.server.config import ConfigError
+from zerosum.server.plain_json import dumps
 from zerosum.simulations.printable import printable_lines
 
 USER_ERROR = 2
@@ -66,7 +66,7 @@ def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> Non
     ConfigError
         If the file cannot be written.
     """
-    data = (json.dumps(values, indent=2) + "\n").encode()
+    data = (dumps(values, indent=2) + "\n").encode()
     try:
         if path.exists() and not path.is_file():  # a pipe or terminal has no other name
             path.write_bytes(data)

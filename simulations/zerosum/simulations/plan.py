@@ -18,6 +18,7 @@ from zerosum.server.spec import Experiment
 from zerosum.simulations.alone import alone
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 from zerosum.simulations.datasets import DataError
+from zerosum.simulations.report.words import count
 from zerosum.simulations.summary import OBSERVERS, observer_in_words
 
 LARGEST_POPULATION = 10**10
@@ -179,7 +180,7 @@ def _graph(graph: dict[str, Any]) -> str:
         return f"none: {graph['refused']}"
     kind = "complete" if graph["complete"] else "sparse"
     return (
-        f"{kind}: {graph['degree']} neighbours, threshold {graph['threshold']}, "
+        f"{kind}: {count(graph['degree'], 'neighbour')}, threshold {graph['threshold']}, "
         f"{graph['min_survivors']} survivors of {graph['clients']} needed"
-        + (f", {graph['colluders']} colluders withstood" if graph["colluders"] else "")
+        + (f", {count(graph['colluders'], 'colluder')} withstood" if graph["colluders"] else "")
     )

@@ -44,7 +44,7 @@ def progress(
 def describe(record: dict[str, Any], rounds: int) -> str:
     """Return a round in one line: accuracy, epsilon so far, dropouts, liars."""
     parts = [f"round {record['round']}/{rounds}"]
-    for key in ("test_accuracy", "test_loss", "federated_accuracy"):
+    for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
         if key in record:
             noise = record.get(key + NOISE_STD)
             shown = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")

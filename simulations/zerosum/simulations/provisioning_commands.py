@@ -37,7 +37,7 @@ def new_key(
 def show_key(file: Annotated[Path, typer.Argument(help="A signing key.")]) -> None:
     """Print the public part of a signing key."""
     with user_errors(ProvisioningError):
-        key = read_identity(str(file))
+        key = read_identity(str(file), "FILE")
     Console().print(key.public.hex(), highlight=False, soft_wrap=True)
 
 
@@ -49,7 +49,7 @@ def add_to_roster(
 ) -> None:
     """Put clients into a roster, or replace their keys, as its next version; sign it."""
     with user_errors(ProvisioningError, LocalProtocolError):
-        signer = read_identity(str(authority))
+        signer = read_identity(str(authority), "--authority")
         before = read_roster(str(file), signer.public.hex()) if file.exists() else Roster(0, {})
         entries = {**before.entries, **dict(_entry(text) for text in clients)}
         roster = Roster(before.version + 1, entries)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from zerosum.client.examples import as_examples
+from zerosum.client.scores import why_unscored
 from zerosum.client.seeded_task import public_records
 from zerosum.client.task import Task
 from zerosum.client.torch_seed import seeded
@@ -49,7 +50,7 @@ def _predictions(training: FederatedTraining, task: Task, seed: int) -> dict[str
     if inputs.dim() != 4 or inputs.shape[1] != 1:
         return {}
     outputs = training.predict(inputs)
-    if outputs.dim() != 2:
+    if why_unscored(outputs, targets) or outputs.isnan().any():
         return {}
     low, high = inputs.min(), inputs.max()
     grey = ((inputs[:, 0] - low) / (high - low).clamp(min=1e-12) * 255).round().to(torch.uint8)

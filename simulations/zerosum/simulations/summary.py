@@ -39,6 +39,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         if not name.endswith(NOISE_STD):
             shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             table.add_row(name.replace("_", " "), shown)
+    if absent := summary.get("no_accuracy"):
+        table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
     for observer in OBSERVERS:
         who, figure = observer_in_words(observer, summary["protocol"]), summary["epsilon"][observer]
         table.add_row(f"epsilon_{observer} ({who})", _epsilon(figure))

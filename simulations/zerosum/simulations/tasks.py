@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
 from zerosum.client.apart import keeps_apart
+from zerosum.client.scores import accuracy
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo
 from zerosum.simulations import datasets
@@ -128,8 +129,13 @@ class BuiltinTask:
     def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return accuracy of classes; of values, absolute error in the label's unit and R^2."""
         if self._scale is None:
-            return {"accuracy": outputs.argmax(1) == targets}
+            return {"accuracy": accuracy(outputs, targets)}
         return self._scale.metrics(outputs, targets)
+
+    @property
+    def public_metrics(self) -> tuple[str, ...]:
+        """R^2 is one by the variance of the public records, which clients' records do not have."""
+        return () if self._scale is None else ("r2",)
 
     def data_summary(self) -> dict[str, Any] | None:
         """Return what was read of a user's file: ``line`` in words, the rest for programs."""
@@ -194,7 +200,7 @@ class ShakespeareTask(BuiltinTask):
 
     def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the part of each sequence's characters that is predicted, shape (n,)."""
-        return {"accuracy": (outputs.argmax(2) == targets).float().mean(1)}
+        return {"accuracy": accuracy(outputs, targets).mean(1)}
 
 
 class TableTask(BuiltinTask):

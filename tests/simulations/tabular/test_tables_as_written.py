@@ -163,7 +163,15 @@ READ: dict[str, tuple[Written, dict[str, Any], int, list[str]]] = {
         csv(A, [""] * COUNT, C, LABELS), {}, 2, ["left out: b (empty)"],
     ),
     "an identifier by name": (
-        csv(INDEX, B, C, LABELS, names="id,b,c,y"), {}, 3, ["caution: id counts the records"],
+        csv(INDEX, B, C, LABELS, names="id,b,c,y"), {}, 2,
+        ["left out: id (an identifier, another in every record)"],
+    ),
+    "an identifier that features name": (
+        csv(INDEX, B, C, LABELS, names="id,b,c,y"), {"features": ["id", "b", "c"]}, 3,
+        ["caution: id counts the records"],
+    ),
+    "a column that counts, under a name of its own": (
+        csv(INDEX, B, C, LABELS, names="day,b,c,y"), {}, 3, ["caution: day counts the records"],
     ),
     "the label in other words": (
         csv(A, B, ["mf"[i] for i in LABELS], LABELS, names="a,b,sex,y"), {}, 4,

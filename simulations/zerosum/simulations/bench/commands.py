@@ -218,21 +218,24 @@ def _print_memory(console: Console, found: Values) -> Values:
 
 
 def _print_liars(console: Console, found: Values) -> Values:
+    from zerosum.simulations.report.words import count  # brings numpy and specs with it
+
     console.print(
         f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
         f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server, "
         f"k = {found['degree']:,}, t = {found['threshold']:,}, c = {found['colluders']:,}\n"
         f"The server's unmasking, median of {found['repeats']} in turns: honest "
-        f"{found['honest_unmask_cpu_s']:.3f} CPU s, {found['liars']:,} liars "
+        f"{found['honest_unmask_cpu_s']:.3f} CPU s, {count(found['liars'], 'liar')} "
         f"{found['liars_unmask_cpu_s']:.3f} CPU s, {found['ratio']:.2f} times",
         highlight=False,
         soft_wrap=True,
     )
     if found["failure"]:
         console.print(f"No sum: {found['failure'][:200]}", highlight=False, soft_wrap=True)
-    named = "all liars and nobody else" if found["liars_named"] else f"{found['named']:,} clients"
+    named = "all liars and nobody else" if found["liars_named"] else count(found["named"], "client")
     console.print(
-        f"{found['wrong_shares']:,} wrong shares located by {found['decodings']:,} decodings; "
+        f"{count(found['wrong_shares'], 'wrong share')} located by "
+        f"{count(found['decodings'], 'decoding')}; "
         f"named: {named}; sum "
         + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
         highlight=False,

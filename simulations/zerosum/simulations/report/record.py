@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from zerosum.server.config import ConfigError
 from zerosum.server.noised_ratios import NOISE_STD
+from zerosum.server.plain_json import numbers
 from zerosum.server.runs import CONFIG, METRICS, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.audited import Audited, read_audit
@@ -211,6 +212,8 @@ def _read_summary(folder: RunFolder) -> dict[str, Any]:
         raise ConfigError(f"{folder.path / SUMMARY} is damaged ({error})") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{folder.path / SUMMARY} is damaged: it holds no object")
+    if isinstance(found.get("metrics"), dict):
+        found["metrics"] = numbers(found["metrics"])
     return found
 
 

@@ -105,7 +105,10 @@ def _progress(run: RunRecord) -> str:
 def _learnt(run: RunRecord) -> str:
     metrics = run.metrics
     if "test_accuracy" in metrics:
-        return f"The model is right on {percent(metrics['test_accuracy'])} of the test examples."
+        right = metrics["test_accuracy"]
+        if not math.isfinite(right):
+            return "The model has diverged: its outputs are not numbers, and no class is predicted."
+        return f"The model is right on {percent(right)} of the test examples."
     if "federated_accuracy" in metrics:
         name = "federated_accuracy"
         accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
@@ -115,7 +118,9 @@ def _learnt(run: RunRecord) -> str:
         )
     if metrics:
         shown = (f"{title(name).lower()} {number(value)}" for name, value in metrics.items())
-        return f"The model ends at {', '.join(shown)}."
+        absent = run.summary.get("no_accuracy")
+        said = f" There is {absent}." if isinstance(absent, str) else ""
+        return f"The model ends at {', '.join(shown)}.{said}"
     return "The model was not tested: there is no test data, or no test has been reached."
 
 

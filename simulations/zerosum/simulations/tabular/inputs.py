@@ -10,6 +10,7 @@ import pandas as pd
 from zerosum.client.spec import DataSpec
 from zerosum.simulations.datasets import DataError, as_float32, listed
 from zerosum.simulations.tabular.columns import Columns, Table
+from zerosum.simulations.tabular.identifiers import why_identifier
 
 MOST_CATEGORIES = 100
 """Texts of more kinds are names or notes: one input each would be one person each."""
@@ -86,6 +87,8 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
         if name in table.strangers:
             raise _strange(key, name, table.strangers[name])
         known, reason = _use(values, public, len(table.columns[spec.label]))
+        if reason is None and spec.features is None:
+            reason = why_identifier(name, values, public)
         if reason is None:
             names.append(name)
             categories |= {name: known} if known else {}
