@@ -138,20 +138,26 @@ def test_a_part_of_a_discrete_gaussian_share_is_never_stated_as_more():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"mechanism": "privunit"}, '"skellam" or "discrete-gaussian"'),
-        ({"model": "local", "mechanism": "skellam"}, '"binned-gaussian" or'),
-        ({"model": "central", "mechanism": "discrete-laplace"}, '"binned-gaussian" is'),
-        ({"model": "none", "mechanism": "skellam"}, 'leave it "auto"'),
-        ({"exact": True}, "OpenDP samples no other"),
-        ({"model": "none", "exact": True}, "OpenDP samples no other"),
-        ({"clipping": "adaptive", "mechanism": "discrete-gaussian"}, '"skellam" only'),
-        ({"clipping": "adaptive", "model": "local"}, '"skellam" only'),
+        ({"mechanism": "privunit"}, "mechanism=skellam or privacy.mechanism=discrete-gaussian"),
+        ({"model": "local", "mechanism": "skellam"}, "mechanism=binned-gaussian or"),
+        (
+            {"model": "central", "mechanism": "discrete-laplace"},
+            "write privacy.mechanism=binned-gaussian",
+        ),
+        ({"model": "none", "mechanism": "skellam"}, "write privacy.mechanism=auto"),
+        ({"exact": True}, "OpenDP samples .* alone"),
+        ({"model": "none", "exact": True}, "OpenDP samples .* alone"),
+        ({"clipping": "adaptive", "mechanism": "discrete-gaussian"}, '"skellam" alone'),
+        ({"clipping": "adaptive", "model": "local"}, '"skellam" alone'),
         ({"clip_fractions": [1.0]}, "per-layer"),
         (
             {"clipping": "adaptive", "clip_quantile": 0.9, "clip_noise": 0.9},
             "clip_noise = 0.9 must exceed 0.9",
         ),
-        ({"model": "none", "clip": "none", "clipping": "adaptive"}, "clip is required"),
+        (
+            {"model": "none", "clip": "none", "clipping": "adaptive"},
+            "is for privacy.clipping = .flat.",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings, said):

@@ -213,7 +213,7 @@ def test_losses_beyond_what_is_summed_end_the_evaluation_with_its_own_cure(run):
     result = run(*settings, moves=np.ones((CLIENTS, WEIGHTS)), loss=2e6)
     assert result.rounds[0]["status"] == "completed"
     assert result.rounds[0]["federated_status"] == "abandoned"
-    assert "4 of 12 coordinates" in result.rounds[0]["federated_reason"]
+    assert "4 of 8 coordinates" in result.rounds[0]["federated_reason"]
     assert "evaluation.federated_every = 0" in result.rounds[0]["federated_reason"]
     right = run(*settings, moves=np.ones((CLIENTS, WEIGHTS)), loss=2e5, name="right")
     assert right.rounds[0]["federated_status"] == "completed"
