@@ -7,6 +7,7 @@ scale or ring is decided twice.
 import json
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -283,7 +284,12 @@ class Protection:
         return self._log2_wrap(self.ring_bits)
 
     def protect(
-        self, update: ArrayLike, *, rounding: Keystream, noise: Keystream | None
+        self,
+        update: ArrayLike,
+        *,
+        rounding: Keystream,
+        noise: Keystream | None,
+        unusable: Callable[[Exception], None] = lambda error: None,
     ) -> NDArray[np.signedinteger[Any]]:
         """Return the integers a client adds to the sum.
 
@@ -301,6 +307,8 @@ class Protection:
             Coins of the stochastic rounding.
         noise : Keystream or None
             Noise bits. None where the sum's noise is drawn elsewhere (``noise_draw = "summed"``).
+        unusable : callable
+            Told why an update became zero: a simulation counts it.
 
         Returns
         -------
@@ -318,6 +326,7 @@ class Protection:
             if not self.private:
                 raise UnusableUpdateError(str(error)) from error
             logger.warning("the update is unusable, zero plus noise is sent instead: %s", error)
+            unusable(error)
             encoded = np.zeros(self.length, dtype=np.int64)
         return self._noised(encoded, noise)
 

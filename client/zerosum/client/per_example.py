@@ -92,6 +92,8 @@ class ClippedGradients:
         self._lone = LoneLayers(flat.model, layers, losses) if layers else None
         self._vectorises = self._loss_vectorises = True
         self.moved: set[Moved] = set()
+        self.not_finite = 0
+        """Examples of NaN or infinite gradients since the caller set this to zero."""
         self.way = ""
 
     @property
@@ -226,6 +228,7 @@ class ClippedGradients:
             # NaN, infinity, or squares that overflow float32: rare, so it may be slow.
             wide = [capture.double() for capture in captures]
             usable = _norms([measure(capture) for capture in wide]).isfinite()
+            self.not_finite += int((~usable).sum())
             measured = [measure(capture.where(usable)) for capture in wide]
             norms = _norms(measured)
         factors = (clip / norms).clamp(max=1.0)
@@ -243,7 +246,9 @@ class ClippedGradients:
             unit = gradients / torch.where(largest > 0, largest, 1.0)
             norms = unit.norm(dim=1, keepdim=True)
             factors = torch.minimum(largest, clip / norms)
-            usable = largest.isfinite() & (largest > 0)
+            finite = largest.isfinite()
+            self.not_finite += len(finite) - int(finite.sum())
+            usable = finite & (largest > 0)
             total += torch.where(usable, factors * unit, 0.0).sum(0)
         return self._flat.gradients.copy_(total)
 

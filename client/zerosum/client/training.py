@@ -13,7 +13,7 @@ from zerosum.client.guard import GuardedExamples, IndexGuard
 from zerosum.client.projection import projection_of
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
-from zerosum.client.torch_seed import seeded
+from zerosum.client.torch_seed import all_seeded, seeded
 from zerosum.client.vectors import flatten, parameters_to_vector, to_state_dict, trainable
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 
@@ -182,6 +182,51 @@ class LocalTrainer:
                 outputs = self.model(inputs)
                 per_example_losses(self.task, outputs, targets)
                 per_example_metrics(self.task, outputs, targets)
+
+    def try_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+        """Take the first step of training on a batch of the first records, and undo it.
+
+        The batch is gathered by index, never handed out whole: a model that works in place must
+        not change a user's own tensors before the run. Generators, buffers and weights are put
+        back, also where the step raises.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As for :meth:`train`.
+        dataset : torch Dataset or pair of tensors
+            Some client's records.
+
+        Returns
+        -------
+        bool
+            False where there are no records.
+
+        Raises
+        ------
+        TaskError
+            If the step leads to NaN or infinity. Whatever data, model or loss raise is passed on.
+        """
+        origin = self._load(vector)
+        examples = self._examples_of(dataset)
+        if not len(examples):
+            return False
+        self.model.train()
+        try:
+            with all_seeded(0):
+                size = batch_size(len(examples), self.spec)
+                inputs, targets = examples.take(torch.arange(size))
+                self._step(inputs, targets, origin, first=True)
+            finite = bool(self._flat.weights.isfinite().all())
+        finally:
+            self._load(vector)
+            self._momentum.zero_()
+        if not finite:
+            raise TaskError(
+                "the first step of training leads to NaN or infinity: look for NaN in the data and "
+                "for logarithms or divisions by zero in loss(), or lower training.lr"
+            )
+        return True
 
     def _examples_of(self, dataset: "Dataset", *, alike: bool = False) -> Examples:
         """Return a data set's examples for this trainer's device, checked on the way to a GPU."""

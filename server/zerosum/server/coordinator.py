@@ -323,7 +323,13 @@ class Coordinator:
         started = time.perf_counter()
         sent, riding = current.send(), {} if rider is None else rider.send()
         letters = {i: self._letter(i, current, sent, rider, riding) for i in {**sent, **riding}}
-        for index, reply in self._exchange.ask(letters):
+        both_refuse = [current.note_refusal] + ([] if rider is None else [rider.note_refusal])
+
+        def refuse(index: int) -> None:
+            for note in both_refuse:
+                note(index)
+
+        for index, reply in self._exchange.ask(letters, refuse):
             # Of two stages in one message the reply holds those that were not refused.
             both = index in sent and index in riding
             if index in sent and (wire.RECORD in reply or not both):

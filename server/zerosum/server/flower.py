@@ -30,7 +30,12 @@ from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
-from zerosum.server.results import DEPLOYED, Record, Result, lies_in_words
+from zerosum.server.learning import (
+    NODE_LOGS,
+    UNTRAINED,
+    charged_in_words,
+)
+from zerosum.server.results import DEPLOYED, Record, Result, check_learnt, lies_in_words
 from zerosum.server.resuming import (
     check_same,
     continued,
@@ -73,6 +78,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     ------
     ConfigError
         If it cannot be run with these nodes, or continued.
+    NothingLearntError
+        If all rounds were abandoned, after everything was written.
     """
     path, earlier = run_folder(context)
     asked = _experiment(context) if earlier is None else continued(earlier, _overrides(context))
@@ -113,6 +120,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     log.info("run folder: %s", result.folder.resolve())
     if experiment.privacy.private:
         log.info(PUBLISH)
+    check_learnt(result, NODE_LOGS)
     return result
 
 
@@ -275,15 +283,17 @@ def _find(name: str) -> Path:
 
 
 def _log_round(record: Record) -> None:
-    rate = record.get("dropout_charged")
+    rate, cost = record.get("dropout_charged"), charged_in_words(record)
     log.info(
-        "round %d %s: %d of %d survived%s, accuracy %s, epsilon %s%s",
+        "round %d %s: %d of %d survived%s, accuracy %s%s, epsilon %s%s%s",
         record["round"],
         record["status"],
         record["survivors"],
         record["cohort"],
         lies_in_words(record),
         record.get("test_accuracy", "not tested"),
+        f" {UNTRAINED}" if record.get("untrained") and "test_accuracy" in record else "",
         record["epsilon"],
+        f", {cost} for it" if cost else "",
         f", dropouts charged at up to {rate:g}" if rate else "",
     )

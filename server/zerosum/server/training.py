@@ -13,6 +13,7 @@ from zerosum.client.components import principal_components
 from zerosum.client.contribution import Protection
 from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
+from zerosum.client.outcomes import Tally
 from zerosum.client.request import Kind, Request
 from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer, initial_vector
@@ -24,6 +25,7 @@ from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoi
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.exchange import Traffic
+from zerosum.server.learning import charged, evaluation_record, is_untrained, tally_record
 from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NOISE_STD, noised_ratio
 from zerosum.server.optimizers import ServerOptimizer
@@ -76,6 +78,10 @@ class FederatedTraining:
         Called with each round's record.
     engine : mapping
         What computes the clients, as the summary names it.
+    take_tally : callable, optional
+        Returns what came of clients' training since the last call, and forgets it: of a
+        simulation, which plays the clients. In a deployment nobody counts, and nothing could:
+        whether a client fails may tell of its records.
     """
 
     def __init__(
@@ -88,8 +94,10 @@ class FederatedTraining:
         folder: RunFolder,
         on_round: Callable[[Record], None] = lambda record: None,
         engine: Mapping[str, Any] = DEPLOYED,
+        take_tally: Callable[[], Tally | None] = lambda: None,
     ) -> None:
         self._engine = dict(engine)
+        self._take_tally = take_tally
         self._experiment = experiment
         self._task = task
         self._data_read = data_summary(task)
@@ -127,6 +135,7 @@ class FederatedTraining:
                 self._wrap_probability,
             )
         self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
+        self._spent: Mapping[str, float | None] = {}
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go on where a checkpoint says, if it is of this run and can be gone on with."""
@@ -169,6 +178,9 @@ class FederatedTraining:
         """Run the rounds that are left and write the results."""
         self._folder.rewrite_lines(METRICS, self._records)
         found = self._find_components() if self._trainer.public and not self._done else {}
+        self._spent = self._records[-1]["epsilon"] if self._records else {}
+        if found:
+            self._spent = _values(self._ledger.figures())
         for number in range(self._done + 1, self._experiment.rounds + 1):
             record = self._round(number) | found
             found = {}
@@ -210,9 +222,8 @@ class FederatedTraining:
             ) from None
         found = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
         self._components = found.ravel()
-        return {
-            "components": {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
-        }
+        told = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
+        return {"components": told | tally_record(self._take_tally())}
 
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
@@ -240,10 +251,16 @@ class FederatedTraining:
             noise = self._averaging.noise_norm(aggregate)
             record |= {} if noise is None else {"noise_norm": noise}
             record |= traffic_record(aggregate.traffic)
+        record |= tally_record(self._take_tally())
+        if is_untrained([*self._records, record]):
+            record["untrained"] = True
         record |= self._test(number)
+        figures = self._ledger.figures() if record["status"] == "abandoned" else {}
+        if figures:
+            record["epsilon_charged"] = charged(self._spent, _values(figures))
         record |= self._federated(number)
         figures = self._ledger.figures()
-        record["epsilon"] = {observer: figure["value"] for observer, figure in figures.items()}
+        record["epsilon"] = self._spent = _values(figures)
         if self._ledger.excess_dropout is not None:
             record["dropout_charged"] = self._ledger.excess_dropout
         record["seconds"] = time.perf_counter() - started
@@ -330,8 +347,10 @@ class FederatedTraining:
         try:
             aggregate = self._sum(self._schedule.draw(number, "evaluate"))
         except RoundAbandoned as abandoned:
-            return {"federated_status": "abandoned", "federated_reason": str(abandoned)}
-        return self._read_metrics(aggregate)
+            read = {"federated_status": "abandoned", "federated_reason": str(abandoned)}
+        else:
+            read = self._read_metrics(aggregate)
+        return read | evaluation_record(self._take_tally())
 
     def _read_metrics(self, aggregate: Aggregate) -> Record:
         """Divide by the number of those who answered, noised as well: of two released figures."""
@@ -411,6 +430,11 @@ class FederatedTraining:
             "left_out": list(self._left_out.clients),
             "data": self._data_read,
         }
+
+
+def _values(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return each observer's epsilon alone."""
+    return {observer: figure["value"] for observer, figure in figures.items()}
 
 
 def _not_repeatable(folder: RunFolder, when: str) -> ConfigError:

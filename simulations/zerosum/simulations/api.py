@@ -8,22 +8,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from zerosum.client.clipping import layer_clips
 from zerosum.client.devices import repeatable
-from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
-from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
+from zerosum.client.task import ClientInfo, Task, population, resolve_task
 from zerosum.client.threads import one_thread
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import LocalTrainer
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import planned_protections
-from zerosum.server.results import Record, Result
+from zerosum.server.results import Record, Result, check_learnt
 from zerosum.server.resuming import check_same, held, warn_of_more_rounds
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
@@ -35,6 +33,7 @@ from zerosum.simulations.environment import SimulatedEnvironment
 from zerosum.simulations.logs import logged
 from zerosum.simulations.report import write_report
 from zerosum.simulations.sight import write_sight
+from zerosum.simulations.trying import try_out
 
 RUNS = Path("runs")
 
@@ -76,10 +75,9 @@ def plan(experiment: Experiment) -> Plan:
     workers_of(experiment)
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
-    trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+    trainer = try_out(task, count, experiment)
     dimension = trainer.layout.length
     _check_layers(trainer, experiment)
-    _try_out(trainer, task, count, experiment)
     _check_examples(task, count, experiment)
     if experiment.server.rule_examples is not None:
         held_out(task.test_data(), experiment.server, experiment.seed)
@@ -95,32 +93,6 @@ def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
             layer_clips(privacy.clip, len(trainer.layout.layers), privacy.clip_fractions)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-
-
-def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experiment) -> None:
-    """Evaluate the first model on a few records: a task that never works is no client's failure."""
-    unknown = np.zeros(trainer.public, dtype=np.float32)
-    start = np.concatenate([unknown, initial_vector(task, experiment.seed)])
-    client = ClientInfo(index=0, count=count, seed=experiment.seed)
-    privacy = experiment.privacy
-    by_example = None
-    if privacy.private and privacy.by_example:
-        by_example = ExampleTrainer(task, experiment.training, privacy, seed=experiment.seed)
-    for name, load in (("data", lambda: task.data(client)), ("test_data", task.test_data)):
-        try:
-            dataset = load()
-            if dataset is not None:
-                trainer.try_out(start, dataset)
-                if by_example is not None:
-                    by_example.try_gradients(start, dataset)
-        except TaskError:
-            raise
-        except Exception as error:
-            said = str(error).partition("\n")[0]
-            raise TaskError(
-                f"task = {experiment.task!r}: its model cannot be evaluated on {name}(): "
-                f"{type(error).__name__}: {said}"
-            ) from error
 
 
 def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
@@ -191,6 +163,9 @@ def run(
     ------
     ConfigError, TaskError
         Before anything is written.
+    NothingLearntError
+        After everything is, if all rounds were abandoned or no client ever trained: its ``result``
+        is what would have been returned, its message says why.
     """
     planned = plan(load_experiment(config, overrides))
     path = Path(out) if out is not None else new_folder(planned.experiment.name)
@@ -224,6 +199,8 @@ def resume(
     ------
     ConfigError, TaskError
         If the folder holds no run, or another configuration's.
+    NothingLearntError
+        As :func:`run`, of all rounds, those before included.
     """
     folder = RunFolder.open(Path(path))
     before = folder.experiment
@@ -241,7 +218,13 @@ def simulate(
     *,
     report: bool = True,
 ) -> Result:
-    """Run a plan in this process and draw the report."""
+    """Run a plan in this process and draw the report.
+
+    Raises
+    ------
+    NothingLearntError
+        As :func:`run`.
+    """
     experiment = planned.experiment
     entropy = SeededEntropy(experiment.seed)
     environment = SimulatedEnvironment.of(
@@ -270,6 +253,7 @@ def simulate(
             folder,
             on_round,
             engine={"name": engine.name, "workers": engine.workers},
+            take_tally=engine.take_tally,
         )
         if experiment != folder.experiment:
             folder.write_config(experiment)
@@ -277,6 +261,7 @@ def simulate(
         if report:
             write_sight(folder, training, planned.task)
             write_report(folder)
+    check_learnt(result, str(folder.path / CLIENT_LOG))
     return result
 
 

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
+from zerosum.server.learning import NothingLearntError
 from zerosum.simulations.attacks.command import attack
 from zerosum.simulations.bench.commands import bench_app
 from zerosum.simulations.budget_command import budget
 from zerosum.simulations.ending import interruptible
-from zerosum.simulations.mistakes import check_writable, user_errors, write_json
+from zerosum.simulations.mistakes import NOTHING_LEARNT, check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 from zerosum.simulations.rehearsal.command import rehearse
@@ -282,15 +283,22 @@ def _run(
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
     from zerosum.simulations.progress import progress
 
-    if resume is not None:
-        rounds = _rounds(resume, settings)
-        with _continued_by(resume), progress(rounds) as on_round:
-            result = api.resume(resume, overrides=settings, config=experiment, on_round=on_round)
-    else:
-        wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
-        folder = out if out is not None else api.new_folder(wanted.name)
-        with _continued_by(folder), progress(wanted.rounds) as on_round:
-            result = api.run(wanted, out=folder, on_round=on_round)
+    try:
+        if resume is not None:
+            rounds = _rounds(resume, settings)
+            with _continued_by(resume), progress(rounds) as on_round:
+                result = api.resume(
+                    resume, overrides=settings, config=experiment, on_round=on_round
+                )
+        else:
+            wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
+            folder = out if out is not None else api.new_folder(wanted.name)
+            with _continued_by(folder), progress(wanted.rounds) as on_round:
+                result = api.run(wanted, out=folder, on_round=on_round)
+    except NothingLearntError as error:
+        _print_result(error.result)
+        with user_errors(NothingLearntError, code=NOTHING_LEARNT):
+            raise
     _print_result(result)
 
 

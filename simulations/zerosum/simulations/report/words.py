@@ -4,6 +4,7 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.server.learning import nothing_learnt
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
@@ -103,19 +104,24 @@ def _progress(run: RunRecord) -> str:
 
 
 def _learnt(run: RunRecord) -> str:
-    metrics = run.metrics
+    if run.untrained:
+        return f"No client's training is in the model. {_tested(run)}"
+    return _tested(run)
+
+
+def _tested(run: RunRecord) -> str:
+    metrics, whose = run.metrics, "untrained model" if run.untrained else "model"
     if "test_accuracy" in metrics:
-        return f"The model is right on {percent(metrics['test_accuracy'])} of the test examples."
+        return f"The {whose} is right on {percent(metrics['test_accuracy'])} of the test examples."
     if "federated_accuracy" in metrics:
         name = "federated_accuracy"
         accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
         said = "" if noise is None else ", give or take the standard deviation of the noise"
-        return (
-            f"The model is right on {accuracy} of the clients' own examples, as they report{said}."
-        )
+        where = "of the clients' own examples, as they report"
+        return f"The {whose} is right on {accuracy} {where}{said}."
     if metrics:
         shown = (f"{title(name).lower()} {number(value)}" for name, value in metrics.items())
-        return f"The model ends at {', '.join(shown)}."
+        return f"The {whose} ends at {', '.join(shown)}."
     return "The model was not tested: there is no test data, or no test has been reached."
 
 
@@ -192,6 +198,7 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
+    found += _failures(run)
     found += _lies(run)
     slots = sum(r.get("cohort", 0) for r in run.rounds)
     lost = sum(run.dropouts.values())
@@ -202,6 +209,26 @@ def _run_cautions(run: RunRecord) -> list[str]:
             f"{percent(assumed)} that secagg.dropout assumes: rounds are abandoned more often than "
             "planned."
         )
+    return found
+
+
+def _failures(run: RunRecord) -> list[str]:
+    """Return what the rounds count of clients that could not train."""
+    found = []
+    if reason := nothing_learnt(run.rounds):
+        found.append(f"Nothing was learnt: {reason}.")
+    failures = run.failures
+    if failures is None or failures["first_failure"] is None:
+        return found
+    failed = failures["clients_failed"]
+    answers = failed + failures["clients_trained"] + failures["clients_idle"]
+    said = f"{failed:,} of {answers:,} answers failed in training"
+    if failures["examples_failed"]:
+        said += f", and {count(failures['examples_failed'], 'single example')} in others"
+    found.append(
+        f"{said}; the first in {failures['first_failure']}. They brought nothing of their records. "
+        "clients.log has each. Only a simulation counts them: a deployment tells a node's operator."
+    )
     return found
 
 
