@@ -14,6 +14,7 @@ from zerosum.client.per_example import ClippedGradients
 from zerosum.client.task import ClientInfo, TaskError
 from zerosum.server.config import ConfigError
 from zerosum.server.flower import _prepared
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import METRICS, MODEL
 from zerosum.simulations import api
 from zerosum.simulations.config import load_experiment

@@ -13,16 +13,16 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
+from zerosum.client.failures import FAILURES
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.simulated import simulated_roster
-from zerosum.client.task import Task, population, resolve_task
+from zerosum.client.task import Task, TaskError, error_line, population, resolve_task
 from zerosum.client.training import initial_vector
+from zerosum.client.trial import Trial
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.averaging import held_out
@@ -133,19 +133,28 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
         )
     if asked.server.rule_examples is not None:
         held_out(task.test_data(), asked.server, asked.seed)
-    _try_gradients(asked, task)
+    _try_step(asked, task)
     return prepare(asked, population=count, dimension=len(initial_vector(task, asked.seed)))
 
 
-def _try_gradients(asked: Experiment, task: Task) -> None:
-    """Refuse a model of whose examples none has a gradient: its clients would send noise alone."""
-    if not (asked.privacy.private and asked.privacy.by_example):
-        return
-    trainer = ExampleTrainer(task, asked.training, asked.privacy, seed=asked.seed)
+def _try_step(asked: Experiment, task: Task) -> None:
+    """Refuse a task that takes no step of training on the server's own test data, if it has any.
+
+    Its clients would send zero and noise, of which the server never learns the reason.
+    """
     public = task.test_data()
-    if public is not None:
-        unknown = np.zeros(trainer.public, dtype=np.float32)
-        trainer.try_gradients(np.concatenate([unknown, initial_vector(task, asked.seed)]), public)
+    if public is None:
+        return
+    try:
+        trial = Trial(task, asked.training, asked.privacy, seed=asked.seed)
+        trial.train(public)
+    except TaskError:
+        raise
+    except FAILURES as error:
+        raise TaskError(
+            f"task = {asked.task!r}: its model cannot be trained on test_data(): "
+            f"{error_line(error)}"
+        ) from error
 
 
 def _coordinator(

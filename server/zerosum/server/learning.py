@@ -174,6 +174,11 @@ def charged_in_words(record: Mapping[str, Any]) -> str:
     return f"charged epsilon {', '.join(some)}" if some else "charged no epsilon"
 
 
+def values(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return each observer's epsilon alone; None where nothing bounds it."""
+    return {observer: figure["value"] for observer, figure in figures.items()}
+
+
 def charged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
     """Return how much each observer's epsilon rose; nothing of those that nothing bounds."""
     return {

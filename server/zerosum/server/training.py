@@ -25,7 +25,13 @@ from zerosum.server.checkpoint import Checkpoint, load_checkpoint, save_checkpoi
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.exchange import Traffic
-from zerosum.server.learning import charged, evaluation_record, is_untrained, tally_record
+from zerosum.server.learning import (
+    charged,
+    evaluation_record,
+    is_untrained,
+    tally_record,
+    values,
+)
 from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NOISE_STD, noised_ratio
 from zerosum.server.optimizers import ServerOptimizer
@@ -180,7 +186,7 @@ class FederatedTraining:
         found = self._find_components() if self._trainer.public and not self._done else {}
         self._spent = self._records[-1]["epsilon"] if self._records else {}
         if found:
-            self._spent = _values(self._ledger.figures())
+            self._spent = values(self._ledger.figures())
         for number in range(self._done + 1, self._experiment.rounds + 1):
             record = self._round(number) | found
             found = {}
@@ -257,10 +263,10 @@ class FederatedTraining:
         record |= self._test(number)
         figures = self._ledger.figures() if record["status"] == "abandoned" else {}
         if figures:
-            record["epsilon_charged"] = charged(self._spent, _values(figures))
+            record["epsilon_charged"] = charged(self._spent, values(figures))
         record |= self._federated(number)
         figures = self._ledger.figures()
-        record["epsilon"] = self._spent = _values(figures)
+        record["epsilon"] = self._spent = values(figures)
         if self._ledger.excess_dropout is not None:
             record["dropout_charged"] = self._ledger.excess_dropout
         record["seconds"] = time.perf_counter() - started
@@ -430,11 +436,6 @@ class FederatedTraining:
             "left_out": list(self._left_out.clients),
             "data": self._data_read,
         }
-
-
-def _values(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return each observer's epsilon alone."""
-    return {observer: figure["value"] for observer, figure in figures.items()}
 
 
 def _not_repeatable(folder: RunFolder, when: str) -> ConfigError:
