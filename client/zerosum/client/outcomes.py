@@ -14,6 +14,15 @@ from zerosum.client.task import error_line
 LONGEST_ERROR_CHARACTERS = 200
 """An error is quoted in a round's line and in a table: its first line, up to here."""
 
+FAILED_AT_HOME = (
+    "its answer to round",
+    "zero plus noise is sent instead",
+    "an empty sample is taken instead",
+    "this client sends noise alone",
+)
+"""What lines of a node's own log hold, one of these each, where a client's answer holds nothing of
+its records for an error: its operator counts by them, and so does a rehearsal."""
+
 
 class Notes:
     """Notes on the answer of one client after another: what its envelope does not show.

@@ -70,8 +70,8 @@ def failures_in_words(record: Mapping[str, Any]) -> str:
         parts.append(f"{failed} of {record['cohort']} clients failed to train")
     if lost := record.get("examples_failed"):
         parts.append(f"{lost} examples failed")
-    if "first_failure" in record:
-        parts[-1:] = [f"{part} ({record['first_failure']})" for part in parts[-1:]]
+    if parts and "first_failure" in record:
+        parts[0] += f" ({record['first_failure']})"
     elif not record.get("clients_trained", 1) and record.get("status") == "completed":
         parts.append("no client trained: all answers were zero")
     if failed := record.get("evaluations_failed"):

@@ -7,15 +7,17 @@ import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tomli_w
 import typer
 from rich.console import Console
 
 from zerosum.client.node_policy import PolicyError, checked_policy
+from zerosum.client.outcomes import FAILED_AT_HOME
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import METRICS, SUMMARY
-from zerosum.simulations.mistakes import user_errors
+from zerosum.simulations.mistakes import NOTHING_LEARNT, user_errors
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError
@@ -63,13 +65,25 @@ def rehearse(
             if out is not None:
                 _leave(found, built, out)
             rounds, lost = summary["rounds"], summary["rounds_abandoned"]
-            if lost == rounds:
-                raise DeploymentError(_nothing_completed(found, built))
+            failed = _failures(built)
+            with user_errors(NothingLearntError, code=NOTHING_LEARNT):
+                if lost == rounds:
+                    raise NothingLearntError(_nothing_completed(found, built, summary))
+                if failed and len(failed) >= nodes * (rounds - lost):
+                    raise NothingLearntError(_nothing_trained(failed, rounds))
         console.print(
             f"{nodes} nodes, a {server} server: {rounds} rounds, {lost} abandoned, "
             f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary['metrics'])}",
             highlight=False,
         )
+        if failed:
+            console.print(
+                f"Failures of training in the nodes' logs: {len(failed)}; the first: {failed[0]}",
+                style="yellow",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def _metrics(found: Mapping[str, float]) -> str:
@@ -96,7 +110,8 @@ def run_app(built: Federation, app: Path, server: str, settings: list[str], seco
     out = built.folder / "run"
     run = built.submit(app, [*given, *_data_of(app), *settings], out)
     status = built.wait_for_run(run, seconds, out / SUMMARY)
-    if status != "finished:completed":
+    # A run that learnt nothing ends as failed, after everything of it was written.
+    if status != "finished:completed" and not (out / SUMMARY).exists():
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
     return out
 
@@ -119,17 +134,38 @@ def _leave(found: Path, built: Federation, out: Path) -> None:
         shutil.copy(log, out / log.name)
 
 
-def _nothing_completed(found: Path, built: Federation) -> str:
+def _nothing_completed(found: Path, built: Federation, summary: Mapping[str, Any]) -> str:
     """Say why every round was abandoned, in the words of server and nodes."""
     records = (found / METRICS).read_text(encoding="utf-8").splitlines()
     reason = json.loads(records[0]).get("reason", "") if records else ""
-    said = [
+    said = _said(built, ("declined", "drops out"))
+    why = summary.get("nothing_learnt") or reason
+    return "\n".join([f"no round was completed: {why}", *dict.fromkeys(said[:SAID])])
+
+
+def _nothing_trained(failed: list[str], rounds: int) -> str:
+    return (
+        f"no node trained in any of {rounds} rounds, as their logs say: {len(failed)} failures; "
+        f"the first: {failed[0]}"
+    )
+
+
+def _failures(built: Federation) -> list[str]:
+    """Return what the nodes logged of trainings that failed: all nodes are this owner's here.
+
+    No server learns it, in a rehearsal neither.
+    """
+    return _said(built, FAILED_AT_HOME)
+
+
+def _said(built: Federation, what: tuple[str, ...]) -> list[str]:
+    """Return the lines of all nodes' logs that hold one of these."""
+    return [
         line.strip()
         for log in sorted(built.folder.glob("supernode*.log"))
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if "declined" in line or "drops out" in line
+        if any(part in line for part in what)
     ]
-    return "\n".join([f"no round was completed: {reason}", *dict.fromkeys(said[:SAID])])
 
 
 def _policy(file: Path, server: str) -> str:
