@@ -12,7 +12,7 @@ from zerosum.client import TaskError
 from zerosum.client.training import initial_vector
 from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import METRICS, MODEL, SUMMARY
-from zerosum.simulations import api, load_experiment
+from zerosum.simulations import api, load_experiment, plan
 from zerosum.simulations.cli import app
 from zerosum.simulations.progress import describe
 from zerosum.simulations.summary import summary_table
@@ -258,6 +258,29 @@ def test_a_task_that_never_takes_a_step_is_refused_before_anything_is_written(
         simulate(task, *settings)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", [["plan"], ["run", "--dry-run"]], ids=["plan", "dry run"])
+def test_the_plan_of_a_task_that_never_takes_a_step_is_one_line_and_2(
+    command, tmp_path, monkeypatch
+):
+    for module in (api, plan):
+        monkeypatch.setattr(module, "resolve_task", lambda *arguments: Broken())
+    experiment = tmp_path / "failing.toml"
+    experiment.write_text(tomli_w.dumps(BASE))
+    done = CliRunner().invoke(app, [*command, str(experiment)])
+    assert done.exit_code == 2, done.output
+    assert "error: task = 'failing': its model cannot be trained on data()" in done.output
+    assert "RuntimeError: element 0 of tensors does not require grad" in done.output
+    assert len(done.output.strip().splitlines()) == 1
+
+
+def test_more_clients_than_there_are_records_for_can_be_planned(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "resolve_task", lambda *arguments: Failing())
+    experiment = tmp_path / "failing.toml"
+    experiment.write_text(tomli_w.dumps(BASE))
+    found = plan.plan_experiment(str(experiment), population=1_000_000)
+    assert found.values["population"] == 1_000_000
 
 
 def test_a_first_step_to_infinity_is_refused_where_it_is_every_clients(simulate):

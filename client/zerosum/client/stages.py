@@ -451,7 +451,8 @@ def protected(
             protection.check_usable(update)
     except FAILURES as error:
         notes.fail(error)
-        log.exception("client %d: its answer to round %d failed", index, question.round)
+        what = "evaluation in" if question.kind == "evaluate" else "answer to"
+        log.exception("client %d: its %s round %d failed", index, what, question.round)
         if not question.privacy.private:
             raise
         if not protection.noise_inside:
