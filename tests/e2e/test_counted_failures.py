@@ -182,7 +182,7 @@ def test_a_run_ends_with_an_error_after_everything_is_written_where(
     assert "clients.log" in str(ended.value)
     written = {path.name for path in result.folder.iterdir()}
     assert {MODEL, SUMMARY, METRICS, "report.html"} <= written
-    assert "Nothing was learnt" in (result.folder / "report.html").read_text()
+    assert "so nothing was learnt" in (result.folder / "report.html").read_text()
     assert "accuracy (of the" not in describe(result.rounds[0], 2)
     assert "of the untrained model" in describe(result.rounds[0], 2)
     table = summary_table(result.summary)

@@ -114,8 +114,10 @@ def nothing_learnt(records: Sequence[Mapping[str, Any]]) -> str | None:
     if all(record.get("status") == "abandoned" for record in records):
         said = (
             f"{_all(len(records))} abandoned, so nothing was learnt and the model is the "
-            f"initial one: {passed_in_words(records)}"
+            "initial one"
         )
+        if any("cohort" in record for record in records):  # a public report has no counts
+            said += f": {passed_in_words(records)}"
         if reason := records[0].get("reason"):
             said += f"; round {records[0]['round']}: {reason}"
         failed = "" if failures is None else _failed(failures)

@@ -216,7 +216,7 @@ def _failures(run: RunRecord) -> list[str]:
     """Return what the rounds count of clients that could not train."""
     found = []
     if reason := nothing_learnt(run.rounds):
-        found.append(f"Nothing was learnt: {reason}.")
+        found.append(f"{reason[:1].upper()}{reason[1:]}.")
     failures = run.failures
     if failures is None or failures["first_failure"] is None:
         return found
