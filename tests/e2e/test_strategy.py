@@ -843,7 +843,8 @@ def test_a_client_whose_epsilon_is_spent_declines_before_it_trains(grid_of, tmp_
     start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
     start(grid, model(), 9)
     assert calls == [number for number in range(1, 10) for _ in range(CLIENTS)]
-    start(grid, model(), 1)
+    with pytest.raises(NothingLearntError, match=r"0 passed contribute \(6 refused it\)"):
+        start(grid, model(), 1)
     assert len(calls) == 9 * CLIENTS, "a new run is no new budget"
     assert "above the policy's max_epsilon = 8" in caplog.text
 

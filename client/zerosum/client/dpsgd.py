@@ -254,7 +254,6 @@ class ExampleTrainer(LocalTrainer):
         return total
 
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
-        self._clipped.not_finite = 0
         total = self._clipped.clipped_sum(*examples.take(part), self._clip)
         if lost := self._clipped.not_finite:
             self._notes.fail("the gradient of an example is NaN or infinite")

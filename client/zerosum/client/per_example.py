@@ -93,7 +93,7 @@ class ClippedGradients:
         self._vectorises = self._loss_vectorises = True
         self.moved: set[Moved] = set()
         self.not_finite = 0
-        """Examples of NaN or infinite gradients since the caller set this to zero."""
+        """Examples of the last sum whose gradients were NaN or infinite."""
         self.way = ""
 
     @property
@@ -118,6 +118,7 @@ class ClippedGradients:
         torch.Tensor
             The model's flat gradients, shape (d,), overwritten; zero for an empty batch.
         """
+        self.not_finite = 0
         if not len(targets):
             return self._flat.gradients.zero_()
         with coins_apart():
@@ -165,6 +166,7 @@ class ClippedGradients:
                 self._put_back(state)
             except Exception as error:  # whatever it is: if the batch fails, it does alone as well
                 self._put_back(state)
+                self.not_finite = 0
                 total = self._clip_rows(self._loop(state, inputs, targets), clip)
                 self._vectorises = False
                 log.info("per-example gradients by a loop: %s", error_line(error))
