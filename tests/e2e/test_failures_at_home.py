@@ -163,6 +163,16 @@ def test_a_run_of_abandoned_rounds_ends_with_an_error_and_the_initial_model(tmp_
     assert all(line["epsilon_charged"]["local"] > 0 for line in nodes.lines)
 
 
+def test_refusals_are_counted_where_the_next_round_rides_along(tmp_path, caplog):
+    policy = 'servers = ["semi-honest"]\nmodels = ["distributed"]\nmax_clip = 0.001\n'
+    nodes = Federation(tmp_path, policy)
+    with pytest.raises(NothingLearntError, match=r"0 passed contribute \(12 refused it\)"):
+        nodes.serve("rounds=3 deployment.pipeline=true")
+    # Three rounds, of one reason: each node's log has it once.
+    said = [line for line in caplog.messages if "exceeds the policy's 0.001" in line]
+    assert len(said) == CLIENTS
+
+
 def result_experiment(nodes):
     return load_experiment(nodes.out / "config.toml", [])
 

@@ -334,8 +334,13 @@ class Coordinator:
             both = index in sent and index in riding
             if index in sent and (wire.RECORD in reply or not both):
                 current.receive(index, wire.main_part(reply) if both else reply)
-            if rider is not None and index in riding and (wire.RIDER in reply or not both):
-                rider.receive(index, wire.rider(reply) if both else reply)
+            elif index in sent:
+                current.note_refusal(index)
+            if rider is not None and index in riding:
+                if wire.RIDER in reply or not both:
+                    rider.receive(index, wire.rider(reply) if both else reply)
+                else:
+                    rider.note_refusal(index)
         current.note_missing()
         if rider is not None:
             rider.note_missing()
