@@ -447,6 +447,7 @@ class Naive:
 
     model: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]
+    not_finite: int = 0
 
     def clipped_sum(self, inputs: Any, targets: Tensor, clip: float) -> Tensor:
         parameters = [p for p in self.model.parameters() if p.requires_grad]

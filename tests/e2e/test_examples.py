@@ -14,6 +14,7 @@ from zerosum.client.per_example import ClippedGradients
 from zerosum.client.task import ClientInfo, TaskError
 from zerosum.server.config import ConfigError
 from zerosum.server.flower import _prepared
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import METRICS, MODEL
 from zerosum.simulations import api
 from zerosum.simulations.config import load_experiment
@@ -171,14 +172,16 @@ def test_a_client_whose_gradients_fail_answers_like_any_other(tmp_path, monkeypa
     def broken(*arguments):
         raise RuntimeError("no gradient")
 
-    monkeypatch.setattr(ExampleTrainer, "try_gradients", lambda *arguments: None)
+    monkeypatch.setattr(ExampleTrainer, "try_gradients", lambda *arguments: True)
     monkeypatch.setattr(ClippedGradients, "clipped_sum", broken)
     logging.getLogger("zerosum.client").setLevel(logging.CRITICAL)
     try:
         for config in (STEPS, INSIDE):
             name = config["privacy"].get("model", "steps")
-            result = run(config, tmp_path / name, "secagg.protocol=ideal")
-            assert all(line["survivors"] == 10 for line in result.rounds)
+            with pytest.raises(NothingLearntError, match="no gradient") as ended:
+                run(config, tmp_path / name, "secagg.protocol=ideal")
+            lines = ended.value.result.rounds
+            assert all(line["survivors"] == line["clients_failed"] == 10 for line in lines)
     finally:
         logging.getLogger("zerosum.client").setLevel(logging.NOTSET)
 

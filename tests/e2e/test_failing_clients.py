@@ -9,8 +9,10 @@ import torch
 from zerosum.client import TaskError
 from zerosum.client.answer import Answerer
 from zerosum.client.contribution import Protection
-from zerosum.server.runs import CLIENT_LOG
+from zerosum.server.learning import NothingLearntError
+from zerosum.server.runs import CLIENT_LOG, METRICS, SUMMARY
 from zerosum.simulations import api, load_experiment
+from zerosum.simulations.report import write_public_report, write_report
 
 CLIENTS = 8
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -81,16 +83,24 @@ def test_without_dp_it_drops_out_and_the_run_goes_on(simulate):
 
 
 @pytest.mark.parametrize("model", ["distributed", "none"])
-def test_the_traceback_is_in_the_clients_log_and_nowhere_else(simulate, model, caplog):
+def test_the_traceback_is_in_the_clients_log_and_one_line_of_it_in_the_records(
+    simulate, model, caplog, tmp_path
+):
     caplog.set_level(logging.DEBUG)
     result = simulate(f"privacy.model={model}")
+    write_report(result.folder)
     log = (result.folder / CLIENT_LOG).read_text()
     assert "secret-record-17" in log
     assert "Traceback" in log
+    shown = {METRICS, SUMMARY, "report.html"}
     for path in result.folder.rglob("*"):
         if path.is_file() and path.name != CLIENT_LOG:
-            assert b"secret-record-17" not in path.read_bytes(), path
+            assert (b"secret-record-17" in path.read_bytes()) == (path.name in shown), path
+            assert b"Traceback" not in path.read_bytes(), path
     assert "secret-record-17" not in caplog.text
+    write_public_report(result.folder, tmp_path / "public")
+    for path in (tmp_path / "public").rglob("*"):
+        assert path.is_dir() or b"secret-record-17" not in path.read_bytes()
 
 
 def test_a_failing_client_still_adds_its_share_of_the_noise(simulate, monkeypatch):
@@ -100,7 +110,9 @@ def test_a_failing_client_still_adds_its_share_of_the_noise(simulate, monkeypatc
     )
     ratios = []
     for seed in range(40):
-        record = simulate("rounds=1", f"seed={seed}").rounds[0]
+        with pytest.raises(NothingLearntError, match="8 failures of training") as ended:
+            simulate("rounds=1", f"seed={seed}")
+        record = ended.value.result.rounds[0]
         ratios.append((record["average_norm"] / record["noise_norm"]) ** 2)
     # 40 x 15 squared normal coordinates: the mean is 1 with deviation 0.058. A share missing
     # from each of two clients in eight would give 0.75.

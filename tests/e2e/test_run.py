@@ -9,6 +9,7 @@ import pytest
 from zerosum.client.task import ClientInfo
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.secagg.randomness import derive_seed
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import (
     CLIENT_LOG,
     LEDGER,
@@ -22,6 +23,7 @@ from zerosum.server.runs import (
 )
 from zerosum.server.spec import FaultSpec
 from zerosum.simulations import api
+from zerosum.simulations.progress import describe
 from zerosum.simulations.report.record import SIGHT
 
 SMALL = [
@@ -230,7 +232,16 @@ def test_a_failed_group_is_told_in_the_record_and_the_report(tmp_path):
 
 def test_too_few_survivors_abandon_the_round_and_leave_the_model_alone(tmp_path):
     settings = [*SMALL, "privacy.honest_fraction=0.6", "faults.contribute=0.8", "rounds=2"]
-    result = run("digits", overrides=settings, out=tmp_path / "lost")
+    with pytest.raises(NothingLearntError) as ended:
+        run("digits", overrides=settings, out=tmp_path / "lost")
+    result = ended.value.result
+    assert "all 2 rounds were abandoned" in str(ended.value)
+    assert "passed contribute" in str(ended.value)
+    assert all(r["untrained"] for r in result.rounds)
+    assert result.summary["untrained"]
+    assert all(r["epsilon_charged"]["local"] > 0 for r in result.rounds)
+    assert "charged epsilon" in describe(result.rounds[0], 2)
+    assert "of the untrained model" in describe(result.rounds[0], 2)
     assert result.summary["rounds_abandoned"] == 2
     assert {r["status"] for r in result.rounds} == {"abandoned"}
     assert "needed" in result.rounds[0]["reason"]
@@ -252,7 +263,10 @@ def test_a_run_goes_on_after_an_abandoned_round(tmp_path):
 
 def test_an_empty_cohort_is_an_abandoned_round(tmp_path):
     settings = [*SMALL, "sampling.cohort=1", "rounds=4", "secagg.dropout=0.0"]
-    result = run("digits", overrides=settings, out=tmp_path / "empty")
+    try:
+        result = run("digits", overrides=settings, out=tmp_path / "empty")
+    except NothingLearntError as ended:
+        result = ended.result
     assert result.summary["rounds_abandoned"] >= 3
 
 

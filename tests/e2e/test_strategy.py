@@ -32,6 +32,7 @@ from zerosum.secagg.messages import Contribution, decode
 from zerosum.server.app_grid import AppGrid
 from zerosum.server.config import ConfigError
 from zerosum.server.figures import refused
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.resuming import held
 from zerosum.server.runs import RunFolder
 from zerosum.server.strategy import PrivateStrategy
@@ -233,14 +234,50 @@ def test_an_app_that_fails_is_a_dropout_and_says_so_at_home_only(grid_of, tmp_pa
     assert "no data today" in caplog.text
 
 
-def test_too_few_survivors_leave_the_model_as_it_was(grid_of, tmp_path):
+def test_where_all_rounds_are_abandoned_the_start_ends_with_an_error_and_the_first_model(
+    grid_of, tmp_path
+):
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
     app = client_app([private_mod], fails=lambda index, round: index < 4)
-    result = strategy.start(grid_of(app), model(), 2)
-    assert not result.arrays
+    with pytest.raises(NothingLearntError) as ended:
+        strategy.start(grid_of(app), model(), 2)
+    said = str(ended.value)
+    assert "all 2 rounds were abandoned" in said
+    assert "of 12 clients asked 12 passed advertise, 12 passed share, 4 passed contribute" in said
+    assert "(8 refused it)" in said
+    assert "each node's own log" in said
+    assert "no data today" not in said
+    kept = ended.value.result.arrays
+    np.testing.assert_array_equal(kept["layer.bias"].numpy(), model()["layer.bias"].numpy())
     assert strategy.epsilon["sum"]["value"] is None
     (first, second) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(first)["status"] == json.loads(second)["status"] == "abandoned"
+
+
+def test_a_first_round_that_is_abandoned_ends_nothing(grid_of, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
+    app = client_app([private_mod], fails=lambda index, round: False)
+    seen = []
+
+    def lost(message, context):
+        """Four of six do not come to contribute in the first round."""
+        contributes = stage_type(message.content) == wire.STAGE_TYPES["contribute"]
+        index = context.node_config["partition-id"]
+        if contributes and index < 4 and seen.count(index) < 1:
+            seen.append(index)
+            raise RuntimeError("out of reach")
+        return app(message, context)
+
+    result = strategy.start(grid_of(lost), model(), 2)
+    assert result.arrays
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["rounds"], summary["rounds_abandoned"]) == (2, 1)
+    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["epsilon_charged"]["local"] > 0
+    assert "charged epsilon" in next(
+        line for line in caplog.messages if "round 1 abandoned" in line
+    )
 
 
 class Wire:
@@ -806,7 +843,8 @@ def test_a_client_whose_epsilon_is_spent_declines_before_it_trains(grid_of, tmp_
     start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
     start(grid, model(), 9)
     assert calls == [number for number in range(1, 10) for _ in range(CLIENTS)]
-    start(grid, model(), 1)
+    with pytest.raises(NothingLearntError, match=r"0 passed contribute \(6 refused it\)"):
+        start(grid, model(), 1)
     assert len(calls) == 9 * CLIENTS, "a new run is no new budget"
     assert "above the policy's max_epsilon = 8" in caplog.text
 

@@ -14,6 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from zerosum.client import devices
+from zerosum.client.answer import Answerer
 from zerosum.client.task import ClientInfo
 from zerosum.simulations import api
 from zerosum.simulations.bench import BenchError, engine_command
@@ -25,6 +26,7 @@ from zerosum.simulations.bench.engines import (
     _PROTECTED,
     averaged,
     experiment_of,
+    protected,
     unprotected,
 )
 from zerosum.simulations.bench.turns import Entrant, MissingError, memory_mb
@@ -204,6 +206,15 @@ def test_our_engine_stops_when_no_more_rounds_are_wanted(workload, workers):
     unprotected(workload, workers, turn)
     assert turn.asked == 3
     assert turn.facts["trainer"]
+
+
+def test_a_round_whose_clients_fail_is_not_timed(workload, monkeypatch):
+    def broken(self, request, client, entropy):
+        raise OSError("gone")
+
+    monkeypatch.setattr(Answerer, "update", broken)
+    with pytest.raises(BenchError, match=r"not timed: round 1/.* 3 of 3 clients failed to train"):
+        protected(workload, 1, Turns(2))
 
 
 def test_the_bare_loop_averages_the_models_of_its_cohort(workload):

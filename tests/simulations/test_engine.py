@@ -15,6 +15,7 @@ from processes import alive, children, wait_for
 from torch import nn
 
 from zerosum.client.entropy import SeededEntropy
+from zerosum.client.outcomes import Tally
 from zerosum.server.config import ConfigError
 from zerosum.server.runs import METRICS, MODEL
 from zerosum.simulations import api
@@ -166,6 +167,11 @@ def test_whoever_kills_its_worker_twice_drops_out_and_nobody_else(caplog):
     assert vectors[2] is None
     expected = dict(Serial(Contributor(Toy(), SeededEntropy(0))).vectors(work, done))
     assert np.array_equal(total, sum(expected.values()))
+    # Of both calls above: the client is counted where it was given up, and once.
+    tally = engine.take_tally()
+    assert (tally.trained, tally.failed, tally.idle) == (10, 2, 0)
+    assert tally.first == (2, "its worker process ended twice, with -9")
+    assert engine.take_tally() == Tally()
     assert "once more" in caplog.text
     assert "drop out" in caplog.text
 

@@ -260,6 +260,8 @@ def test_a_client_that_ends_its_actor_is_tried_once_more_and_drops_out(
     assert "tried once more" in said
     assert "clients (2,)" in said
     assert "again: they drop out" in said
+    assert (result.rounds[0]["clients_trained"], result.rounds[0]["clients_failed"]) == (7, 1)
+    assert "client 2: it lost two actors" in result.rounds[0]["first_failure"]
 
 
 @marked
@@ -276,6 +278,7 @@ def test_a_client_that_fails_in_an_actor_is_heard_of_here(tmp_path, simulate):
     assert "Traceback" in said
     assert "OSError: no records today" in said
     assert said.count("drops out") == 1
+    assert result.rounds[0]["first_failure"] == "client 2: OSError: no records today"
 
 
 @marked

@@ -17,6 +17,7 @@ from zerosum.client.entropy import Entropy
 from zerosum.client.examples import Examples, as_examples
 from zerosum.client.failures import FAILURES
 from zerosum.client.lean import choose_trainer
+from zerosum.client.outcomes import Notes
 from zerosum.client.request import Question, Request
 from zerosum.client.seeded_task import client_records
 from zerosum.client.task import ClientInfo, Task, TaskError
@@ -47,10 +48,20 @@ class Answerer:
         Where to compute.
     trainer : str
         Which local training, as :func:`choose_trainer` names it.
+    notes : Notes, optional
+        Where a simulation notes failures that DP-SGD passes over.
     """
 
-    def __init__(self, task: Task, *, device: str = "cpu", trainer: str = "auto") -> None:
+    def __init__(
+        self,
+        task: Task,
+        *,
+        device: str = "cpu",
+        trainer: str = "auto",
+        notes: Notes | None = None,
+    ) -> None:
         self._task = task
+        self._notes = Notes() if notes is None else notes
         self._device = device
         self._kind = trainer
         self._made: tuple[object, LocalTrainer] | None = None
@@ -205,6 +216,7 @@ class Answerer:
                 question.privacy,
                 seed=question.seed,
                 device=self._device,
+                notes=self._notes,
             )
             self._by_examples = (key, trainer)
         return self._by_examples[1]

@@ -7,6 +7,7 @@ scale or ring is decided twice.
 import json
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -299,6 +300,7 @@ class Protection:
         rounding: Keystream,
         noise: Keystream | None,
         whose: str = "the update",
+        unusable: Callable[[Exception], None] = lambda error: None,
     ) -> NDArray[np.signedinteger[Any]]:
         """Return the integers a client adds to the sum.
 
@@ -320,6 +322,8 @@ class Protection:
             Noise bits. None where the sum's noise is drawn elsewhere (``noise_draw = "summed"``).
         whose : str
             Whose update this is, for the log.
+        unusable : callable
+            Told why an update became zero: a simulation counts it.
 
         Returns
         -------
@@ -337,6 +341,7 @@ class Protection:
             if not self.private:
                 raise UnusableUpdateError(str(error)) from error
             logger.warning("the update is unusable, zero plus noise is sent instead: %s", error)
+            unusable(error)
             encoded = np.zeros(self.length, dtype=np.int64)
         return self._noised(encoded, noise)
 

@@ -17,6 +17,7 @@ from zerosum.client.apart import known_loss
 from zerosum.client.examples import Examples, as_examples, draw
 from zerosum.client.failures import FAILURES
 from zerosum.client.inside import local_lot, noise_inside
+from zerosum.client.outcomes import Notes
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
@@ -71,6 +72,8 @@ class ExampleTrainer(LocalTrainer):
         The experiment's seed: fixes parameters that are not trained.
     device : str
         Where gradients are computed.
+    notes : Notes, optional
+        Where failures are noted, for a simulation to count.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class ExampleTrainer(LocalTrainer):
         *,
         seed: int = 0,
         device: str = "cpu",
+        notes: Notes | None = None,
     ) -> None:
         super().__init__(task, spec, seed=seed, dtype=torch.float64, device=device)
         if self.layout.statistics:
@@ -91,6 +95,7 @@ class ExampleTrainer(LocalTrainer):
         self._privacy = privacy
         self._clip = math.inf if privacy.clip is None else privacy.clip * _WITHIN
         self._failed: set[int] = set()
+        self._notes = Notes() if notes is None else notes
         self._clipped = ClippedGradients(
             self._flat,
             partial(per_example_losses, task),
@@ -155,8 +160,8 @@ class ExampleTrainer(LocalTrainer):
         self._restore_buffers()
         return delta
 
-    def try_gradients(self, start: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
-        """Compute the gradient of each of the first few records, as training would.
+    def try_gradients(self, start: np.ndarray, dataset: "Dataset", records: int = 2) -> bool:
+        """Compute the gradient of each of the first few records; return whether there are any.
 
         What fails for every record, as where a model cannot have a gradient of one example, would
         otherwise be each record's own failure: nothing but noise would be trained on, without a
@@ -191,6 +196,7 @@ class ExampleTrainer(LocalTrainer):
                     'others, and unit = "example" cannot allow; keep it still, or train it by its '
                     "gradient"
                 )
+        return tried > 0
 
     def _try_gradient(self, examples: Examples, one: torch.Tensor) -> None:
         self._gradients(examples, one)  # the way that training goes
@@ -202,7 +208,8 @@ class ExampleTrainer(LocalTrainer):
         try:
             examples: Examples = self._examples_of(load(), alike=True)
             held, public = len(examples), self._privacy.examples
-        except FAILURES:
+        except FAILURES as error:
+            self._notes.fail(error)
             log.exception("the data cannot be had: an empty sample is taken instead")
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
@@ -226,6 +233,8 @@ class ExampleTrainer(LocalTrainer):
                 except FAILURES as error:
                     log.info("examples are taken one at a time, because one fails: %s", error)
                     total += self._each_alone(examples, part)
+        if len(drawn) and bool(total.any()):
+            self._notes.learnt = True
         if len(self._failed) - failed == len(drawn) > 1:
             # At home only: that all fail is as private as they are.
             log.error(
@@ -240,8 +249,10 @@ class ExampleTrainer(LocalTrainer):
         for one in torch.split(part, 1):
             try:
                 total += self._gradients(examples, one)
-            except FAILURES:
+            except FAILURES as error:
                 if int(one) not in self._failed:
+                    self._notes.fail(error)
+                    self._notes.examples_failed += 1
                     # The first one's traceback is enough where all fail alike.
                     said = "example %d has no gradient: it contributes nothing"
                     log.warning(said, int(one), exc_info=not self._failed)
@@ -249,7 +260,11 @@ class ExampleTrainer(LocalTrainer):
         return total
 
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
-        return self._clipped.clipped_sum(*examples.take(part), self._clip)
+        total = self._clipped.clipped_sum(*examples.take(part), self._clip)
+        if lost := self._clipped.not_finite:
+            self._notes.fail("the gradient of an example is NaN or infinite")
+            self._notes.examples_failed += lost
+        return total
 
 
 def _tell(cut: Cut) -> None:

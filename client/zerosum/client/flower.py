@@ -29,6 +29,7 @@ from zerosum.client.provisioning import (
     read_identity,
     read_roster,
 )
+from zerosum.client.refusals import log_refusal
 from zerosum.client.request import Request
 from zerosum.client.simulated import (
     OPEN_POLICY,
@@ -168,10 +169,10 @@ def answer(
     except FAILURES as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
-            log.warning("client %s declined to %s: %s", who, name, error)
+            log_refusal(context.state, who, name, error)
         else:
             log.exception("client %s failed to %s", who, name)
-        raise Declined(f"no answer to {name}: the reason is in this client's log") from None
+        raise Declined(f"no answer to {name}: {wire.OWN_LOG}") from None
 
 
 class DeployedEnvironment:

@@ -27,6 +27,7 @@ from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from zerosum.client import wire
 from zerosum.client.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.arrays import UnusableArraysError
 from zerosum.client.binding import config_digest, shown, shown_message
@@ -205,7 +206,7 @@ class PrivateClientApp(ClientApp):
             raise
         except FAILURES:
             log.exception("the app failed outside of what it was asked")
-            raise Declined("no answer: the reason is in this client's log") from None
+            raise Declined(f"no answer: {wire.OWN_LOG}") from None
 
 
 def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:

@@ -97,6 +97,8 @@ class ClippedGradients:
         self._vectorises = hooked is None
         self._loss_vectorises = True
         self.moved: set[Moved] = set()
+        self.not_finite = 0
+        """Examples of the last sum whose gradients were NaN or infinite."""
         self.way = ""
 
     @property
@@ -121,6 +123,7 @@ class ClippedGradients:
         torch.Tensor
             The model's flat gradients, shape (d,), overwritten; zero for an empty batch.
         """
+        self.not_finite = 0
         if not len(targets):
             return self._flat.gradients.zero_()
         with coins_apart():
@@ -168,6 +171,7 @@ class ClippedGradients:
                 self._put_back(state)
             except Exception as error:  # whatever it is: if the batch fails, it does alone as well
                 self._put_back(state)
+                self.not_finite = 0
                 total = self._clip_rows(self._loop(state, inputs, targets), clip)
                 self._vectorises = False
                 log.info("per-example gradients by a loop: %s", error_line(error))
@@ -231,6 +235,7 @@ class ClippedGradients:
             # NaN, infinity, or squares that overflow float32: rare, so it may be slow.
             wide = [capture.double() for capture in captures]
             usable = _norms([measure(capture) for capture in wide]).isfinite()
+            self.not_finite += int((~usable).sum())
             measured = [measure(capture.where(usable)) for capture in wide]
             norms = _norms(measured)
         factors = (clip / norms).clamp(max=1.0)
@@ -248,7 +253,9 @@ class ClippedGradients:
             unit = gradients / torch.where(largest > 0, largest, 1.0)
             norms = unit.norm(dim=1, keepdim=True)
             factors = torch.minimum(largest, clip / norms)
-            usable = largest.isfinite() & (largest > 0)
+            finite = largest.isfinite()
+            self.not_finite += len(finite) - int(finite.sum())
+            usable = finite & (largest > 0)
             total += torch.where(usable, factors * unit, 0.0).sum(0)
         return self._flat.gradients.copy_(total)
 

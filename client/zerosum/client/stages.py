@@ -14,10 +14,11 @@ import numpy as np
 from flwr.app import Context, RecordDict
 
 from zerosum.client import renyi_filter, wire
-from zerosum.client.contribution import Protection, guarantee_holds
+from zerosum.client.contribution import Protection, UnusableUpdateError, guarantee_holds
 from zerosum.client.entropy import Entropy
 from zerosum.client.failures import FAILURES
 from zerosum.client.inside import train_on_noise
+from zerosum.client.outcomes import Notes, holds_anything
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
@@ -420,6 +421,7 @@ def protected(
     index: int,
     entropy: Entropy,
     answer: Callable[[], np.ndarray],
+    notes: Notes | None = None,
 ) -> np.ndarray:
     """Return what one client adds to a sum: its answer in its envelope.
 
@@ -433,13 +435,15 @@ def protected(
         Rounding and noise.
     answer : callable
         Returns the float answer. Under privacy a failure is a zero, with the noise.
+    notes : Notes, optional
+        Where a simulation notes failures; a deployment notes them nowhere but in its own log.
 
     Returns
     -------
     numpy.ndarray
         int64 or int32, shape (protection.length,).
     """
-    question = request.question
+    question, notes = request.question, Notes() if notes is None else notes
     key = (session.round, session.attempt, index)
     noise = None
     if question.privacy.private and question.noise_draw == "per_client":
@@ -448,8 +452,10 @@ def protected(
         update = answer()
         if protection.noise_inside:
             protection.check_usable(update)
-    except FAILURES:
-        log.exception("client %d: its answer to round %d failed", index, question.round)
+    except FAILURES as error:
+        notes.fail(error)
+        what = "evaluation in" if question.kind == "evaluate" else "answer to"
+        log.exception("client %d: its %s round %d failed", index, what, question.round)
         if not question.privacy.private:
             raise
         if not protection.noise_inside:
@@ -462,6 +468,17 @@ def protected(
             entropy.keystream("noise", *key),
             question.population,
         )
+    else:
+        # By examples the trainer knows: noise inside an answer is not zero, whatever it learnt.
+        weighted = question.kind == "train" and question.training.weighting == "examples"
+        if question.kind != "train" or not question.privacy.by_example:
+            notes.learnt = holds_anything(update, weighted=weighted)
     rounding = entropy.keystream("rounding", *key)
     whose = f"client {index}, round {question.round}"
-    return protection.protect(update, rounding=rounding, noise=noise, whose=whose)
+    try:
+        return protection.protect(
+            update, rounding=rounding, noise=noise, whose=whose, unusable=notes.spoil
+        )
+    except UnusableUpdateError as error:
+        notes.spoil(error)
+        raise

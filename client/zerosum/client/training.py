@@ -26,7 +26,7 @@ from zerosum.client.scores import default_metrics, why_unscored
 from zerosum.client.spec import TrainSpec
 from zerosum.client.spectral_norms import SpectralNorms
 from zerosum.client.task import Task, TaskError
-from zerosum.client.torch_seed import seeded, seeded_anew
+from zerosum.client.torch_seed import all_seeded, seeded, seeded_anew
 from zerosum.client.vectors import flatten, parameters_to_vector, trainable
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 
@@ -248,6 +248,51 @@ class LocalTrainer:
                 check_unchanged(self.model, self._named)
                 per_example_metrics(self.task, outputs, targets)
                 per_example_losses(self.task, outputs, targets)
+
+    def try_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+        """Take the first step of training on a batch of the first records, and undo it.
+
+        The batch is gathered by index, never handed out whole: a model that works in place must
+        not change a user's own tensors before the run. Generators, buffers and weights are put
+        back, also where the step raises.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As for :meth:`train`.
+        dataset : torch Dataset or pair of tensors
+            Some client's records.
+
+        Returns
+        -------
+        bool
+            False where there are no records.
+
+        Raises
+        ------
+        TaskError
+            If the step leads to NaN or infinity. Whatever data, model or loss raise is passed on.
+        """
+        origin = self._load(vector)
+        examples = self._examples_of(dataset)
+        if not len(examples):
+            return False
+        self.model.train()
+        try:
+            size = batch_size(len(examples), self.spec)
+            with all_seeded(0), lone_record_named(len(examples), size):
+                inputs, targets = examples.take(torch.arange(size))
+                self._step(inputs, targets, origin, first=True)
+            finite = bool(self._flat.weights.isfinite().all())
+        finally:
+            self._load(vector)
+            self._momentum.zero_()
+        if not finite:
+            raise TaskError(
+                "the first step of training leads to NaN or infinity: look for NaN in the data and "
+                "for logarithms or divisions by zero in loss(), or lower training.lr"
+            )
+        return True
 
     def _examples_of(self, dataset: "Dataset", *, alike: bool = False) -> Examples:
         """Return a data set's examples for this trainer's device, checked on the way to a GPU."""

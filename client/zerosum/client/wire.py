@@ -20,6 +20,9 @@ STAGE_TYPES: Final = {
 
 HELLO_TYPE: Final = "query.hello"
 
+OWN_LOG: Final = "the reason is in this client's log"
+"""All that a server is told of a refusal or a failure."""
+
 RIDING: Final = ("advertise", "share")
 """Stages that may ride along with a message of the session before."""
 

@@ -12,6 +12,7 @@ from zerosum.server.spec import Experiment
 if TYPE_CHECKING:
     from zerosum.server.aggregate import Aggregate
     from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
+    from zerosum.server.learning import NothingLearntError
     from zerosum.server.ledger import Ledger
     from zerosum.server.results import Result
     from zerosum.server.runs import RunFolder
@@ -25,6 +26,7 @@ __all__ = [
     "FederatedTraining",
     "Ledger",
     "Nodes",
+    "NothingLearntError",
     "Result",
     "RoundAbandoned",
     "RunFolder",
@@ -37,6 +39,7 @@ _HOME = {
     "FederatedTraining": "training",
     "Ledger": "ledger",
     "Nodes": "coordinator",
+    "NothingLearntError": "learning",
     "Result": "results",
     "RoundAbandoned": "coordinator",
     "RunFolder": "runs",

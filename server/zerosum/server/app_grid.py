@@ -1,6 +1,5 @@
 """Two grids around Flower's: one carries stages to wrapped apps, a strategy talks to the other."""
 
-import logging
 from collections.abc import Callable, Collection, Iterable
 
 from flwr.app import Message, RecordDict
@@ -9,8 +8,6 @@ from flwr.supercore.run import Run
 
 from zerosum.client import wire
 from zerosum.client.app_request import enveloped
-
-log = logging.getLogger("zerosum.server")
 
 Answered = Callable[[list[Message]], list[Message]]
 """Answers a strategy's messages with what came of a private sum."""
@@ -76,8 +73,6 @@ class AppGrid(_Around):
         super().__init__(grid)
         self._message_type = message_type
         self._records = RecordDict()
-        self._greetings: set[str] = set()
-        self._silent: set[int] = set()
 
     def carry(self, records: RecordDict, message_type: str) -> None:
         """Send these records with every request from now on, and all by this type."""
@@ -85,29 +80,7 @@ class AppGrid(_Around):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages in their envelopes."""
-        stages = list(messages)
-        keys = list(self._grid.push_messages([self._enveloped(m) for m in stages]))
-        for message, key in zip(stages, keys, strict=True):
-            if message.metadata.message_type == wire.HELLO_TYPE:
-                self._greetings.add(key)
-        return keys
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that have come, and say who does not know the protocol."""
-        replies = list(self._grid.pull_messages(message_ids))
-        for reply in replies:
-            node = reply.metadata.src_node_id
-            greeting = reply.metadata.reply_to_message_id in self._greetings
-            if greeting and reply.has_error() and node not in self._silent:
-                self._silent.add(node)
-                log.warning(
-                    "node %d does not say which client it is: its ClientApp needs "
-                    "zerosum.client.mod.private_mod, first among its mods, and its node config "
-                    "partition-id and state-dir (%s)",
-                    node,
-                    reply.error.reason,
-                )
-        return replies
+        return self._grid.push_messages([self._enveloped(message) for message in messages])
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

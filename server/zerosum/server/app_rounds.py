@@ -30,6 +30,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, Nodes, RoundAbandoned
 from zerosum.server.cuts import CutWatch, cut_record, cuts_in_words
 from zerosum.server.exchange import Traffic
+from zerosum.server.learning import charged, charged_in_words, nothing_learnt, values
 from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NoisedRatio, noised_ratio
 from zerosum.server.planning import evaluation_protection, question_of
@@ -121,6 +122,12 @@ class AppRounds:
         self._record: dict[str, Any] = {}
         self._cuts = CutWatch(run.experiment, len(run.nodes), ArrayLayout.of(initial).length)
         self._skipped = False
+        self._trained: list[dict[str, Any]] = []
+
+    @property
+    def nothing_learnt(self) -> str | None:
+        """Why no client's training is in the model; None where some is, or nothing was asked."""
+        return nothing_learnt(self._trained)
 
     def answer(self, messages: list[Message]) -> list[Message]:
         """Run the private sum that these messages ask for, and reply to the first of them.
@@ -149,6 +156,9 @@ class AppRounds:
         summary = {
             "name": self._run.experiment.name,
             "rounds": self._round,
+            "rounds_abandoned": sum(
+                line.get("status") == "abandoned" for line in self._run.folder.read_lines(METRICS)
+            ),
             "epsilon": figures,
             "noise_multiplier": privacy.noise_multiplier,
             "population": len(self._run.nodes),
@@ -167,7 +177,9 @@ class AppRounds:
         started = time.perf_counter()
         cohort, expected, out = self._cohort(messages, "train")
         request = self._request(messages, "train", self._clip.privacy)
+        before = values(self._run.ledger.figures())
         self._record = {"round": self._round, "cohort": len(cohort)}
+        self._trained.append(self._record)
         if out:
             self._record["left_out"] = out
         aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
@@ -176,6 +188,9 @@ class AppRounds:
             replies = [Message(self._reply(request, aggregate, expected), reply_to=messages[0])]
             private = self._run.experiment.privacy.private
             self._clip.follow(aggregate.bit, expected if private else len(aggregate.survivors))
+        else:
+            after = values(self._run.ledger.figures())
+            self._record["epsilon_charged"] = charged(before, after)
         self._record["seconds"] = time.perf_counter() - started
         self._tell()
         return replies
@@ -363,13 +378,15 @@ class AppRounds:
 
     def _tell(self) -> None:
         record = self._record
+        cost = charged_in_words(record)
         log.info(
-            "private round %d %s: %d of %d clients are in the sum%s; %s",
+            "private round %d %s: %d of %d clients are in the sum%s%s; %s",
             record["round"],
             record["status"],
             record["survivors"],
             record["cohort"],
             lies_in_words(record) + cuts_in_words(record),
+            f", {cost} for it" if cost else "",
             in_words(self._run.ledger.figures()),
         )
 
@@ -402,6 +419,7 @@ def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
         "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
         "bytes_down_per_client": (sum(down) + carried) / len(down) if down else 0.0,
         "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+        **({"refused": dict(traffic.refused)} if traffic.refused else {}),
         **lies_record(traffic),
     }
 

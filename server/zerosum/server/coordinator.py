@@ -323,13 +323,24 @@ class Coordinator:
         started = time.perf_counter()
         sent, riding = current.send(), {} if rider is None else rider.send()
         letters = {i: self._letter(i, current, sent, rider, riding) for i in {**sent, **riding}}
-        for index, reply in self._exchange.ask(letters):
+        both_refuse = [current.note_refusal] + ([] if rider is None else [rider.note_refusal])
+
+        def refuse(index: int) -> None:
+            for note in both_refuse:
+                note(index)
+
+        for index, reply in self._exchange.ask(letters, refuse):
             # Of two stages in one message the reply holds those that were not refused.
             both = index in sent and index in riding
             if index in sent and (wire.RECORD in reply or not both):
                 current.receive(index, wire.main_part(reply) if both else reply)
-            if rider is not None and index in riding and (wire.RIDER in reply or not both):
-                rider.receive(index, wire.rider(reply) if both else reply)
+            elif index in sent:
+                current.note_refusal(index)
+            if rider is not None and index in riding:
+                if wire.RIDER in reply or not both:
+                    rider.receive(index, wire.rider(reply) if both else reply)
+                else:
+                    rider.note_refusal(index)
         current.note_missing()
         if rider is not None:
             rider.note_missing()

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import Message, RecordDict
@@ -28,15 +28,17 @@ class Traffic:
     """What a private sum cost: bytes to and from each client, seconds and losses by stage.
 
     ``exchanges`` are the times that messages went out and replies were waited for; a stage that
-    rode along with another sum's cost none. ``sample`` is the first contribution, as the bytes
-    that came, after the number of its group. ``wrong_shares`` are (dealer, holder): the holder gave
-    a wrong share, or was dealt it; ``liars`` are those proved to be at fault.
+    rode along with another sum's cost none. ``refused`` counts, by stage, those who answered that
+    they do not take part: their own logs say why. ``sample`` is the first contribution, as the
+    bytes that came, after the number of its group. ``wrong_shares`` are (dealer, holder): the
+    holder gave a wrong share, or was dealt it; ``liars`` are those proved to be at fault.
     """
 
     up: dict[int, int] = field(default_factory=dict)
     down: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     dropouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
     sample: tuple[int, bytes] = (-1, b"")
     exchanges: int = 0
     wrong_shares: list[tuple[int, int]] = field(default_factory=list)
@@ -93,8 +95,20 @@ class Exchange:
         stages = [stage] if riding is None else [stage, riding]
         return Letter(stage, round, content, max(map(self._timeouts.seconds, stages)))
 
-    def ask(self, letters: Mapping[int, Letter]) -> Iterable[tuple[int, RecordDict]]:
-        """Send each client its letter and yield the replies that have content, one a client."""
+    def ask(
+        self,
+        letters: Mapping[int, Letter],
+        refused: Callable[[int], None] = lambda index: None,
+    ) -> Iterable[tuple[int, RecordDict]]:
+        """Send each client its letter and yield the replies that have content, one a client.
+
+        Parameters
+        ----------
+        letters : mapping of int to Letter
+            By client.
+        refused : callable
+            Told of each client that answers with an error.
+        """
         client_of = {self._nodes[index]: index for index in letters}
         answered: set[int] = set()
         for reply in self._replies(letters):
@@ -105,6 +119,8 @@ class Exchange:
             answered.add(index)
             if reply.has_content():
                 yield index, reply.content
+            else:
+                refused(index)
 
     def _replies(self, letters: Mapping[int, Letter]) -> Iterable[Message]:
         messages = [self._message(index, letter) for index, letter in letters.items()]

@@ -16,18 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
+from zerosum.client.failures import FAILURES
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.seeded_task import as_resolved, public_records
 from zerosum.client.simulated import simulated_roster
 from zerosum.client.system import NOT_DEPLOYABLE
-from zerosum.client.task import Task, population, resolve_task
+from zerosum.client.task import Task, TaskError, error_line, population, resolve_task
 from zerosum.client.training import initial_vector
+from zerosum.client.trial import Trial
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.averaging import held_out
@@ -37,7 +37,12 @@ from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.cuts import cuts_in_words
 from zerosum.server.evaluating import with_metrics
 from zerosum.server.greeting import Attendance, meet, simulated_nodes
-from zerosum.server.results import DEPLOYED, Record, Result, lies_in_words
+from zerosum.server.learning import (
+    NODE_LOGS,
+    UNTRAINED,
+    charged_in_words,
+)
+from zerosum.server.results import DEPLOYED, Record, Result, check_learnt, lies_in_words
 from zerosum.server.resuming import (
     check_same,
     continued,
@@ -80,6 +85,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     ------
     ConfigError
         If it cannot be run with these nodes, or continued.
+    NothingLearntError
+        If all rounds were abandoned, after everything was written.
     """
     path, earlier = run_folder(context)
     asked = _experiment(context) if earlier is None else continued(earlier, _overrides(context))
@@ -122,6 +129,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     log.info("run folder: %s", result.folder.resolve())
     if experiment.privacy.private:
         log.info(PUBLISH)
+    check_learnt(result, NODE_LOGS)
     return result
 
 
@@ -153,7 +161,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
         )
     if asked.server.rule_examples is not None:
         held_out(public_records(task, asked.seed), asked.server, asked.seed)
-    _try_gradients(asked, task)
+    _try_step(asked, task)
     asked = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
     return prepare(asked, population=count, dimension=_dimension(task, asked))
 
@@ -162,15 +170,24 @@ def _dimension(task: Task, experiment: Experiment) -> int:
     return len(initial_vector(task, experiment.seed, experiment.training.batchnorm))
 
 
-def _try_gradients(asked: Experiment, task: Task) -> None:
-    """Refuse a model of whose examples none has a gradient: its clients would send noise alone."""
-    if not (asked.privacy.private and asked.privacy.by_example):
-        return
-    trainer = ExampleTrainer(task, asked.training, asked.privacy, seed=asked.seed)
+def _try_step(asked: Experiment, task: Task) -> None:
+    """Refuse a task that takes no step of training on the server's own test data, if it has any.
+
+    Its clients would send zero and noise, of which the server never learns the reason.
+    """
     public = public_records(task, asked.seed)
-    if public is not None:
-        unknown = np.zeros(trainer.public, dtype=np.float32)
-        trainer.try_gradients(np.concatenate([unknown, initial_vector(task, asked.seed)]), public)
+    if public is None:
+        return
+    try:
+        trial = Trial(task, asked.training, asked.privacy, seed=asked.seed)
+        trial.train(public)
+    except TaskError:
+        raise
+    except FAILURES as error:
+        raise TaskError(
+            f"task = {asked.task!r}: its model cannot be trained on test_data(): "
+            f"{error_line(error)}"
+        ) from error
 
 
 def _coordinator(
@@ -324,15 +341,17 @@ def _measured(record: Record) -> str:
 
 
 def _log_round(record: Record) -> None:
-    rate = record.get("dropout_charged")
+    rate, cost = record.get("dropout_charged"), charged_in_words(record)
     log.info(
-        "round %d %s: %d of %d survived%s, %s, epsilon %s%s",
+        "round %d %s: %d of %d survived%s, %s%s, epsilon %s%s%s",
         record["round"],
         record["status"],
         record["survivors"],
         record["cohort"],
         lies_in_words(record) + cuts_in_words(record),
         _measured(record),
+        f" {UNTRAINED}" if record.get("untrained") and "test_accuracy" in record else "",
         record["epsilon"],
+        f", {cost} for it" if cost else "",
         f", dropouts charged at up to {rate:g}" if rate else "",
     )

@@ -2,13 +2,15 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from zerosum.client import wire
+from zerosum.client.outcomes import quoted
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
 from zerosum.server.coordinator import Nodes
@@ -19,6 +21,12 @@ log = logging.getLogger("zerosum.server")
 
 HELLO_SECONDS = 2.0
 """Pause between two looks for nodes."""
+
+LONGEST_HELLO_SECONDS = 60.0
+"""The longest pause before a node that refuses is asked again."""
+
+Refused = Callable[[int, str], None]
+"""Told of a node that answers with an error, and of its text."""
 
 MOST_NAMED = 10
 """Missing clients that are named."""
@@ -65,10 +73,11 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None
     """
     deadline = time.monotonic() + spec.start_timeout
     claims: dict[int, int | None] = {}
+    refusals = _Refusals()
     while True:
         online = list(grid.get_node_ids())
-        new = [node for node in online if node not in claims]
-        for node, index in _hellos(grid, new, spec):
+        new = [node for node in online if node not in claims and refusals.over(node)]
+        for node, index in _hellos(grid, new, spec, refusals.note):
             _warn_of_claim(node, index, _first(claims, online), expected)
             claims[node] = index if _belongs(index, expected) else None
         found = _first(claims, grid.get_node_ids())
@@ -76,8 +85,57 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None
         if len(found) == count:
             return dict(sorted(found.items()))
         if time.monotonic() > deadline:
-            raise _missing(found, count, spec)
+            raise _missing(found, count, spec, _answers(grid.get_node_ids(), claims, refusals))
         time.sleep(HELLO_SECONDS)
+
+
+@dataclass
+class _Refusals:
+    """Nodes that answered hello with an error, and how long each is left alone.
+
+    Each hello is a process on the node, and a line in its log: one that refuses is asked again
+    after twice as long each time. It may be busy, or be set right meanwhile.
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)
+    until: dict[int, float] = field(default_factory=dict)
+
+    def note(self, node: int, reason: str) -> None:
+        """Count a refusal; the first of a node is logged."""
+        count = self.counts[node] = self.counts.get(node, 0) + 1
+        pause = min(HELLO_SECONDS * 2 ** min(count, 10), LONGEST_HELLO_SECONDS)
+        self.until[node] = time.monotonic() + pause
+        if count > 1:
+            return
+        if wire.OWN_LOG in reason:
+            log.warning(
+                "node %d refuses to say which client it is: the reason is in that node's own log",
+                node,
+            )
+            return
+        log.warning(
+            "node %d answers hello with an error (%s): its ClientApp needs "
+            "zerosum.client.mod.private_mod, first among its mods, or is "
+            "zerosum.client.flower:app, and its node config partition-id and state-dir",
+            node,
+            quoted(reason),
+        )
+
+    def over(self, node: int) -> bool:
+        """Return whether a node may be asked again."""
+        return time.monotonic() >= self.until.get(node, 0.0)
+
+
+def _answers(online: Iterable[int], claims: Mapping[int, int | None], refusals: _Refusals) -> str:
+    """Say how many of the connected nodes answered what."""
+    there = set(online)
+    refused = len(refusals.counts.keys() & there - claims.keys())
+    answered = len(claims.keys() & there)
+    silent = len(there) - answered - refused
+    return (
+        f"of {len(there)} nodes connected {answered} answered, {refused} refused and {silent} did "
+        "not answer"
+    )
 
 
 def _first(claims: Mapping[int, int | None], online: Iterable[int]) -> dict[int, int]:
@@ -107,12 +165,14 @@ def _warn_of_claim(
         )  # fmt: skip
 
 
-def _missing(found: Mapping[int, int], count: int, spec: DeploymentSpec) -> ConfigError:
+def _missing(
+    found: Mapping[int, int], count: int, spec: DeploymentSpec, answers: str
+) -> ConfigError:
     absent = islice((index for index in range(count) if index not in found), MOST_NAMED + 1)
     return ConfigError(
         f"deployment.start_timeout = {spec.start_timeout:g}: {count - len(found)} of {count} "
-        f"clients have not said hello: {_some(absent)}; start their nodes, look into their logs, "
-        "or wait longer"
+        f"clients have not said hello: {_some(absent)}; {answers}; start their nodes, look into "
+        "their logs, or wait longer"
     )
 
 
@@ -221,22 +281,28 @@ class Attendance:
 
 
 def _hellos(
-    grid: Grid, nodes: Iterable[int], spec: DeploymentSpec
+    grid: Grid,
+    nodes: Iterable[int],
+    spec: DeploymentSpec,
+    refused: Refused = lambda node, reason: None,
 ) -> Iterator[tuple[int, int | None]]:
     """Ask nodes which client they are; yield those that answer, with None for nonsense."""
     messages = _questions(nodes)
-    return _read(poll(grid, messages, [spec.stage_timeout] * len(messages)))
+    return _read(poll(grid, messages, [spec.stage_timeout] * len(messages)), refused)
 
 
 def _questions(nodes: Iterable[int]) -> list[Message]:
     return [Message(wire.pack({}), node, wire.HELLO_TYPE) for node in sorted(nodes)]
 
 
-def _read(replies: Iterable[Message]) -> Iterator[tuple[int, int | None]]:
+def _read(
+    replies: Iterable[Message], refused: Refused = lambda node, reason: None
+) -> Iterator[tuple[int, int | None]]:
     for reply in replies:
-        if not reply.has_content():
-            continue
         node = reply.metadata.src_node_id
+        if not reply.has_content():
+            refused(node, reply.error.reason or "")
+            continue
         try:
             yield node, wire.int_field(reply.content, "index")
         except ValueError as error:

@@ -18,6 +18,12 @@ from zerosum.client.task import ClientInfo, Task, population
 from zerosum.client.training import initial_vector
 from zerosum.server.aggregate import Sample
 from zerosum.server.exchange import Traffic
+from zerosum.server.learning import (
+    NothingLearntError,
+    failures_summary,
+    is_untrained,
+    nothing_learnt,
+)
 from zerosum.server.planning import noise_draw
 from zerosum.server.spec import Experiment
 
@@ -105,6 +111,9 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "wrong_shares": sum(r.get("wrong_shares", 0) for r in records),
         "cut": facts["cut"],
         "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
+        "failures": failures_summary(records),
+        "untrained": is_untrained(records),
+        "nothing_learnt": nothing_learnt(records),
         "engine": facts["engine"],
         "shared_cache": facts["shared_cache"],
         "seed": experiment.seed,
@@ -117,6 +126,25 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
 def no_accuracy(why: str) -> str:
     """Return why tests have no accuracy, and what gives them a figure."""
     return f"no accuracy: {why}; give the task metrics(outputs, targets)"
+
+
+def check_learnt(result: Result, reasons: str) -> None:
+    """Refuse to end well without a client's training in the model; everything is written by now.
+
+    Parameters
+    ----------
+    result : Result
+    reasons : str
+        Where the reasons of clients that failed or fell away are to be read.
+
+    Raises
+    ------
+    NothingLearntError
+        If all rounds were abandoned, or no client trained. It carries the result.
+    """
+    if why := result.summary["nothing_learnt"]:
+        said = f"{why}; the clients' reasons are in {reasons}"
+        raise NothingLearntError(f"{said}, the run folder is {result.folder}", result)
 
 
 def data_summary(task: Task) -> Record | None:
@@ -176,6 +204,7 @@ def traffic_record(traffic: Traffic) -> Record:
         "bytes_down_per_client": mean(traffic.down.values()),
         "exchanges": traffic.exchanges,
         "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+        **({"refused": dict(traffic.refused)} if traffic.refused else {}),
         **lies_record(traffic),
     }
 

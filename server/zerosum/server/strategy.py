@@ -45,6 +45,7 @@ from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.flower import read_keys
 from zerosum.server.greeting import meet
+from zerosum.server.learning import NODE_LOGS, NothingLearntError
 from zerosum.server.left_out import LeftOut
 from zerosum.server.planning import evaluation_protection, planned_protections
 from zerosum.server.resuming import (
@@ -202,6 +203,9 @@ class PrivateStrategy(Strategy):
         ConfigError
             If nodes, model and settings do not fit together, or nothing would bound the loss of
             privacy.
+        NothingLearntError
+            If every round was abandoned, when all is written: its ``result`` is the strategy's,
+            with ``initial_arrays`` for the model.
         """
         self._figures = {}
         path = Path(self._out or f"runs/{grid.run.run_id}")
@@ -210,7 +214,7 @@ class PrivateStrategy(Strategy):
             rounds = AppRounds(run, initial_arrays)
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
             try:
-                return self._strategy.start(
+                result = self._strategy.start(
                     around,
                     initial_arrays,
                     num_rounds,
@@ -225,6 +229,12 @@ class PrivateStrategy(Strategy):
                 log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
                 if run.experiment.privacy.private:
                     log.info("PrivateStrategy: %s", PUBLISH)
+            if not result.arrays:  # Flower's result is empty until a round was completed
+                result.arrays = initial_arrays
+            if why := rounds.nothing_learnt:
+                said = f"{why}; the clients' reasons are in {NODE_LOGS}"
+                raise NothingLearntError(f"{said}, the run folder is {path}", result)
+            return result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -172,6 +172,12 @@ class PrivateSum:
         if self._answered is not None:
             self._answered.add(index)
 
+    def note_refusal(self, index: int) -> None:
+        """Count a client that answers this stage with a refusal."""
+        if index in self._group_of:
+            refused = self.traffic.refused
+            refused[self.stage] = refused.get(self.stage, 0) + 1
+
     def note_missing(self) -> None:
         """Note who has not answered at this stage: no more answers are taken."""
         answered = self._answered or set()

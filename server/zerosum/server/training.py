@@ -14,6 +14,7 @@ from zerosum.client.contribution import Protection
 from zerosum.client.devices import described
 from zerosum.client.entropy import Entropy
 from zerosum.client.model_file import as_arrays
+from zerosum.client.outcomes import Tally
 from zerosum.client.request import Kind, Request
 from zerosum.client.scores import NUMBERS
 from zerosum.client.seeded_task import public_records
@@ -29,6 +30,13 @@ from zerosum.server.coordinator import Charge, ChargeKind, Coordinator, RoundAba
 from zerosum.server.cuts import CutWatch, cut_record
 from zerosum.server.exchange import Traffic
 from zerosum.server.global_model import GlobalModel
+from zerosum.server.learning import (
+    charged,
+    evaluation_record,
+    is_untrained,
+    tally_record,
+    values,
+)
 from zerosum.server.left_out import LeftOut
 from zerosum.server.noised_ratios import NOISE_STD, NoisedRatio, noised_ratio
 from zerosum.server.planning import (
@@ -82,6 +90,10 @@ class FederatedTraining:
         Called with each round's record.
     engine : mapping
         What computes the clients, as the summary names it.
+    take_tally : callable, optional
+        Returns what came of clients' training since the last call, and forgets it: of a
+        simulation, which plays the clients. In a deployment nobody counts, and nothing could:
+        whether a client fails may tell of its records.
     """
 
     def __init__(
@@ -94,8 +106,10 @@ class FederatedTraining:
         folder: RunFolder,
         on_round: Callable[[Record], None] = lambda record: None,
         engine: Mapping[str, Any] = DEPLOYED,
+        take_tally: Callable[[], Tally | None] = lambda: None,
     ) -> None:
         self._engine = dict(engine)
+        self._take_tally = take_tally
         self._experiment = experiment
         self._task = task
         self._data_read = data_summary(task)
@@ -140,6 +154,7 @@ class FederatedTraining:
         if self._trainer.cast is not None:
             log.warning("%s", self._trainer.cast)
         self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
+        self._spent: Mapping[str, float | None] = {}
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go on where a checkpoint says, if it is of this run and can be gone on with."""
@@ -182,6 +197,9 @@ class FederatedTraining:
         """Run the rounds that are left and write the results."""
         self._folder.rewrite_lines(METRICS, self._records)
         found = self._find_components() if self._trainer.public and not self._done else {}
+        self._spent = self._records[-1]["epsilon"] if self._records else {}
+        if found:
+            self._spent = values(self._ledger.figures())
         for number in range(self._done + 1, self._experiment.rounds + 1):
             record = self._round(number) | found
             found = {}
@@ -224,9 +242,8 @@ class FederatedTraining:
             ) from None
         found = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
         self._components = found.ravel()
-        return {
-            "components": {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
-        }
+        told = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
+        return {"components": told | tally_record(self._take_tally())}
 
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
@@ -256,10 +273,16 @@ class FederatedTraining:
             noise = self._averaging.noise_norm(aggregate)
             record |= {} if noise is None else {"noise_norm": noise}
             record |= traffic_record(aggregate.traffic)
+        record |= tally_record(self._take_tally())
+        if is_untrained([*self._records, record]):
+            record["untrained"] = True
         record |= self._test(number)
+        figures = self._ledger.figures() if record["status"] == "abandoned" else {}
+        if figures:
+            record["epsilon_charged"] = charged(self._spent, values(figures))
         record |= self._federated(number)
         figures = self._ledger.figures()
-        record["epsilon"] = {observer: figure["value"] for observer, figure in figures.items()}
+        record["epsilon"] = self._spent = values(figures)
         if self._ledger.excess_dropout is not None:
             record["dropout_charged"] = self._ledger.excess_dropout
         record["seconds"] = time.perf_counter() - started
@@ -355,9 +378,11 @@ class FederatedTraining:
             aggregate = self._sum(self._schedule.draw(number, "evaluate"))
             self._cuts.check(aggregate, "evaluate")
         except RoundAbandoned as abandoned:
-            return {"federated_status": "abandoned", "federated_reason": str(abandoned)}
-        cut = {f"federated_{name}": value for name, value in cut_record(aggregate).items()}
-        return self._read_metrics(aggregate) | cut
+            read = {"federated_status": "abandoned", "federated_reason": str(abandoned)}
+        else:
+            cut = {f"federated_{name}": value for name, value in cut_record(aggregate).items()}
+            read = self._read_metrics(aggregate) | cut
+        return read | evaluation_record(self._take_tally())
 
     def _read_metrics(self, aggregate: Aggregate) -> Record:
         """Divide by the number of those who answered, noised as well: of two released figures."""

@@ -1,18 +1,21 @@
 """Everything that needs both sides in one place: simulation, the command line, reports.
 
-``run`` and ``resume`` simulate an experiment; ``load_experiment`` reads one.
+``run`` and ``resume`` simulate an experiment, and raise ``NothingLearntError`` where no client's
+training got into the model; ``load_experiment`` reads one.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zerosum.server.learning import NothingLearntError
     from zerosum.server.results import Result
     from zerosum.simulations.api import resume, run
     from zerosum.simulations.config import load_experiment
 
-__all__ = ["Result", "load_experiment", "resume", "run"]
+__all__ = ["NothingLearntError", "Result", "load_experiment", "resume", "run"]
 
 _HOME = {
+    "NothingLearntError": "zerosum.server.learning",
     "Result": "zerosum.server.training",
     "load_experiment": "zerosum.simulations.config",
     "resume": "zerosum.simulations.api",

@@ -9,27 +9,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from zerosum.client.clipping import layer_clips
 from zerosum.client.devices import repeatable
-from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
 from zerosum.client.seeded_task import as_resolved, client_records, public_records
 from zerosum.client.system import named_path
-from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
+from zerosum.client.task import ClientInfo, Task, population, resolve_task
 from zerosum.client.threads import one_thread
 from zerosum.client.torch_seed import seeded
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import LocalTrainer
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
 from zerosum.server.evaluating import with_metrics
 from zerosum.server.planning import planned_protections
-from zerosum.server.results import Record, Result
+from zerosum.server.results import Record, Result, check_learnt
 from zerosum.server.resuming import check_same, held, warn_of_more_rounds
 from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
@@ -42,6 +40,7 @@ from zerosum.simulations.environment import SimulatedEnvironment
 from zerosum.simulations.logs import logged
 from zerosum.simulations.report import write_report
 from zerosum.simulations.sight import write_sight
+from zerosum.simulations.trying import try_out
 
 RUNS = Path("runs")
 
@@ -93,10 +92,9 @@ def _planned(experiment: Experiment) -> Plan:
     with as_resolved(experiment.seed):
         task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
-    trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+    trainer = try_out(task, count, experiment)
     dimension = trainer.layout.dimension
     _check_layers(trainer, experiment)
-    _try_out(trainer, task, count, experiment)
     _check_examples(task, count, experiment)
     if experiment.server.rule_examples is not None:
         held_out(public_records(task, experiment.seed), experiment.server, experiment.seed)
@@ -113,37 +111,6 @@ def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
             layer_clips(privacy.clip, len(trainer.layout.layers), privacy.clip_fractions)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-
-
-def _try_out(trainer: LocalTrainer, task: Task, count: int, experiment: Experiment) -> None:
-    """Evaluate the first model on a few records: a task that never works is no client's failure."""
-    unknown = np.zeros(trainer.public, dtype=np.float32)
-    first = initial_vector(task, experiment.seed, experiment.training.batchnorm)
-    start = np.concatenate([unknown, first])
-    client = ClientInfo(index=0, count=count, seed=experiment.seed)
-    privacy = experiment.privacy
-    by_example = None
-    if privacy.private and privacy.by_example:
-        by_example = ExampleTrainer(task, experiment.training, privacy, seed=experiment.seed)
-    loads: tuple[tuple[str, Callable[[], Any]], ...] = (
-        ("data", partial(client_records, task, client)),
-        ("test_data", partial(public_records, task, experiment.seed)),
-    )
-    for name, load in loads:
-        try:
-            dataset = load()
-            if dataset is not None:
-                trainer.try_out(start, dataset)
-                if by_example is not None:
-                    by_example.try_gradients(start, dataset)
-        except TaskError:
-            raise
-        except Exception as error:
-            said = str(error).partition("\n")[0]
-            raise TaskError(
-                f"task = {experiment.task!r}: its model cannot be evaluated on {name}(): "
-                f"{type(error).__name__}: {said}"
-            ) from error
 
 
 def _samples(task: Task, count: int, seed: int) -> Iterator[Callable[[], object]]:
@@ -224,6 +191,9 @@ def run(
         Before anything is written.
     BusyError
         If something else simulates in this process.
+    NothingLearntError
+        After everything is, if all rounds were abandoned or no client ever trained: its ``result``
+        is what would have been returned, its message says why.
     """
     with alone("run", nests=True):
         planned = plan(load_experiment(config, overrides))
@@ -260,6 +230,8 @@ def resume(
         If the folder holds no run, or another configuration's.
     BusyError
         If something else simulates in this process.
+    NothingLearntError
+        As :func:`run`, of all rounds, those before included.
     """
     with alone("resume", nests=True):
         folder = RunFolder.open(Path(path))
@@ -278,7 +250,13 @@ def simulate(
     *,
     report: bool = True,
 ) -> Result:
-    """Run a plan in this process and draw the report."""
+    """Run a plan in this process and draw the report.
+
+    Raises
+    ------
+    NothingLearntError
+        As :func:`run`.
+    """
     experiment = planned.experiment
     entropy = SeededEntropy(experiment.seed)
     environment = SimulatedEnvironment.of(
@@ -308,6 +286,7 @@ def simulate(
             folder,
             on_round,
             engine={"name": engine.name, "workers": engine.workers},
+            take_tally=engine.take_tally,
         )
         if experiment != folder.experiment:
             folder.write_config(experiment)
@@ -315,6 +294,7 @@ def simulate(
         if report:
             write_sight(folder, training, planned.task)
             write_report(folder)
+    check_learnt(result, str(folder.path / CLIENT_LOG))
     return result
 
 

@@ -13,11 +13,12 @@ from typer.core import TyperGroup
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
+from zerosum.server.learning import NothingLearntError
 from zerosum.simulations.attacks.command import attack
 from zerosum.simulations.bench.commands import bench_app
 from zerosum.simulations.budget_command import budget
 from zerosum.simulations.ending import interruptible, typed
-from zerosum.simulations.mistakes import check_writable, user_errors, write_json
+from zerosum.simulations.mistakes import NOTHING_LEARNT, check_writable, user_errors, write_json
 from zerosum.simulations.new import Kind
 from zerosum.simulations.provisioning_commands import keys_app, roster_app
 from zerosum.simulations.rehearsal.command import rehearse
@@ -320,11 +321,18 @@ def _run(
     def left() -> str:
         return run_left(folder, rounds, [] if resume is None else settings)
 
-    with interruptible(left, failures=()), progress(rounds) as on_round:
-        if resume is not None:
-            result = api.resume(resume, overrides=settings, config=experiment, on_round=on_round)
-        else:
-            result = api.run(wanted, out=folder, on_round=on_round)
+    try:
+        with interruptible(left, failures=()), progress(rounds) as on_round:
+            if resume is not None:
+                result = api.resume(
+                    resume, overrides=settings, config=experiment, on_round=on_round
+                )
+            else:
+                result = api.run(wanted, out=folder, on_round=on_round)
+    except NothingLearntError as error:
+        _print_result(error.result)
+        with user_errors(NothingLearntError, code=NOTHING_LEARNT):
+            raise
     _print_result(result)
 
 

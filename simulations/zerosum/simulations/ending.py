@@ -14,6 +14,7 @@ from rich.console import Console
 
 from zerosum.client.task import TaskError, error_line
 from zerosum.server.config import ConfigError
+from zerosum.server.learning import NothingLearntError
 from zerosum.simulations.printable import printable_lines
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -101,6 +102,15 @@ def typed(*, without: str | None = None) -> str:
     return shlex.join(kept)
 
 
+_PASSING = (
+    ConfigError,
+    TaskError,
+    NothingLearntError,
+    click.exceptions.Exit,
+    click.ClickException,
+)
+
+
 @contextmanager
 def interruptible(
     left: Callable[[], str], failures: tuple[type[Exception], ...] | None = None
@@ -114,7 +124,7 @@ def interruptible(
     failures : tuple of exception types, optional
         Given: say so, and exit with 1, after errors as well. These have messages for people; a
         full disk or memory costs one line; what nobody expected has its traceback before. A
-        user's mistakes pass through.
+        user's mistakes pass through, and a run that ended and learnt nothing.
     """
     with terminable():
         try:
@@ -123,7 +133,7 @@ def interruptible(
             _say(f"\nInterrupted. {_words(left)}")
             code = ended.code if isinstance(ended, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
-        except (ConfigError, TaskError, click.exceptions.Exit, click.ClickException):
+        except _PASSING:
             raise
         except Exception as error:
             if failures is None:

@@ -17,10 +17,13 @@ from zerosum.simulations.printable import printable_lines
 
 USER_ERROR = 2
 
+NOTHING_LEARNT = 1
+"""Exit code of a run that was asked for rightly, and in whose model is no client's training."""
+
 
 @contextmanager
-def user_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Print an error of these kinds as one line and exit with 2."""
+def user_errors(*kinds: type[Exception], code: int = USER_ERROR) -> Iterator[None]:
+    """Print an error of these kinds as one line and exit with a code, 2 unless it is given."""
     try:
         yield
     except kinds as error:
@@ -28,7 +31,7 @@ def user_errors(*kinds: type[Exception]) -> Iterator[None]:
         Console(stderr=True).print(
             words, style="red", markup=False, highlight=False, soft_wrap=True
         )
-        raise typer.Exit(USER_ERROR) from None
+        raise typer.Exit(code) from None
 
 
 def number(value: float | None) -> float | None:

@@ -111,11 +111,13 @@ def _of_task(
         raise DataError(f"{error}; or plan without data: --population N --dimension D") from None
     if population is None:
         population = population_of(task, experiment.data)
-    if dimension is None:
-        from zerosum.client.training import LocalTrainer
+    from zerosum.simulations.trying import try_out
 
-        trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
-        dimension = trainer.layout.dimension
+    # Tried among the task's own clients: its records may not go round more that are only planned.
+    suggests = experiment.data.clients is not None or hasattr(task, "num_clients")
+    own = population_of(task, experiment.data) if suggests else population
+    trained = try_out(task, own, experiment).layout.dimension
+    dimension = trained if dimension is None else dimension
     return population, dimension, data_summary(task)
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.cuts import cuts_in_words
+from zerosum.server.learning import UNTRAINED, charged_in_words, failures_in_words
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.results import lies_in_words
 from zerosum.server.rounding import plain, rounded_up
@@ -42,27 +43,30 @@ def progress(
 
 
 def describe(record: dict[str, Any], rounds: int) -> str:
-    """Return a round in one line: accuracy, epsilon so far, dropouts, liars."""
+    """Return a round in one line: accuracy, epsilon so far, dropouts, failures, liars."""
     parts = [f"round {record['round']}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
         if key in record:
             noise = record.get(key + NOISE_STD)
             shown = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
-            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}")
+            whose = f" ({UNTRAINED})" if record.get("untrained") else ""
+            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}{whose}")
             break
     release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
     if release is not None or total is not None:
         parts.append(f"epsilon {rounded_up(release)} (release) {rounded_up(total)} (sum)")
     if record["status"] == "abandoned":
         parts.append(f"abandoned: {record['reason']}")
+        parts += [charged_in_words(record)]
     else:
         parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
+    parts += [failures_in_words(record)]
     if "dropout_charged" in record:
         rate = record["dropout_charged"]
         parts.append(f"WARNING: more dropouts than secagg.dropout; charged at up to {rate:g}")
     # The reason of a round that cuts have ended has their numbers.
     cuts = cuts_in_words(record) if record["status"] == "completed" else ""
-    return "  ".join(parts) + lies_in_words(record) + cuts
+    return "  ".join(filter(None, parts)) + lies_in_words(record) + cuts
 
 
 def _print_some(console: Console, record: dict[str, Any], rounds: int) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
+from zerosum.server.learning import UNTRAINED
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.rounding import plain, rounded_up
 from zerosum.simulations.report.words import COUNTS
@@ -38,7 +40,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         noise = metrics.get(name + NOISE_STD)
         if not name.endswith(NOISE_STD):
             shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
-            table.add_row(name.replace("_", " "), shown)
+            whose = f", {UNTRAINED}" if summary.get("untrained") else ""
+            table.add_row(name.replace("_", " ") + whose, shown)
     if absent := summary.get("no_accuracy"):
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
     for observer in OBSERVERS:
@@ -59,6 +62,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         f"{stage} {count}" for stage, count in summary["dropouts"].items() if count
     )
     table.add_row("dropouts by stage", dropouts or "none")
+    for name, value in _failure_rows(summary.get("failures")):
+        table.add_row(name, value)
     if out := summary.get("left_out"):
         table.add_row("left out, proved to lie", ", ".join(map(str, out)))
     table.add_row(
@@ -77,6 +82,18 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     if summary["noise_from_seed"]:
         table.add_row("note", "what is drawn comes from the seed: a simulation protects nobody")
     return table
+
+
+def _failure_rows(failures: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return how often clients failed to train, and how the first did; nothing where none did."""
+    if failures is None or failures["first_failure"] is None:
+        return []
+    failed, trained = failures["clients_failed"], failures["clients_trained"]
+    said = f"{failed} of {failed + trained + failures['clients_idle']}"
+    if failures["examples_failed"]:
+        said += f", and {failures['examples_failed']} single examples"
+    first = f"in {failures['first_failure']}"
+    return [("failures of training", escape(said)), ("the first of them", escape(first))]
 
 
 def _epsilon(figure: Mapping[str, Any]) -> str:

@@ -15,9 +15,10 @@ from zerosum.server.results import Record, trainer_name
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations import api
-from zerosum.simulations.bench.process import Values
+from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.turns import Turn
 from zerosum.simulations.bench.workload import BATCH, LEARNING_RATE, Workload
+from zerosum.simulations.progress import describe
 
 _SIZES = (512, 1024, 2048)
 _SIZES_OF_A_GPU = (2048, 4096, 8192)
@@ -92,6 +93,9 @@ def _simulate(
     turn.facts["device"] = described(workload.device)
 
     def on_round(record: Record) -> None:
+        # A client that fails at once is no fast client, nor a round of them a fast round.
+        if record["status"] != "completed" or record.get("clients_failed"):
+            raise BenchError(f"a round is not timed: {describe(record, planned.experiment.rounds)}")
         if not turn():
             raise _Over
 

@@ -19,6 +19,7 @@ import numpy as np
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from zerosum.client.outcomes import Tally
 from zerosum.client.request import Question, Request
 from zerosum.client.threads import use_one_thread
 from zerosum.secagg import Session
@@ -65,8 +66,8 @@ class _Actor:
 
     def compute(
         self, number: int, asked: tuple[bytes, bytes, np.ndarray], clients: Chunk, mode: Mode
-    ) -> tuple[list[int], Vector, Said]:
-        """Return who contributed, the sum of their vectors, or the vector of one, and the log."""
+    ) -> tuple[list[int], Vector, Tally, Said]:
+        """Return who contributed, their sum, or the vector of one, what came of all, the log."""
         if self._known is None or self._known[0] != number:
             header, session, model = asked
             question = Question.from_canonical(header)
@@ -74,7 +75,8 @@ class _Actor:
         work = self._known[1]
         total = np.zeros(work.session.vector_length, dtype=np.int64)
         contributed = add_up(self._contributor, work, clients, total)
-        return contributed, total, [self._said.get() for _ in range(self._said.qsize())]
+        said = [self._said.get() for _ in range(self._said.qsize())]
+        return contributed, total, self._contributor.take_tally(), said
 
 
 @dataclass
@@ -112,6 +114,7 @@ class RayEngine:
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
         self._number = 0
+        self._tally = Tally()
         self._closed = False
         try:
             self._contributor = ray.put(contributor)
@@ -139,6 +142,11 @@ class RayEngine:
         """Return who contributed, and the sum of their vectors."""
         with closing(self._computed(work, chunked(clients, self._count), "sum")) as parts:
             return summed(work, parts)
+
+    def take_tally(self) -> Tally:
+        """Return what came of all clients since the last call."""
+        taken, self._tally = self._tally, Tally()
+        return taken
 
     def close(self) -> None:
         """End the actors, and Ray where this engine started it."""
@@ -197,13 +205,14 @@ class RayEngine:
                 continue
             actor, chunk, retried = round.busy.pop(ref)
             try:
-                contributed, part, said = ray.get(ref)
+                contributed, part, tally, said = ray.get(ref)
             except RayTaskError:
                 raise  # an error of ours: what a client raises stays with the client
             except RayError as error:
                 self._lost(round, actor, chunk, retried, error)
                 continue
             self._idle.append(actor)
+            self._tally += tally
             for record in said:
                 logging.getLogger(record.name).handle(record)
             if contributed:
@@ -229,6 +238,8 @@ class RayEngine:
         said = f"was lost while it computed clients {chunk}: {type(error).__name__}"
         if retried:
             log.error("a Ray actor %s, again: they drop out", said)
+            for client in chunk:
+                self._tally += Tally.lost(client, f"it lost two actors: {type(error).__name__}")
         else:
             log.warning("a Ray actor %s; each is tried once more", said)
             round.chunks.extend(((index,), True) for index in chunk)

@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 
+from zerosum.client.outcomes import Tally
 from zerosum.client.request import Question, Request
 from zerosum.client.threads import use_one_thread
 from zerosum.secagg import Session
@@ -40,6 +41,9 @@ from zerosum.simulations.engine.work import (
 log = logging.getLogger("zerosum.client")
 
 Mode = Literal["sum", "vector"]
+
+Answered = tuple[list[int], Tally]
+"""Who of a chunk contributed, and what came of all of it."""
 
 
 @dataclass
@@ -90,6 +94,7 @@ class WorkerPool:
         self._number = 0
         self._sent: tuple[bytes, bytes, int] = (b"", b"", 0)
         self._closed = False
+        self._tally = Tally()
         try:
             for slot in self._slots:
                 self._workers.append(self._fork(slot))
@@ -112,6 +117,11 @@ class WorkerPool:
         """Return who contributed, and the sum of their vectors."""
         with closing(self._computed(work, chunked(clients, self.workers), "sum")) as parts:
             return summed(work, parts)
+
+    def take_tally(self) -> Tally:
+        """Return what came of all clients since the last call."""
+        taken, self._tally = self._tally, Tally()
+        return taken
 
     def close(self) -> None:
         """End the workers."""
@@ -139,14 +149,16 @@ class WorkerPool:
                 for ready in wait(list(busy)):
                     worker = busy[ready]  # type: ignore[index]
                     try:
-                        contributed: list[int] | Exception = worker.connection.recv()
+                        answer: Answered | Exception = worker.connection.recv()
                     except (EOFError, OSError):
                         del busy[worker.connection]
                         idle.append(self._replace(worker, queue))
                         continue
                     del busy[worker.connection]
-                    if isinstance(contributed, Exception):
-                        raise contributed
+                    if isinstance(answer, Exception):
+                        raise answer
+                    contributed, tally = answer
+                    self._tally += tally
                     if contributed:
                         yield contributed, worker.slot[:length]
                     idle.append(worker)
@@ -183,6 +195,9 @@ class WorkerPool:
         said = f"ended with {worker.process.exitcode} while it computed clients {worker.chunk}"
         if worker.retried:
             log.error("a worker %s, again: they drop out", said)
+            for client in worker.chunk:
+                ended = f"its worker process ended twice, with {worker.process.exitcode}"
+                self._tally += Tally.lost(client, ended)
         else:
             log.warning("a worker %s: each is tried once more", said)
             queue.put_back(worker.chunk)
@@ -250,9 +265,9 @@ def _serve(
         if work is None:
             os._exit(1)
         found = slot[: work.session.vector_length]
-        answer: list[int] | Exception
+        answer: Answered | Exception
         try:
-            answer = _compute(contributor, work, clients, mode, found)
+            answer = _compute(contributor, work, clients, mode, found), contributor.take_tally()
         except Exception as error:  # of ours: what a client raises stays with the client
             log.exception("a worker failed")
             answer = RuntimeError(f"a worker failed: {type(error).__name__}: {error}")

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from zerosum.client.answer import Answer, Answerer
 from zerosum.client.contribution import Protection
 from zerosum.client.entropy import Entropy
+from zerosum.client.failures import FAILURES
+from zerosum.client.outcomes import Notes, Tally
 from zerosum.client.request import Request
 from zerosum.client.stages import client_of, protected, protection_for
 from zerosum.client.task import ClientInfo, Task
@@ -63,6 +65,10 @@ class Engine(Protocol):
         """Return who contributed, ascending, and the sum of their vectors, int64, (length,)."""
         ...
 
+    def take_tally(self) -> Tally:
+        """Return what came of all clients since the last call."""
+        ...
+
     def close(self) -> None:
         """End what was started."""
         ...
@@ -86,7 +92,8 @@ class Contributor:
     def __init__(
         self, task: Task, entropy: Entropy, *, device: str = "cpu", trainer: str = "auto"
     ) -> None:
-        self._answerer = Answerer(task, device=device, trainer=trainer)
+        self._notes, self._tally = Notes(), Tally()
+        self._answerer = Answerer(task, device=device, trainer=trainer, notes=self._notes)
         self._entropy = entropy
 
     def vector(self, work: Work, index: int) -> Signed | None:
@@ -104,14 +111,24 @@ class Contributor:
         for index, answer in zip(clients, answers, strict=True):
             yield index, self._protected(work, index, answer)
 
+    def take_tally(self) -> Tally:
+        """Return what came of all clients since the last call."""
+        taken, self._tally = self._tally, Tally()
+        return taken
+
     def _protected(self, work: Work, index: int, answer: Answer) -> Vector | None:
+        notes = self._notes
+        notes.clear()
         try:
             return protected(
-                work.request, work.protection, work.session, index, self._entropy, answer
+                work.request, work.protection, work.session, index, self._entropy, answer, notes
             )
-        except Exception as error:  # without privacy, a dropout
+        except FAILURES as error:  # without privacy, a dropout
+            notes.spoil(error)
             log.warning("client %d drops out: %s", index, error)
             return None
+        finally:
+            self._tally += Tally.of(index, notes)
 
 
 def _client(work: Work, index: int) -> ClientInfo:
@@ -138,6 +155,10 @@ class Serial:
         total = np.zeros(work.session.vector_length, dtype=np.int64)
         done = add_up(self._contributor, work, clients, total)
         return done, total
+
+    def take_tally(self) -> Tally:
+        """Return what came of all clients since the last call."""
+        return self._contributor.take_tally()
 
     def close(self) -> None:
         """Do nothing."""

@@ -13,12 +13,14 @@ import typer
 from rich.console import Console
 
 from zerosum.client.node_policy import PolicyError, checked_policy
+from zerosum.client.outcomes import FAILED_AT_HOME
 from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.server.config import ConfigError
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.alone import alone
 from zerosum.simulations.ending import interruptible
-from zerosum.simulations.mistakes import number, user_errors
+from zerosum.simulations.mistakes import NOTHING_LEARNT, number, user_errors
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.kept import Kept, Setting, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
@@ -92,13 +94,25 @@ def rehearse(
 
 
 def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[str, Any]) -> None:
+    """Print what came of it; end with an error if no node's training is in the model."""
     rounds, lost = summary["rounds"], summary["rounds_abandoned"]
+    failed = _failures(kept)
     console.print(
         f"{setting.nodes} nodes, a {setting.server} server: {rounds} rounds, {lost} abandoned, "
         f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary['metrics'])}\n"
         f"Run folder  {kept.path}\nNode logs   {kept.nodes}/supernode*.log",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
+    with user_errors(NothingLearntError, code=NOTHING_LEARNT):
+        if lost == rounds:
+            raise NothingLearntError(_nothing_completed(kept, summary))
+        if failed and len(failed) >= setting.nodes * (rounds - lost):
+            raise NothingLearntError(_nothing_trained(failed, rounds))
+    if failed:
+        console.print(
+            f"Failures of training in the nodes' logs: {len(failed)}; the first: {failed[0]}",
+            style="yellow", highlight=False, markup=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 def _metrics(found: Mapping[str, float]) -> str:
@@ -133,11 +147,10 @@ def run_app(
     run = built.submit(app, [*given, *built.keys_of_server, *settings], out)
     tell.line(f"started the run; its log: {built.folder}/superlink.log")
     status = Watch(built, run, kept, tell, done).until_end(seconds)
-    if status != "finished:completed":
+    # A run that learnt nothing ends as failed, after everything of it was written.
+    if status != "finished:completed" and not (out / SUMMARY).exists():
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
     summary: Mapping[str, Any] = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
-    if summary["rounds_abandoned"] == summary["rounds"]:
-        raise DeploymentError(_nothing_completed(out, built))
     return summary
 
 
@@ -152,17 +165,38 @@ def _data_of(app: Path) -> list[str]:
     return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
 
 
-def _nothing_completed(found: Path, built: Federation) -> str:
+def _nothing_completed(kept: Kept, summary: Mapping[str, Any]) -> str:
     """Say why every round was abandoned, in the words of server and nodes."""
-    records = (found / METRICS).read_text(encoding="utf-8").splitlines()
+    records = (kept.path / METRICS).read_text(encoding="utf-8").splitlines()
     reason = json.loads(records[0]).get("reason", "") if records else ""
-    said = [
+    said = _said(kept, ("declined", "drops out"))
+    why = summary.get("nothing_learnt") or reason
+    return "\n".join([f"no round was completed: {why}", *dict.fromkeys(said[:SAID])])
+
+
+def _nothing_trained(failed: list[str], rounds: int) -> str:
+    return (
+        f"no node trained in any of {rounds} rounds, as their logs say: {len(failed)} failures; "
+        f"the first: {failed[0]}"
+    )
+
+
+def _failures(kept: Kept) -> list[str]:
+    """Return what the nodes logged of trainings that failed: all nodes are this owner's here.
+
+    No server learns it, in a rehearsal neither.
+    """
+    return _said(kept, FAILED_AT_HOME)
+
+
+def _said(kept: Kept, what: tuple[str, ...]) -> list[str]:
+    """Return the lines of all nodes' logs that hold one of these."""
+    return [
         line.strip()
-        for log in sorted(built.folder.glob("supernode*.log"))
+        for log in sorted(kept.nodes.glob("supernode*.log"))
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if "declined" in line or "drops out" in line
+        if any(part in line for part in what)
     ]
-    return "\n".join([f"no round was completed: {reason}", *dict.fromkeys(said[:SAID])])
 
 
 def _policy(file: Path, server: str) -> str:

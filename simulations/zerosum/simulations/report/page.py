@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.server.learning import UNTRAINED
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
@@ -89,7 +90,9 @@ def _tiles(run: RunRecord) -> Iterator[Html]:
     accuracy_first = sorted(run.metrics.items(), key=lambda item: "accuracy" not in item[0])
     for name, value in accuracy_first[:3]:
         noise = run.noise_of(name)
-        said = "" if noise is None else "with the standard deviation of its noise"
+        notes = [UNTRAINED] if run.untrained else []
+        notes += [] if noise is None else ["with the standard deviation of its noise"]
+        said = ", ".join(notes)
         yield _tile(words.title(name), words.metric(name, value, noise), said)
     abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
     yield _tile("Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned)
@@ -100,6 +103,9 @@ def _tiles(run: RunRecord) -> Iterator[Html]:
             if name == "release" and bound.value is not None:
                 at += "; " + words.COUNTS
             yield _tile(f"Epsilon, {name}", words.epsilon(bound.value), at)
+    failures = run.failures
+    if failures is not None and failures["clients_failed"]:
+        yield _tile("Failures", f"{failures['clients_failed']:,}", "of clients in training")
     lost = sum(run.dropouts.values())
     yield _tile("Dropouts", f"{lost:,}", "clients that left a round")
     seconds = float(np.nansum(run.series("seconds"))) if run.rounds else 0.0
@@ -235,21 +241,26 @@ def _round_table(run: RunRecord) -> Html:
     if not run.rounds:
         return Html()
     names = list(run.metrics)[:4]
-    headers = ["Round", "Status", "Cohort", "In the sum", *map(words.title, names),
-               *(f"Epsilon, {o}" for o in OBSERVERS), "Seconds"]  # fmt: skip
-    rows = [_round_row(record, names) for record in run.rounds[-_ROWS_SHOWN:]]
+    failing = any("clients_failed" in record for record in run.rounds)
+    headers = [
+        *("Round", "Status", "Cohort", *["Failed"] * failing, "In the sum"),
+        *map(words.title, names),
+        *(*(f"Epsilon, {o}" for o in OBSERVERS), "Seconds"),
+    ]
+    rows = [_round_row(record, names, failing=failing) for record in run.rounds[-_ROWS_SHOWN:]]
     hidden = len(run.rounds) - len(rows)
     note = f"The last {len(rows)}; metrics.jsonl has all {len(run.rounds):,}." if hidden else ""
     content = tag("div", table(headers, rows), class_="scroll")
     return details("Every round in numbers", tag("p", note) if note else "", content)
 
 
-def _round_row(record: Mapping[str, Any], names: list[str]) -> list[str]:
+def _round_row(record: Mapping[str, Any], names: list[str], *, failing: bool) -> list[str]:
     spent = record.get("epsilon") or {}
     return [
         str(record["round"]),
         str(record.get("status", "")),
         words.number(record.get("cohort")),
+        *[words.number(record.get("clients_failed", 0))] * failing,
         words.number(record.get("survivors")),
         *(words.metric(n, record[n], record.get(n + NOISE_STD)) if n in record else "–"
           for n in names),

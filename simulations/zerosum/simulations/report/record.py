@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.server.config import ConfigError
+from zerosum.server.learning import failures_summary, is_untrained
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.plain_json import numbers
 from zerosum.server.runs import CONFIG, METRICS, SUMMARY, RunFolder
@@ -125,6 +126,16 @@ class RunRecord:
     def metrics(self) -> dict[str, float]:
         """The last value of every metric."""
         return {name: values[-1][1] for name, values in self.metric_series().items()}
+
+    @property
+    def untrained(self) -> bool:
+        """Whether no client's training is in the model, as far as the rounds say."""
+        return bool(self.rounds) and is_untrained(self.rounds)
+
+    @property
+    def failures(self) -> dict[str, Any] | None:
+        """Failures of training over all rounds; None where nobody counts them."""
+        return failures_summary(self.rounds)
 
     def noise_of(self, metric: str) -> float | None:
         """Return the deviation of the noise in the last value of a metric; None without any."""

@@ -4,6 +4,7 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.server.learning import nothing_learnt
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
@@ -103,24 +104,29 @@ def _progress(run: RunRecord) -> str:
 
 
 def _learnt(run: RunRecord) -> str:
-    metrics = run.metrics
+    if run.untrained:
+        return f"No client's training is in the model. {_tested(run)}"
+    return _tested(run)
+
+
+def _tested(run: RunRecord) -> str:
+    metrics, whose = run.metrics, "untrained model" if run.untrained else "model"
     if "test_accuracy" in metrics:
         right = metrics["test_accuracy"]
         if not math.isfinite(right):
             return "The model has diverged: its outputs are not numbers, and no class is predicted."
-        return f"The model is right on {percent(right)} of the test examples."
+        return f"The {whose} is right on {percent(right)} of the test examples."
     if "federated_accuracy" in metrics:
         name = "federated_accuracy"
         accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
         said = "" if noise is None else ", give or take the standard deviation of the noise"
-        return (
-            f"The model is right on {accuracy} of the clients' own examples, as they report{said}."
-        )
+        where = "of the clients' own examples, as they report"
+        return f"The {whose} is right on {accuracy} {where}{said}."
     if metrics:
         shown = (f"{title(name).lower()} {number(value)}" for name, value in metrics.items())
         absent = run.summary.get("no_accuracy")
         said = f" There is {absent}." if isinstance(absent, str) else ""
-        return f"The model ends at {', '.join(shown)}.{said}"
+        return f"The {whose} ends at {', '.join(shown)}.{said}"
     return "The model was not tested: there is no test data, or no test has been reached."
 
 
@@ -197,7 +203,7 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
-    found += _cuts(run) + _lies(run)
+    found += _failures(run) + _cuts(run) + _lies(run)
     slots = sum(r.get("cohort", 0) for r in run.rounds)
     lost = sum(run.dropouts.values())
     assumed = run.experiment.secagg.dropout
@@ -221,6 +227,26 @@ def _cuts(run: RunRecord) -> list[str]:
         "updates to encoding.range: these sums are not quite those of what was trained. A larger "
         "range cuts less."
     ]
+
+
+def _failures(run: RunRecord) -> list[str]:
+    """Return what the rounds count of clients that could not train."""
+    found = []
+    if reason := nothing_learnt(run.rounds):
+        found.append(f"{reason[:1].upper()}{reason[1:]}.")
+    failures = run.failures
+    if failures is None or failures["first_failure"] is None:
+        return found
+    failed = failures["clients_failed"]
+    answers = failed + failures["clients_trained"] + failures["clients_idle"]
+    said = f"{failed:,} of {answers:,} answers failed in training"
+    if failures["examples_failed"]:
+        said += f", and {count(failures['examples_failed'], 'single example')} in others"
+    found.append(
+        f"{said}; the first in {failures['first_failure']}. They brought nothing of their records. "
+        "clients.log has each. Only a simulation counts them: a deployment tells a node's operator."
+    )
+    return found
 
 
 def _lies(run: RunRecord) -> list[str]:

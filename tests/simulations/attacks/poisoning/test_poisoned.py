@@ -9,14 +9,16 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from zerosum.client.answer import Answerer
 from zerosum.client.contribution import Protection as Envelope
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, resolve_task
+from zerosum.server.learning import NothingLearntError
 from zerosum.simulations.attacks.harness import Cell, play
 from zerosum.simulations.attacks.interface import Case, Protection
 from zerosum.simulations.attacks.poisoning.goals import Ruin, honest_updates
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained, unclipped
-from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
+from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting, _Run
 from zerosum.simulations.attacks.sealing import parts, sealed
 from zerosum.simulations.attacks.sections import DELTA
 
@@ -143,6 +145,15 @@ def test_an_attack_that_fails_is_no_client_that_drops_out() -> None:
     outcome = play(0, Cell(Broken(), Case(SMALL, PLAIN)), 0)
     assert outcome.status == "failed"
     assert "(1, 3) for 2 clients" in outcome.note
+
+
+def test_a_target_that_was_never_trained_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> np.ndarray:
+        raise OSError("gone")
+
+    monkeypatch.setattr(Answerer, "update", broken)
+    with pytest.raises(NothingLearntError, match="the model under attack: all 2 rounds were"):
+        _Run(SMALL, PLAIN, 77).honest()
 
 
 def test_sums_that_the_server_refuses_are_told() -> None:

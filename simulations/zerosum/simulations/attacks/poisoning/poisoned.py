@@ -22,6 +22,7 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.results import Result
 from zerosum.server.runs import RunFolder
 from zerosum.server.spec import Experiment
@@ -146,6 +147,7 @@ class _Run:
         self._experiment = self._checked(data, spec)
         self.epsilon: float | None = None
         self.abandoned = 0
+        self._nothing_learnt: str | None = None
 
     def _checked(self, data: DataSpec, model: ModelSpec) -> Experiment:
         setting, protection = self._setting, self._protection
@@ -209,8 +211,17 @@ class _Run:
         return inputs.numpy(), labels.numpy()
 
     def honest(self) -> np.ndarray:
-        """Return the model of a run without malicious clients."""
-        return self._trained(SimulatedEnvironment.of(*self._parts()))
+        """Return the model of a run without malicious clients.
+
+        Raises
+        ------
+        NothingLearntError
+            If it was never trained: no attack does more harm than that.
+        """
+        trained = self._trained(SimulatedEnvironment.of(*self._parts()))
+        if self._nothing_learnt is not None:
+            raise NothingLearntError(f"the model under attack: {self._nothing_learnt}")
+        return trained
 
     def attacked(self, attack: Any) -> PoisonView:
         """Return what malicious clients have when the run is over."""
@@ -263,6 +274,7 @@ class _Run:
         unprotected = seen is None or self._setting.before > 0
         self.epsilon = math.inf if unprotected else float(seen)
         self.abandoned = int(result.summary["rounds_abandoned"])
+        self._nothing_learnt = result.summary["nothing_learnt"]
         return from_state_dict(result.model, Layout.of(build_model(self.task, self._seed)))
 
 

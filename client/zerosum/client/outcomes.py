@@ -1,0 +1,137 @@
+"""What came of clients' training: counted in a simulation, which plays all clients itself.
+
+In a deployment a failure is as private as the records that caused it. A node's notes are read by
+nobody there, and no message has a place for them.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from zerosum.client.task import error_line
+
+LONGEST_ERROR_CHARACTERS = 200
+"""An error is quoted in a round's line and in a table: its first line, up to here."""
+
+FAILED_AT_HOME = (
+    "its answer to round",
+    "zero plus noise is sent instead",
+    "an empty sample is taken instead",
+    "this client sends noise alone",
+)
+"""What lines of a node's own log hold, one of these each, where a client's answer holds nothing of
+its records for an error: its operator counts by them, and so does a rehearsal."""
+
+
+class Notes:
+    """Notes on the answer of one client after another: what its envelope does not show.
+
+    A trainer notes failures that it passes over, as of single examples under DP-SGD, and the
+    envelope those that become zero and noise.
+
+    Attributes
+    ----------
+    error : str or None
+        The first error, as :func:`zerosum.client.task.error_line` quotes it.
+    learnt : bool
+        Whether anything of the client's records is in its answer.
+    examples_failed : int
+        Examples of which none of their gradient was used.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the client before."""
+        self.error: str | None = None
+        self.learnt = False
+        self.examples_failed = 0
+
+    def fail(self, error: BaseException | str) -> None:
+        """Note an error; of several the first is kept."""
+        if self.error is None:
+            self.error = quoted(error)
+
+    def spoil(self, error: BaseException | str) -> None:
+        """Note that the answer cannot be used, as one with NaN in it: zero takes its place."""
+        self.learnt = False
+        self.fail(error)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of what came of some clients' answers.
+
+    Attributes
+    ----------
+    trained : int
+        Clients whose answer holds something of their records.
+    failed : int
+        Clients with nothing in the sum but zero and noise, or who dropped out, for an error.
+    idle : int
+        Clients without error whose answer is zero: without records, or without a gradient.
+    examples_failed : int
+        Single examples left out for an error of their own, under DP-SGD.
+    first : tuple of int and str, or None
+        The failed client of the lowest index, and its error. Under DP-SGD a client that lost
+        examples counts too. Lowest, and not first in time: that depends on the workers.
+    """
+
+    trained: int = 0
+    failed: int = 0
+    idle: int = 0
+    examples_failed: int = 0
+    first: tuple[int, str] | None = None
+
+    @classmethod
+    def of(cls, client: int, notes: Notes) -> Self:
+        """Count one client."""
+        failed = notes.error is not None and not notes.learnt
+        return cls(
+            trained=int(notes.learnt),
+            failed=int(failed),
+            idle=int(not notes.learnt and not failed),
+            examples_failed=notes.examples_failed,
+            first=None if notes.error is None else (client, notes.error),
+        )
+
+    @classmethod
+    def lost(cls, client: int, error: str) -> Self:
+        """Count a client whose worker process ended before it answered."""
+        return cls(failed=1, first=(client, quoted(error)))
+
+    def __add__(self, other: "Tally") -> "Tally":
+        """Count the clients of both."""
+        firsts = [each.first for each in (self, other) if each.first is not None]
+        return Tally(
+            self.trained + other.trained,
+            self.failed + other.failed,
+            self.idle + other.idle,
+            self.examples_failed + other.examples_failed,
+            min(firsts, default=None),
+        )
+
+
+def quoted(error: BaseException | str) -> str:
+    """Return an error in one short printable line."""
+    said = error if isinstance(error, str) else error_line(error)
+    said = "".join(c if c.isprintable() else " " for c in said)
+    longest = LONGEST_ERROR_CHARACTERS
+    return said if len(said) <= longest else said[: longest - 1] + "…"
+
+
+def holds_anything(update: object, *, weighted: bool) -> bool:
+    """Return whether an update is anything but zero, its weight aside.
+
+    Parameters
+    ----------
+    update : object
+        Whatever a task answered; an array of shape (d,), or (d + 1,) with a weight behind it.
+    weighted : bool
+        Whether the last entry is the client's weight.
+    """
+    if not isinstance(update, np.ndarray) or update.ndim != 1:
+        return True
+    return bool((update[:-1] if weighted else update).any())

@@ -1,0 +1,99 @@
+"""How a rehearsal ends whose nodes learnt nothing: with 1, and what their own logs say."""
+
+import json
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from policies import LEAST_TOML
+from typer.testing import CliRunner
+
+from zerosum.server.runs import METRICS, SUMMARY
+from zerosum.simulations.cli import app
+from zerosum.simulations.rehearsal import command
+
+FAILED = "ERROR client 0: its answer to round 1 failed"
+REFUSED = "WARNING client 1 declined to advertise: the policy's max_clip"
+
+
+class Built(SimpleNamespace):
+    """Stands for the federation: nodes that left logs, and a run of a given status."""
+
+    keys_of_server = ()
+
+    def start_supernode(self, index, config):
+        pass
+
+    def submit(self, app, settings, out):
+        return 7
+
+    def wait_for_run(self, run, seconds, sign):
+        return self.status
+
+    def run_log(self, run):
+        return "the server's log"
+
+
+@pytest.fixture
+def rehearse(tmp_path, monkeypatch):
+    """Return a function that rehearses a run that left these records and logs."""
+
+    def rehearse(*, logs, abandoned=0, status="finished:completed", written=True):
+        folder, given = tmp_path / "all", tmp_path / "app"
+        (folder / "run").mkdir(parents=True)
+        given.mkdir()
+        (given / "pyproject.toml").write_text("")
+        (given / "policy.toml").write_text(LEAST_TOML)
+        for index, lines in enumerate(logs):
+            (folder / f"supernode{index}.log").write_text("\n".join(lines))
+        summary = {
+            "rounds": 2,
+            "rounds_abandoned": abandoned,
+            "seconds": 1.0,
+            "metrics": {},
+            "nothing_learnt": "all 2 rounds were abandoned: 0 passed" if abandoned == 2 else None,
+        }
+        if written:
+            (folder / "run" / SUMMARY).write_text(json.dumps(summary))
+            (folder / "run" / METRICS).write_text(json.dumps({"reason": "too few"}) + "\n")
+
+        @contextmanager
+        def federation(path, nodes, *, apart):
+            yield Built(folder=folder, hosts=range(nodes), status=status)
+
+        monkeypatch.setattr(command, "federation", federation)
+        return CliRunner().invoke(app, ["rehearse", str(given), "--nodes", "2"])
+
+    return rehearse
+
+
+def test_all_rounds_abandoned_end_it_with_1_though_flower_calls_the_run_failed(rehearse):
+    done = rehearse(logs=[[], [REFUSED] * 3], abandoned=2, status="finished:failed")
+    assert done.exit_code == 1
+    assert "no round was completed: all 2 rounds were abandoned: 0 passed" in done.output
+    assert done.output.count(REFUSED) == 1
+
+
+def test_a_run_that_failed_before_it_wrote_anything_ends_it_with_2(rehearse):
+    done = rehearse(logs=[[], []], status="finished:failed", written=False)
+    assert done.exit_code == 2
+    assert "the run ended as finished:failed" in done.output
+
+
+def test_no_node_that_ever_trained_ends_it_with_1(rehearse):
+    done = rehearse(logs=[[FAILED] * 2, [FAILED] * 2])
+    assert done.exit_code == 1
+    assert "no node trained in any of 2 rounds" in done.output
+    assert FAILED in done.output
+
+
+def test_one_node_that_fails_is_told_and_ends_nothing(rehearse):
+    done = rehearse(logs=[[FAILED] * 2, ["INFO all is well"]])
+    assert done.exit_code == 0
+    assert f"Failures of training in the nodes' logs: 2; the first: {FAILED}" in done.output
+
+
+def test_nodes_that_train_are_not_spoken_of(rehearse):
+    done = rehearse(logs=[["client 0: its evaluation in round 1 failed"] * 9, []])
+    assert done.exit_code == 0
+    assert "Failures" not in done.output
