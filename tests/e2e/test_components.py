@@ -91,6 +91,7 @@ def test_a_target_epsilon_leaves_room_for_components():
 def test_without_noise_they_are_those_of_the_whole_data(tmp_path):
     exact = [s for s in SMALL if "noise" not in s]
     settings = ["privacy.model=none", "privacy.clip=none", "rounds=1", "faults.contribute=0.0"]
+    settings += ["encoding.range=200.0"]
     result = api.run("digits", overrides=[*exact, *settings], out=tmp_path / "run", report=False)
     task = api.plan(api.load_experiment("digits", [*exact, *settings])).task
     records = task._train[0].double().flatten(1).numpy()

@@ -251,7 +251,7 @@ class OnlyEvaluates(Failing):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (Broken(), "does not require grad|no gradient"),
+        (Broken(), "depend on no trained parameter|has a gradient of its own"),
         (OnlyEvaluates(), "NotImplementedError: no train mode"),
         (Failing(loads=EVERYBODY), "task = 'failing': .* client 0, and 7 more fail: OSError"),
         (Failing(computes=EVERYBODY), "IndexError"),
@@ -277,8 +277,8 @@ def test_the_plan_of_a_task_that_never_takes_a_step_is_one_line_and_2(
     experiment.write_text(tomli_w.dumps(BASE))
     done = CliRunner().invoke(app, [*command, str(experiment)])
     assert done.exit_code == 2, done.output
-    assert "error: task = 'failing': its model cannot be trained on data()" in done.output
-    assert "RuntimeError: element 0 of tensors does not require grad" in done.output
+    assert "error: model: the losses depend on no trained parameter" in done.output
+    assert "is an output detached" in done.output
     assert len(done.output.strip().splitlines()) == 1
 
 

@@ -20,6 +20,7 @@ from zerosum.client.mod import private_mod
 from zerosum.client.request import Request
 from zerosum.client.stages import Declined, protection_for
 from zerosum.secagg import Session
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.planning import question_of
 from zerosum.server.runs import CLIENT_LOG, METRICS, SERVER_LOG, RunFolder
 from zerosum.server.strategy import PrivateStrategy
@@ -322,3 +323,16 @@ def test_a_metric_beyond_its_magnitude_is_whole_without_noise(started):
     )
     found = result.evaluate_metrics_clientapp[1]["eval_loss"]
     assert found == pytest.approx(150.0, abs=1e-3)  # cut to 10: 7.5
+
+
+@pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
+def test_a_range_under_which_all_updates_round_to_zero_ends_the_run_with_an_error(run, protocol):
+    """Every round completes and every client trained; the model is the initial one all the same."""
+    moves = 1e-3 * np.ones((CLIENTS, WEIGHTS))
+    with pytest.raises(NothingLearntError, match=r"lower encoding\.range") as ended:
+        run(f"secagg.protocol={protocol}", "encoding.range=1e15", moves=moves)
+    (record,) = ended.value.result.rounds
+    assert record["status"] == "completed"
+    assert record["clients_trained"] == CLIENTS
+    assert "the average is zero" in describe(record, 1)
+    assert ended.value.result.summary["untrained"]

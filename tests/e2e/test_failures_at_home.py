@@ -198,7 +198,7 @@ def test_a_task_that_takes_no_step_on_the_servers_test_data_is_refused(tmp_path,
     loss = DigitsTask.loss
     monkeypatch.setattr(DigitsTask, "loss", lambda *given: loss(*given).detach())
     nodes = Federation(tmp_path)
-    with pytest.raises(TaskError, match=r"cannot be trained on test_data\(\): RuntimeError"):
+    with pytest.raises(TaskError, match=r"losses depend on no trained parameter"):
         nodes.serve(PLAIN)
     assert not nodes.out.exists()
 

@@ -20,15 +20,13 @@ class Built(SimpleNamespace):
     """Stands for the federation: nodes that left logs, and a run of a given status."""
 
     keys_of_server = ()
+    mark = ""
 
     def start_supernode(self, index, config):
         pass
 
     def submit(self, app, settings, out):
         return 7
-
-    def wait_for_run(self, run, seconds, sign):
-        return self.status
 
     def run_log(self, run):
         return "the server's log"
@@ -39,13 +37,10 @@ def rehearse(tmp_path, monkeypatch):
     """Return a function that rehearses a run that left these records and logs."""
 
     def rehearse(*, logs, abandoned=0, status="finished:completed", written=True):
-        folder, given = tmp_path / "all", tmp_path / "app"
-        (folder / "run").mkdir(parents=True)
+        out, given = tmp_path / "run", tmp_path / "app"
         given.mkdir()
         (given / "pyproject.toml").write_text("")
         (given / "policy.toml").write_text(LEAST_TOML)
-        for index, lines in enumerate(logs):
-            (folder / f"supernode{index}.log").write_text("\n".join(lines))
         summary = {
             "rounds": 2,
             "rounds_abandoned": abandoned,
@@ -53,16 +48,24 @@ def rehearse(tmp_path, monkeypatch):
             "metrics": {},
             "nothing_learnt": "all 2 rounds were abandoned: 0 passed" if abandoned == 2 else None,
         }
-        if written:
-            (folder / "run" / SUMMARY).write_text(json.dumps(summary))
-            (folder / "run" / METRICS).write_text(json.dumps({"reason": "too few"}) + "\n")
 
         @contextmanager
-        def federation(path, nodes, *, apart):
-            yield Built(folder=folder, hosts=range(nodes), status=status)
+        def federation(path, nodes, *, apart, tell):
+            path.mkdir(parents=True)
+            yield Built(folder=path, hosts=range(nodes))
+
+        def until_end(watch, seconds):
+            for index, lines in enumerate(logs):
+                (watch.built.folder / f"supernode{index}.log").write_text("\n".join(lines))
+            if written:
+                (out / SUMMARY).write_text(json.dumps(summary))
+                (out / METRICS).write_text(json.dumps({"reason": "too few"}) + "\n")
+            return status
 
         monkeypatch.setattr(command, "federation", federation)
-        return CliRunner().invoke(app, ["rehearse", str(given), "--nodes", "2"])
+        monkeypatch.setattr(command.Watch, "until_end", until_end)
+        arguments = ["rehearse", str(given), "--nodes", "2", "--out", str(out)]
+        return CliRunner().invoke(app, arguments)
 
     return rehearse
 
@@ -74,9 +77,9 @@ def test_all_rounds_abandoned_end_it_with_1_though_flower_calls_the_run_failed(r
     assert done.output.count(REFUSED) == 1
 
 
-def test_a_run_that_failed_before_it_wrote_anything_ends_it_with_2(rehearse):
+def test_a_run_that_failed_before_it_wrote_anything_ends_it_with_1(rehearse):
     done = rehearse(logs=[[], []], status="finished:failed", written=False)
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert "the run ended as finished:failed" in done.output
 
 

@@ -123,7 +123,7 @@ def test_models_and_inputs_that_do_not_fit_are_named() -> None:
         spec = ModelSpec.model_validate({"name": name, "hidden": [100_000]})
         with pytest.raises(TaskError, match="allowed: 268435456"):
             make_model(spec, (LENGTH,), SYMBOLS, 0, text=True)
-        with pytest.raises(ValueError, match="needs one width or more"):
+        with pytest.raises(ValueError, match="without a layer: write a width or more"):
             ModelSpec.model_validate({"name": name, "hidden": []})
 
 

@@ -74,6 +74,8 @@ def failures_in_words(record: Mapping[str, Any]) -> str:
         parts[0] += f" ({record['first_failure']})"
     elif not record.get("clients_trained", 1) and record.get("status") == "completed":
         parts.append("no client trained: all answers were zero")
+    elif _is_zero(record):
+        parts.append("the average is zero")
     if failed := record.get("evaluations_failed"):
         parts.append(f"{failed} clients failed to evaluate ({record['first_failed_evaluation']})")
     return ", ".join(parts)
@@ -85,9 +87,16 @@ def is_untrained(records: Sequence[Mapping[str, Any]]) -> bool:
     A round that counts nobody, as in a deployment, brought some if it was completed.
     """
     return not any(
-        record.get("status") == "completed" and record.get("clients_trained", 1)
+        record.get("status") == "completed"
+        and record.get("clients_trained", 1)
+        and not _is_zero(record)
         for record in records
     )
+
+
+def _is_zero(record: Mapping[str, Any]) -> bool:
+    """Return whether a round's average is exactly zero, which one with noise never is."""
+    return record.get("average_norm") == 0
 
 
 def failures_summary(records: Sequence[Mapping[str, Any]]) -> Record | None:
@@ -122,6 +131,11 @@ def nothing_learnt(records: Sequence[Mapping[str, Any]]) -> str | None:
             said += f"; round {records[0]['round']}: {reason}"
         failed = "" if failures is None else _failed(failures)
         return f"{said}; {failed}" if failed else said
+    if any(record.get("clients_trained", 1) and _is_zero(record) for record in records):
+        return (
+            f"the average of {_each(len(records))} was zero, so nothing was learnt: updates are "
+            "zero or smaller than the encoding's step; lower encoding.range, or raise encoding.bits"
+        )
     said = f"no client trained in {_rounds(len(records))}, so nothing was learnt"
     failed = _failed(failures) if failures is not None else ""
     idle = 0 if failures is None else failures["clients_idle"]
@@ -144,6 +158,10 @@ def _failed(failures: Mapping[str, Any]) -> str:
 
 def _rounds(count: int) -> str:
     return "the one round" if count == 1 else f"any of {count} rounds"
+
+
+def _each(count: int) -> str:
+    return "the one round" if count == 1 else f"each of {count} rounds"
 
 
 def _all(count: int) -> str:

@@ -25,7 +25,7 @@ from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.kept import Kept, Setting, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError
-from zerosum.simulations.rehearsal.watch import Said, Watch, said
+from zerosum.simulations.rehearsal.watch import Said, Watch, changed, said
 
 EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
 
@@ -144,11 +144,12 @@ def run_app(
         tell.line(f"going on after round {done} of {kept.rounds_asked()}")
     else:
         given, done = [*given, *_data_of(app)], 0
+    before = changed(out / SUMMARY)
     run = built.submit(app, [*given, *built.keys_of_server, *settings], out)
     tell.line(f"started the run; its log: {built.folder}/superlink.log")
     status = Watch(built, run, kept, tell, done).until_end(seconds)
     # A run that learnt nothing ends as failed, after everything of it was written.
-    if status != "finished:completed" and not (out / SUMMARY).exists():
+    if status != "finished:completed" and changed(out / SUMMARY) == before:
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
     summary: Mapping[str, Any] = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
     return summary

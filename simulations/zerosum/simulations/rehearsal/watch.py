@@ -96,12 +96,12 @@ class Watch:
             If it takes longer than ``seconds``, or who is needed has ended.
         """
         began = time.monotonic()
-        before, gone = _changed(self.kept.path / SUMMARY), set[str]()
+        before, gone = changed(self.kept.path / SUMMARY), set[str]()
         question: _Question | None = None
         asked = began
         while time.monotonic() - began < seconds:
             self._tell_rounds()
-            signed = _changed(self.kept.path / SUMMARY) != before
+            signed = changed(self.kept.path / SUMMARY) != before
             if question is None and (signed or time.monotonic() - asked > ASK_SECONDS):
                 question = _Question(self.built, self.run)
             if question is not None and question.answered:
@@ -197,7 +197,8 @@ def ended(process: "Popen[bytes]") -> str:
     return f"ended with exit code {code}"
 
 
-def _changed(path: Path) -> int:
+def changed(path: Path) -> int:
+    """Return when a file was last written, in nanoseconds; 0 where there is none."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
