@@ -86,8 +86,6 @@ def test_the_default_path_is_plain_pytorch_in_float32(one: Row) -> None:
 
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
 def test_a_model_is_evaluated_as_plain_pytorch_evaluates_it(one: Row) -> None:
-    if one.name.endswith("output"):
-        pytest.importorskip("zerosum.client.scores", reason="its accuracy is of one tensor")
     made, start = choose_trainer(RowTask(one), SPEC), start_of(one, torch.float32)
     before = made.train(start, one.data(), NUMBER)
     made.try_out(start, one.data())
