@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import zerosum
+from zerosum.client.failures import FAILURES
 from zerosum.client.spec import DataSpec, ModelSpec
 
 if TYPE_CHECKING:
@@ -52,8 +53,15 @@ class TaskError(ValueError):
 
 
 def error_line(error: BaseException) -> str:
-    """Return the type of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
+    """Return the type of an error and the first line of its message.
+
+    Never raises: an error of somebody else's whose text cannot be had is one that cannot be
+    handled, and under privacy its client would drop out, which depends on its records.
+    """
+    try:
+        lines = str(error).strip().splitlines()
+    except FAILURES:
+        lines = ["its message cannot be read"]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 

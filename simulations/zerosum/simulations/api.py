@@ -15,6 +15,7 @@ from zerosum.client.clipping import layer_clips
 from zerosum.client.devices import repeatable
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
+from zerosum.client.outcomes import quoted
 from zerosum.client.seeded_task import as_resolved, client_records, public_records
 from zerosum.client.system import named_path
 from zerosum.client.task import ClientInfo, Task, population, resolve_task
@@ -153,7 +154,7 @@ def _counted(task: Task, count: int, seed: int) -> int | None:
             data = client_records(task, ClientInfo(index=index, count=count, seed=seed))
             counted += len(as_examples(data, torch.float32, torch.device("cpu")))
         except Exception as error:  # such a client contributes no examples
-            log.warning("the records of client %d cannot be counted: %s", index, error)
+            log.warning("the records of client %d cannot be counted: %s", index, quoted(error))
     return counted
 
 
