@@ -373,6 +373,28 @@ def test_a_failed_evaluation_is_counted_too(simulate):
     assert "1 clients failed to evaluate" in describe(record, 1)
 
 
+def test_metrics_are_found_where_a_client_can_be_evaluated(simulate):
+    class Blind(Failing):
+        def __init__(self, blind):
+            super().__init__()
+            self.blind = blind
+
+        def data(self, client):
+            if client.split == "test" and client.index < self.blind:
+                raise OSError("no test records")
+            return super().data(client)
+
+        def test_data(self):
+            return None
+
+    settings = ["evaluation.federated_every=1", "rounds=1", *PLAIN]
+    (record,) = simulate(Blind(2), *settings).rounds
+    assert record["evaluations_failed"] == 2
+    assert 0 <= record["federated_accuracy"] <= 1
+    with pytest.raises(TaskError, match=r"cannot be evaluated .*: OSError: no test records"):
+        simulate(Blind(CLIENTS), *settings)
+
+
 def test_the_lines_of_a_run_are_the_same_whatever_computes_it(simulate, tmp_path):
     found = []
     for name in ("trusted sum", "two processes"):

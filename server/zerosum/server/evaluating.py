@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from zerosum.client.failures import FAILURES
 from zerosum.client.spec import TrainSpec
-from zerosum.client.task import Task
+from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.training import LocalTrainer, initial_vector
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
@@ -33,7 +34,8 @@ def with_metrics(
     task : Task
         What is evaluated.
     samples : iterable of callable
-        Each returns some data of the task or None; the first that has records decides.
+        Each returns some data of the task or None; the first that has records, and that the
+        model can be evaluated on, decides. Clients that fail are counted in the rounds.
 
     Returns
     -------
@@ -44,11 +46,21 @@ def with_metrics(
     ------
     ConfigError
         If a metric is named that the task lacks.
+    TaskError
+        If all samples that have records fail.
     """
     if not experiment.evaluation.federated_every:
         return experiment
     wanted = experiment.evaluation.federated_metrics
-    found = metric_names(task, experiment.training, experiment.seed, samples)
+    try:
+        found = metric_names(task, experiment.training, experiment.seed, samples)
+    except TaskError:
+        raise
+    except FAILURES as error:
+        raise TaskError(
+            f"task = {experiment.task!r}: its model cannot be evaluated on the data that clients "
+            f'have for it, data() with split = "test": {error_line(error)}'
+        ) from error
     if wanted is not None:
         lacking = [] if found is None else [name for name in wanted if name not in found]
         if lacking:
@@ -90,16 +102,28 @@ def metric_names(
         The experiment's seed.
     samples
         As for :func:`with_metrics`.
+
+    Raises
+    ------
+    Exception
+        The first of the task, where it fails on all samples that have records.
     """
     public = getattr(task, "public_metrics", ())
     trainer = LocalTrainer(task, training, seed=seed)
     unknown = np.zeros(trainer.public, dtype=np.float32)
     start = np.concatenate([unknown, initial_vector(task, seed, training.batchnorm)])
+    first: BaseException | None = None
     for load in samples:
-        dataset = load()
-        if dataset is None:
+        try:
+            dataset = load()
+            if dataset is None:
+                continue
+            sums = trainer.evaluate(start, dataset, records=_TRIED)  # type: ignore[arg-type]
+        except FAILURES as error:
+            first = first or error
             continue
-        sums = trainer.evaluate(start, dataset, records=_TRIED)  # type: ignore[arg-type]
         if sums["count"]:
             return [name for name in sums if name not in ("loss", "count", *public)]
+    if first is not None:
+        raise first
     return None
