@@ -1,7 +1,7 @@
 """What a run leaves to read: its result, the lines of its metrics, its summary."""
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -120,6 +120,7 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "versions": versions(),
         "data": facts["data"],
         **({"no_accuracy": facts["unscored"]} if facts["unscored"] else {}),
+        **({"earlier_metrics": earlier} if (earlier := earlier_metrics(records)) else {}),
     }
 
 
@@ -186,7 +187,7 @@ def peak_memory_mb() -> float | None:
     return None if peak is None else peak / (1 << 20)
 
 
-def final_metrics(records: list[Record]) -> dict[str, float]:
+def final_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the last value of every metric."""
     final: dict[str, float] = {}
     for record in records:
@@ -194,6 +195,16 @@ def final_metrics(records: list[Record]) -> dict[str, float]:
             if name.startswith(("test_", "federated_")) and isinstance(value, float):
                 final[name] = value
     return final
+
+
+def earlier_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the round of every final metric that is not of the last: it is of another model.
+
+    Clients evaluate in some rounds only, and an evaluation may be abandoned or drown in noise.
+    """
+    final = final_metrics(records)
+    last = {name: r["round"] for r in records for name in final if isinstance(r.get(name), float)}
+    return {name: round for name, round in last.items() if round != records[-1]["round"]}
 
 
 def traffic_record(traffic: Traffic) -> Record:

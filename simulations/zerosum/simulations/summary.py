@@ -41,6 +41,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         if not name.endswith(NOISE_STD):
             shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             whose = f", {UNTRAINED}" if summary.get("untrained") else ""
+            if name in summary.get("earlier_metrics", ()):
+                whose += f", of round {summary['earlier_metrics'][name]}"
             table.add_row(name.replace("_", " ") + whose, shown)
     if absent := summary.get("no_accuracy"):
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
