@@ -367,9 +367,19 @@ def test_a_failed_evaluation_is_counted_too(simulate):
             return super().data(client)
 
     settings = ["evaluation.federated_every=1", "rounds=1", *PLAIN]
-    (record,) = simulate(Blind(), *settings).rounds
+    result = simulate(Blind(), *settings, report=True)
+    (record,) = result.rounds
     assert record["evaluations_failed"] == 1
-    assert record["first_failed_evaluation"] == "client 3: OSError: no test records"
+    said = record["first_failed_evaluation"]
+    assert said == "client 3: OSError: no test records"
+    table = summary_table(result.summary)
+    rows = dict(zip(table.columns[0].cells, table.columns[1].cells, strict=True))
+    assert "failures of training" not in rows
+    assert rows["failures of evaluation"] == "1"
+    assert rows["the first such"] == f"in round 1, {said}"
+    assert f"1 evaluation by clients failed; the first in round 1, {said}" in (
+        (result.folder / "report.html").read_text()
+    )
     assert "1 clients failed to evaluate" in describe(record, 1)
 
 

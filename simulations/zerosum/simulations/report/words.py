@@ -240,6 +240,11 @@ def _failures(run: RunRecord) -> list[str]:
     if reason := nothing_learnt(run.rounds):
         found.append(f"{reason[:1].upper()}{reason[1:]}.")
     failures = run.failures
+    if failures is not None and (lost := failures.get("evaluations_failed")):
+        found.append(
+            f"{count(lost, 'evaluation')} by clients failed; the first in "
+            f"{failures['first_failed_evaluation']}. Federated figures are those of the others."
+        )
     if failures is None or failures["first_failure"] is None:
         return found
     failed = failures["clients_failed"]
