@@ -271,7 +271,8 @@ class LocalTrainer:
         Raises
         ------
         TaskError
-            If the step leads to NaN or infinity. Whatever data, model or loss raise is passed on.
+            If the step leads to NaN or infinity, or moves running statistics that are not sent.
+            Whatever data, model or loss raise is passed on.
         """
         origin = self._load(vector)
         examples = self._examples_of(dataset)
@@ -283,6 +284,7 @@ class LocalTrainer:
             with all_seeded(0), lone_record_named(len(examples), size):
                 inputs, targets = examples.take(torch.arange(size))
                 self._step(inputs, targets, origin, first=True)
+            self._flat.running.check_still()
             finite = bool(self._flat.weights.isfinite().all())
         finally:
             self._load(vector)
