@@ -42,6 +42,10 @@ _REQUIRED = ("model", "data", "test_data", "loss")
 _METHODS = "model(), data(client), test_data() and loss(outputs, targets)"
 
 
+_LONGEST_LINE_CHARACTERS = 1000
+"""Of an error that is quoted: some have a page, or all records, in their first line."""
+
+
 class TaskError(ValueError):
     """A task, its data or its model cannot be used; the message is one line for the user.
 
@@ -53,7 +57,7 @@ class TaskError(ValueError):
 
 
 def error_line(error: BaseException) -> str:
-    """Return the type of an error and the first line of its message.
+    """Return the type of an error and the first line of its message, cut where it is very long.
 
     Never raises: an error of somebody else's whose text cannot be had is one that cannot be
     handled, and under privacy its client would drop out, which depends on its records.
@@ -62,7 +66,11 @@ def error_line(error: BaseException) -> str:
         lines = str(error).strip().splitlines()
     except FAILURES:
         lines = ["its message cannot be read"]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    said, longest = lines[0], _LONGEST_LINE_CHARACTERS
+    said = said if len(said) <= longest else said[: longest - 1] + "…"
+    return f"{type(error).__name__}: {said}"
 
 
 @dataclass(frozen=True)

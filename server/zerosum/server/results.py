@@ -129,14 +129,15 @@ def no_accuracy(why: str) -> str:
     return f"no accuracy: {why}; give the task metrics(outputs, targets)"
 
 
-def check_learnt(result: Result, reasons: str) -> None:
+def check_learnt(result: Result, reasons: str | None) -> None:
     """Refuse to end well without a client's training in the model; everything is written by now.
 
     Parameters
     ----------
     result : Result
-    reasons : str
-        Where the reasons of clients that failed or fell away are to be read.
+    reasons : str or None
+        Where the reasons of clients that failed or fell away are to be read; None where none is:
+        clients without records, say, write nothing.
 
     Raises
     ------
@@ -144,7 +145,7 @@ def check_learnt(result: Result, reasons: str) -> None:
         If all rounds were abandoned, or no client trained. It carries the result.
     """
     if why := result.summary["nothing_learnt"]:
-        said = f"{why}; the clients' reasons are in {reasons}"
+        said = why if reasons is None else f"{why}; the clients' reasons are in {reasons}"
         raise NothingLearntError(f"{said}, the run folder is {result.folder}", result)
 
 

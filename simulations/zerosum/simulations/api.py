@@ -295,7 +295,8 @@ def simulate(
         if report:
             write_sight(folder, training, planned.task)
             write_report(folder)
-    check_learnt(result, str(folder.path / CLIENT_LOG))
+    reasons = folder.path / CLIENT_LOG
+    check_learnt(result, str(reasons) if reasons.exists() else None)
     return result
 
 
