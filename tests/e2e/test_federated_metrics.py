@@ -2,10 +2,12 @@
 
 import json
 import math
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from zerosum.client.task import ClientInfo
 from zerosum.client.training import LocalTrainer
@@ -175,7 +177,7 @@ def test_a_metric_that_the_task_lacks_is_refused_by_its_name(write, tmp_path) ->
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["loss", "count", "status", "reason", " "])
+@pytest.mark.parametrize("name", ["loss", "count", "status", "cut_of", "loss_noise_std", " "])
 def test_a_metric_has_a_name_of_its_own(name: str) -> None:
     values = {"evaluation": {"federated_metrics": {name: 1.0}}}
     with pytest.raises(ConfigError, match="name a metric of the task"):
@@ -233,6 +235,9 @@ def test_a_figure_of_an_earlier_model_says_so_and_counts_are_no_figures(write, t
     assert result.summary["earlier_metrics"] == {"federated_loss": 2, "federated_accuracy": 2}
     shown = list(summary_table(result.summary).columns[0].cells)
     assert {"test accuracy", "federated accuracy, of round 2"} <= set(shown)
+    console = Console(file=StringIO())
+    console.print(summary_table(result.summary | {"metrics": {"test_[/b]": 1.0}}))
+    assert "test [/b]" in console.file.getvalue()
     assert "of round 2" in (result.folder / "report.html").read_text()
     record = read_run(RunFolder(result.folder))
     record.rounds[-1].update(federated_cut=[1, 0, 0, 0], federated_cut_of=18)

@@ -43,7 +43,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
             whose = f", {UNTRAINED}" if summary.get("untrained") else ""
             if name in summary.get("earlier_metrics", ()):
                 whose += f", of round {summary['earlier_metrics'][name]}"
-            table.add_row(name.replace("_", " ") + whose, shown)
+            table.add_row(escape(name.replace("_", " ")) + whose, shown)
     if absent := summary.get("no_accuracy"):
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
     for observer in OBSERVERS:
