@@ -140,6 +140,12 @@ def test_a_run_without_failures_says_nothing_of_them(simulate):
     assert "failures of training" not in list(table.columns[0].cells)
 
 
+def test_what_a_callback_does_to_its_record_is_in_no_figure_of_the_run(simulate):
+    result = simulate(Failing(**SOME), on_round=lambda record: record.clear())
+    assert [record["clients_failed"] for record in result.rounds] == [4, 4]
+    assert result.summary["failures"]["clients_failed"] == 8
+
+
 def test_failures_are_in_table_and_report(simulate):
     result = simulate(Failing(**SOME), report=True)
     table = summary_table(result.summary)
