@@ -22,7 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.failures import FAILURES
 from zerosum.client.provisioning import ProvisioningError, read_roster
-from zerosum.client.seeded_task import as_resolved, public_records
+from zerosum.client.seeded_task import public_records, seeded_resolution
 from zerosum.client.simulated import simulated_roster
 from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.client.task import Task, TaskError, error_line, population, resolve_task
@@ -95,7 +95,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     check_device(asked)
     if entropy is None:
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
-    with as_resolved(asked.seed):
+    with seeded_resolution(asked.seed):
         task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
     attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
     experiment = _prepared(asked, task, len(nodes))

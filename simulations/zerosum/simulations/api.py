@@ -15,7 +15,7 @@ from zerosum.client.clipping import layer_clips
 from zerosum.client.devices import repeatable
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
-from zerosum.client.seeded_task import as_resolved, client_records, public_records
+from zerosum.client.seeded_task import client_records, public_records, seeded_resolution
 from zerosum.client.system import named_path
 from zerosum.client.task import ClientInfo, Task, population, resolve_task
 from zerosum.client.threads import one_thread
@@ -89,7 +89,7 @@ def plan(experiment: Experiment) -> Plan:
 def _planned(experiment: Experiment) -> Plan:
     check_device(experiment)
     workers_of(experiment)
-    with as_resolved(experiment.seed):
+    with seeded_resolution(experiment.seed):
         task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
     trainer = try_out(task, count, experiment)
