@@ -69,7 +69,7 @@ class Kept:
     def completed(self) -> int:
         """Return after how many rounds the run goes on: those of its checkpoint."""
         # torch takes seconds to import: only what has to say this imports it.
-        from zerosum.simulations.continuing import completed_rounds
+        from zerosum.server.resuming import completed_rounds
 
         return completed_rounds(RunFolder(self.path))
 
