@@ -1,4 +1,4 @@
-"""Outcomes of plays, written as they come, so that a run of attacks that was ended goes on."""
+"""Write outcomes of plays as they come, so that a run of attacks that was ended goes on."""
 
 import hashlib
 import io
@@ -30,15 +30,17 @@ _DAMAGED = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, 
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttackRequest:
     """What a run of attacks was asked for: going on with it does not ask again.
 
     Attributes
     ----------
     names, settings : sequence of str
-        As the command takes them.
+        Attacks, and ``--set`` of their parameters, as the command takes them.
     suite : str
+        ``"quick"`` or ``"full"``.
     seeds : int
+        Seeds of each figure.
     version : str
         Of zerosum: figures of one table are of one version.
     cells : str
@@ -57,7 +59,7 @@ class Asked:
         replace_file(folder / ASKED, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
     @classmethod
-    def read(cls, folder: Path) -> "Asked":
+    def read(cls, folder: Path) -> "AttackRequest":
         """Read what the run in a folder was asked for.
 
         Raises
