@@ -1,4 +1,4 @@
-"""Signals and failures that end a command: in order, with what was completed kept and said."""
+"""End a command in order on signals and failures, and say what was completed and is kept."""
 
 import shlex
 import signal
