@@ -1,20 +1,18 @@
 """Follow a rehearsal: a line a round, what it waits for now and then, and who has ended."""
 
 import re
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import Popen
 from threading import Thread
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from zerosum.client.system import KILL
 from zerosum.server.runs import METRICS, SUMMARY, RunFolder
+from zerosum.simulations.ending import exit_in_words
 from zerosum.simulations.progress import describe
 from zerosum.simulations.rehearsal.federation import ASK_SECONDS, Federation
 from zerosum.simulations.rehearsal.kept import Kept
@@ -136,7 +134,8 @@ class Watch:
         for name, process in self.built.processes.items():
             if name not in gone and process.poll() is not None:
                 gone.add(name)
-                self.tell.line(f"{name} {ended(process)}; its log: {self.built.folder}/{name}.log")
+                how = exit_in_words(process.returncode)
+                self.tell.line(f"{name} {how}; its log: {self.built.folder}/{name}.log")
         if "superlink" in gone:
             raise DeploymentError(f"the SuperLink ended:\n{self.built.log('superlink')[-1500:]}")
         if gone and len(gone) == len(self.built.hosts):
@@ -186,16 +185,6 @@ class _Question:
         if isinstance(found, Exception):
             raise found
         return found
-
-
-def ended(process: "Popen[bytes]") -> str:
-    """Say how a program ended."""
-    code = process.returncode
-    if code == -KILL:
-        return "was killed (out of memory?)"
-    if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
 
 
 def modified_ns(path: Path) -> int:
