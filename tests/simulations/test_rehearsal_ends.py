@@ -115,6 +115,12 @@ def test_one_node_that_fails_is_told_and_ends_nothing(rehearse):
     assert f"Failures of training in the nodes' logs: 2; the first: {FAILED}" in done.output
 
 
+def test_one_node_that_logs_a_failure_at_each_step_is_not_all_nodes(rehearse):
+    done = rehearse(logs=[[FAILED] * 9, ["INFO all is well"]])
+    assert done.exit_code == 0
+    assert "Failures of training in the nodes' logs: 9" in done.output
+
+
 def test_nodes_that_train_are_not_spoken_of(rehearse):
     done = rehearse(logs=[["client 0: its evaluation in round 1 failed"] * 9, []])
     assert done.exit_code == 0

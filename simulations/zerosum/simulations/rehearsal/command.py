@@ -97,7 +97,8 @@ def rehearse(
 def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[str, Any]) -> None:
     """Print what came of it; end with an error if no node's training is in the model."""
     rounds, lost = summary["rounds"], summary["rounds_abandoned"]
-    failed = _failures(kept)
+    by_node = _failures(kept)
+    failed = [line for lines in by_node for line in lines]
     console.print(
         f"{setting.nodes} nodes, a {setting.server} server: {rounds} rounds, {lost} abandoned, "
         f"{summary['seconds'] / rounds:.1f} s a round{_metrics(numbers(summary['metrics']))}\n"
@@ -109,7 +110,8 @@ def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[s
             raise NothingLearntError(_nothing_completed(kept, summary))
         if why := summary["nothing_learnt"]:
             raise NothingLearntError(why)
-        if failed and len(failed) >= setting.nodes * (rounds - lost):
+        # One node may log more than a line a round, as for each step of DP-SGD.
+        if failed and all(len(lines) >= rounds - lost for lines in by_node):
             raise NothingLearntError(_nothing_trained(failed, rounds))
     if failed:
         console.print(
@@ -181,7 +183,7 @@ def _nothing_completed(kept: Kept, summary: Mapping[str, Any]) -> str:
     """Say why every round was abandoned, in the words of server and nodes."""
     records = (kept.path / METRICS).read_text(encoding="utf-8").splitlines()
     reason = json.loads(records[0]).get("reason", "") if records else ""
-    lines = _log_lines(kept, ("declined", "drops out"))
+    lines = [line for own in _log_lines(kept, ("declined", "drops out")) for line in own]
     why = summary["nothing_learnt"] or reason
     return "\n".join([f"no round was completed: {why}", *dict.fromkeys(lines[:SAID])])
 
@@ -193,21 +195,22 @@ def _nothing_trained(failed: list[str], rounds: int) -> str:
     )
 
 
-def _failures(kept: Kept) -> list[str]:
-    """Return what the nodes logged of trainings that failed: all nodes are this owner's here.
+def _failures(kept: Kept) -> list[list[str]]:
+    """Return what each node logged of trainings that failed: all nodes are this owner's here.
 
     No server learns it, in a rehearsal neither.
     """
     return _log_lines(kept, FAILED_AT_HOME)
 
 
-def _log_lines(kept: Kept, parts: tuple[str, ...]) -> list[str]:
-    """Return the lines of all nodes' logs that hold one of these parts."""
-    return [
-        line.strip()
+def _log_lines(kept: Kept, parts: tuple[str, ...]) -> list[list[str]]:
+    """Return the lines of each node's log that hold one of these parts."""
+    logs = (
+        log.read_text(encoding="utf-8", errors="replace").splitlines()
         for log in sorted(kept.nodes.glob("supernode*.log"))
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if any(part in line for part in parts)
+    )
+    return [
+        [line.strip() for line in lines if any(part in line for part in parts)] for lines in logs
     ]
 
 
