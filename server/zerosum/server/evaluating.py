@@ -2,25 +2,28 @@
 
 import logging
 from collections.abc import Callable, Iterable
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import LocalTrainer
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
 
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
 log = logging.getLogger("zerosum.server")
+
+Sample = Callable[[], "Dataset | None"]
+"""Loads some records of a task, if it has them."""
 
 KEY = "evaluation.federated_metrics"
 _TRIED = 2
 """Records that the first model is scored on, to see which metrics there are."""
 
 
-def with_metrics(
-    experiment: Experiment, task: Task, samples: Iterable[Callable[[], object]]
-) -> Experiment:
+def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) -> Experiment:
     """Resolve ``evaluation.federated_metrics`` by trying the task's first model.
 
     Under DP a metric is summed only where its largest magnitude is known: a client's part of a
@@ -32,7 +35,7 @@ def with_metrics(
         Checked.
     task : Task
         What is evaluated.
-    samples : iterable of callable
+    samples : iterable of Sample
         Each returns some data of the task or None; the first that has records decides.
 
     Returns
@@ -77,7 +80,7 @@ def with_metrics(
 
 
 def metric_names(
-    task: Task, training: TrainSpec, seed: int, samples: Iterable[Callable[[], object]]
+    task: Task, training: TrainSpec, seed: int, samples: Iterable[Sample]
 ) -> list[str] | None:
     """Return the names of a task's metrics of any records; None where no sample has records.
 
@@ -93,13 +96,12 @@ def metric_names(
     """
     public = getattr(task, "public_metrics", ())
     trainer = LocalTrainer(task, training, seed=seed)
-    unknown = np.zeros(trainer.public, dtype=np.float32)
-    start = np.concatenate([unknown, initial_vector(task, seed, training.batchnorm)])
+    start = trainer.initial_vector()
     for load in samples:
         dataset = load()
         if dataset is None:
             continue
-        sums = trainer.evaluate(start, dataset, records=_TRIED)  # type: ignore[arg-type]
+        sums = trainer.evaluate(start, dataset, records=_TRIED)
         if sums["count"]:
             return [name for name in sums if name not in ("loss", "count", *public)]
     return None
