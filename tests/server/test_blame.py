@@ -199,6 +199,15 @@ def test_a_rule_replaces_the_keys_of_the_rule_before() -> None:
     assert parse_experiment(apply_overrides(base, ["server.rule=mean"])).server.rule == "mean"
 
 
+def test_a_rule_keeps_the_inherited_keys_that_it_takes_itself() -> None:
+    base = {"secagg": {"protocol": "none"}, "privacy": {"model": "none"},
+            "server": {"rule": "multi-krum", "rule_malicious": 2, "rule_selected": 3}}  # fmt: skip
+    again = parse_experiment(apply_overrides(base, ["server.rule=multi-krum"])).server
+    assert (again.rule_malicious, again.rule_selected) == (2, 3)
+    other = parse_experiment(apply_overrides(base, ["server.rule=krum"])).server
+    assert (other.rule_malicious, other.rule_selected) == (2, None)
+
+
 def test_an_inherited_key_at_fault_is_named_with_its_origin_and_a_cure_that_was_tried() -> None:
     settings = ["privacy.clip=1", "privacy.model=distributed"]
     message = error_of("cross-silo", settings)

@@ -33,7 +33,7 @@ from zerosum.simulations.rehearsal.federation import tidied
 from zerosum.simulations.rehearsal.kept import Kept, Setting
 from zerosum.simulations.rehearsal.namespaces import Loopback
 from zerosum.simulations.rehearsal.processes import processes_of
-from zerosum.simulations.rehearsal.watch import Said, Watch
+from zerosum.simulations.rehearsal.watch import ProgressLines, Watch
 
 POLICIES = {
     "the least": ("", {}),
@@ -134,7 +134,7 @@ def watched(tmp_path, monkeypatch):
     kept.nodes.mkdir(parents=True)
     built = Programs(kept.nodes)
     told = io.StringIO()
-    seen = Watch(built, 1, kept, Said(Console(file=told, width=80)))
+    seen = Watch(built, 1, kept, ProgressLines(Console(file=told, width=80)))
     return SimpleNamespace(built=built, kept=kept, watch=seen, told=told)
 
 

@@ -36,7 +36,7 @@ class Built(SimpleNamespace):
 def rehearse(tmp_path, monkeypatch):
     """Return a function that rehearses a run that left these records and logs."""
 
-    def rehearse(*, logs, abandoned=0, status="finished:completed", written=True):
+    def rehearse(*, logs, abandoned=0, status="finished:completed", written=True, **facts):
         out, given = tmp_path / "run", tmp_path / "app"
         given.mkdir()
         (given / "pyproject.toml").write_text("")
@@ -47,7 +47,7 @@ def rehearse(tmp_path, monkeypatch):
             "seconds": 1.0,
             "metrics": {},
             "nothing_learnt": "all 2 rounds were abandoned: 0 passed" if abandoned == 2 else None,
-        }
+        } | facts
 
         @contextmanager
         def federation(path, nodes, *, apart, tell):
@@ -83,6 +83,25 @@ def test_a_run_that_failed_before_it_wrote_anything_ends_it_with_1(rehearse):
     assert "the run ended as finished:failed" in done.output
 
 
+def test_a_run_that_failed_after_its_summary_ends_it_with_1(rehearse):
+    done = rehearse(logs=[[], []], status="finished:failed")
+    assert done.exit_code == 1
+    assert "the run ended as finished:failed" in done.output
+
+
+def test_an_average_of_zero_in_every_round_ends_it_with_1(rehearse):
+    why = "the average of each of 2 rounds was zero, so nothing was learnt"
+    done = rehearse(logs=[[], []], status="finished:failed", nothing_learnt=why)
+    assert done.exit_code == 1
+    assert why in done.output
+
+
+def test_a_metric_that_is_no_number_is_printed_as_such(rehearse):
+    done = rehearse(logs=[[], []], metrics={"test_loss": "NaN"})
+    assert done.exit_code == 0
+    assert "test loss nan" in done.output
+
+
 def test_no_node_that_ever_trained_ends_it_with_1(rehearse):
     done = rehearse(logs=[[FAILED] * 2, [FAILED] * 2])
     assert done.exit_code == 1
@@ -94,6 +113,12 @@ def test_one_node_that_fails_is_told_and_ends_nothing(rehearse):
     done = rehearse(logs=[[FAILED] * 2, ["INFO all is well"]])
     assert done.exit_code == 0
     assert f"Failures of training in the nodes' logs: 2; the first: {FAILED}" in done.output
+
+
+def test_one_node_that_logs_a_failure_at_each_step_is_not_all_nodes(rehearse):
+    done = rehearse(logs=[[FAILED] * 9, ["INFO all is well"]])
+    assert done.exit_code == 0
+    assert "Failures of training in the nodes' logs: 9" in done.output
 
 
 def test_nodes_that_train_are_not_spoken_of(rehearse):

@@ -32,6 +32,7 @@ from zerosum.client.mechanisms import (
     Mechanism,
     SkellamWithBit,
 )
+from zerosum.client.outcomes import ZERO_SENT
 from zerosum.client.privunit import PrivUnit
 from zerosum.client.samplers import binned_gaussian_sampler
 from zerosum.client.spec import EncodingSpec, PrivacySpec
@@ -340,7 +341,7 @@ class Protection:
         except Exception as error:  # whatever a task may return, down to integers beyond any float
             if not self.private:
                 raise UnusableUpdateError(str(error)) from error
-            logger.warning("the update is unusable, zero plus noise is sent instead: %s", error)
+            logger.warning("the update is unusable, %s: %s", ZERO_SENT, error)
             unusable(error)
             encoded = np.zeros(self.length, dtype=np.int64)
         return self._noised(encoded, noise)

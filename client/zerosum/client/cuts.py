@@ -1,4 +1,4 @@
-"""Counts of cut coordinates as coordinates of the same sum: four integers under the mask.
+"""Encode counts of cut coordinates as four integers of the same sum, under the same mask.
 
 Only where there is no noise: beside a noised vector a plain count would be a release that nobody
 accounts for.

@@ -17,7 +17,7 @@ from zerosum.client.apart import known_loss
 from zerosum.client.examples import Examples, as_examples, draw
 from zerosum.client.failures import FAILURES
 from zerosum.client.inside import local_lot, noise_inside
-from zerosum.client.outcomes import Notes
+from zerosum.client.outcomes import EMPTY_SAMPLE, NOISE_ALONE, Notes
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
@@ -210,7 +210,7 @@ class ExampleTrainer(LocalTrainer):
             held, public = len(examples), self._privacy.examples
         except FAILURES as error:
             self._notes.fail(error)
-            log.exception("the data cannot be had: an empty sample is taken instead")
+            log.exception("the data cannot be had: %s", EMPTY_SAMPLE)
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
         if public is not None and held > public:
@@ -237,10 +237,7 @@ class ExampleTrainer(LocalTrainer):
             self._notes.learnt = True
         if len(self._failed) - failed == len(drawn) > 1:
             # At home only: that all fail is as private as they are.
-            log.error(
-                "none of the %d examples drawn has a gradient: this client sends noise alone",
-                len(drawn),
-            )
+            log.error("none of the %d examples drawn has a gradient: %s", len(drawn), NOISE_ALONE)
         return total
 
     def _each_alone(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:

@@ -292,9 +292,9 @@ class DeployedEnvironment:
         question = request.question
         path = context.node_config.get("data-path", question.data.path)
         data = question.data.model_copy(update={"path": path, "cache": None})
-        from zerosum.client.seeded_task import as_resolved
+        from zerosum.client.seeded_task import seeded_resolution
 
-        with as_resolved(question.seed):
+        with seeded_resolution(question.seed):
             return resolve_task(question.task, data, question.model, question.seed)
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
@@ -401,12 +401,12 @@ def _task_of(request: Request) -> tuple[str, bytes, bytes, int]:
 @lru_cache(maxsize=1)
 def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, Answerer]":
     from zerosum.client.answer import Answerer
-    from zerosum.client.seeded_task import as_resolved
+    from zerosum.client.seeded_task import seeded_resolution
     from zerosum.client.threads import use_one_thread
 
     use_one_thread()  # as in every simulation: sums of floats depend on it
     specs = DataSpec.from_canonical(data), ModelSpec.from_canonical(model)
-    with as_resolved(seed):
+    with seeded_resolution(seed):
         task = resolve_task(name, *specs, seed)
     return task, Answerer(task)
 

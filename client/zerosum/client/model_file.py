@@ -1,4 +1,4 @@
-"""A model's whole state dict: what a run writes down, and ``load_state_dict`` takes strictly."""
+"""Build a model's whole state dict, which a run writes and ``load_state_dict`` takes strictly."""
 
 from collections.abc import Mapping
 from functools import cache

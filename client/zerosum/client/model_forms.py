@@ -1,4 +1,4 @@
-"""What a model has to be to be trained here: checks of what ``model()`` returns, and its dtypes.
+"""Check that what ``model()`` returns can be trained as PyTorch would, and convert its dtypes.
 
 Training moves a model's weights into one flat vector. That changes nothing for parameters that own
 their memory, and would change much, in silence, for those that do not: each kind that would be

@@ -1,4 +1,4 @@
-"""What came of clients' training: counted in a simulation, which plays all clients itself.
+"""Note what came of clients' training, and count it in a simulation, which plays all clients.
 
 In a deployment a failure is as private as the records that caused it. A node's notes are read by
 nobody there, and no message has a place for them.
@@ -14,12 +14,12 @@ from zerosum.client.task import error_line
 LONGEST_ERROR_CHARACTERS = 200
 """An error is quoted in a round's line and in a table: its first line, up to here."""
 
-FAILED_AT_HOME = (
-    "its answer to round",
-    "zero plus noise is sent instead",
-    "an empty sample is taken instead",
-    "this client sends noise alone",
-)
+ANSWER_FAILED = "its answer to round"
+ZERO_SENT = "zero plus noise is sent instead"
+EMPTY_SAMPLE = "an empty sample is taken instead"
+NOISE_ALONE = "this client sends noise alone"
+
+FAILED_AT_HOME = (ANSWER_FAILED, ZERO_SENT, EMPTY_SAMPLE, NOISE_ALONE)
 """What lines of a node's own log hold, one of these each, where a client's answer holds nothing of
 its records for an error: its operator counts by them, and so does a rehearsal."""
 

@@ -1,4 +1,4 @@
-"""What a node's log says of messages that it refuses: each reason once a run, and then counts."""
+"""Log the messages that a node refuses: each reason once a run, and then its count."""
 
 import hashlib
 import logging

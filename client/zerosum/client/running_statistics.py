@@ -1,4 +1,4 @@
-"""Running statistics of normalisation layers: where a model keeps them, and whether they move.
+"""Find the running statistics of normalisation layers, and whether training moves them.
 
 What moves in training is of a client's records. It leaves a client in one way only, as coordinates
 of the update under ``training.batchnorm = "average"``; else a model that moves any is refused.

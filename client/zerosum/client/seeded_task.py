@@ -1,4 +1,4 @@
-"""What a task gives, with every global generator seeded from the experiment's.
+"""Run a task's own code with every global generator seeded from the experiment's seed.
 
 Equal experiments give equal bits, whichever process asks and whatever was drawn there before.
 """
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
 
-def as_resolved(seed: int) -> AbstractContextManager[None]:
-    """Seed what a task draws as it is imported and made."""
+def seeded_resolution(seed: int) -> AbstractContextManager[None]:
+    """Seed all global generators while a task is imported and made."""
     return seeded(derive_seed(seed, "task"))
 
 
 def client_records(task: Task, client: ClientInfo) -> "Dataset":
-    """Return one client's records; what is drawn to load them is the same in every round.
+    """Return one client's records, loaded under the same seed in every round.
 
-    A task that keeps them in its process would otherwise give others in another worker.
+    A task that keeps its records in the process would otherwise give others in another worker.
     """
     with seeded_anew(derive_seed(client.seed, "client data", client.index)):
         return task.data(client)

@@ -265,7 +265,7 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
         return values
 
     @model_validator(mode="after")
-    def _noise_is_given(self) -> Self:
+    def _clipping_is_whole(self) -> Self:
         if self.clipping != "flat" and self.clip is None:
             raise ValueError(
                 f'privacy.clip = "none" is for privacy.clipping = "flat", and it is '
@@ -283,6 +283,10 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
                 f'"per-layer", and it is "{self.clipping}": take them out, or write '
                 "privacy.clipping=per-layer"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_is_given(self) -> Self:
         if self.model == "none":
             if self.noise_multiplier or self.epsilon:
                 given = {"noise_multiplier": self.noise_multiplier, "epsilon": self.epsilon}

@@ -1,4 +1,4 @@
-"""Spectral norms of weights that come and go: what torch remembers of old ones is brought up."""
+"""Keep the vectors of spectral norms true to the weights that are loaded."""
 
 from collections.abc import Callable
 from functools import partial

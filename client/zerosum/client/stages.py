@@ -18,7 +18,7 @@ from zerosum.client.contribution import Protection, UnusableUpdateError, guarant
 from zerosum.client.entropy import Entropy
 from zerosum.client.failures import FAILURES
 from zerosum.client.inside import train_on_noise
-from zerosum.client.outcomes import Notes, holds_anything
+from zerosum.client.outcomes import ANSWER_FAILED, Notes, holds_anything
 from zerosum.client.provisioning import Credentials
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
@@ -454,8 +454,8 @@ def protected(
             protection.check_usable(update)
     except FAILURES as error:
         notes.fail(error)
-        what = "evaluation in" if question.kind == "evaluate" else "answer to"
-        log.exception("client %d: its %s round %d failed", index, what, question.round)
+        what = "its evaluation in round" if question.kind == "evaluate" else ANSWER_FAILED
+        log.exception("client %d: %s %d failed", index, what, question.round)
         if not question.privacy.private:
             raise
         if not protection.noise_inside:

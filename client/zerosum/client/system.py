@@ -1,4 +1,4 @@
-"""What differs between operating systems: locks, folders, signals, memory, cores.
+"""Hide what operating systems differ in: locks, folders, signals, memory, cores.
 
 Linux and macOS have all of it. Windows imports and simulates without what it lacks; a deployment,
 which keeps keys and decisions in files that nobody else may reach, is refused there.

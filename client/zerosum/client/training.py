@@ -159,6 +159,15 @@ class LocalTrainer:
         """Entries that come before the trained parameters in every vector: the components."""
         return 0 if self._projection is None else self._projection[1].numel()
 
+    def initial_vector(self) -> np.ndarray:
+        """Return what round 0 begins with, float32, shape (public + d,): no components are known.
+
+        See :func:`initial_vector`.
+        """
+        unknown = np.zeros(self.public, dtype=np.float32)
+        first = initial_vector(self.task, self._seed, self.spec.batchnorm)
+        return np.concatenate([unknown, first])
+
     def to_state_dict(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
         """Return the whole state dict of the model that a vector of shape (public + d,) gives."""
         made = build_model(self.task, self._seed)

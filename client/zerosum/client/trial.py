@@ -1,4 +1,4 @@
-"""One step of training taken on trial, before a run: a task that never trains is found out first.
+"""Take one step of training on trial, before a run: a task that never trains is found out first.
 
 Under privacy a client that fails adds zero and its noise, as one that trained does. A task whose
 loss has no gradient, or whose model fails in train mode, would give a run that ends well.
@@ -6,12 +6,10 @@ loss has no gradient, or whose model fails in train mode, would give a run that 
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from zerosum.client.dpsgd import ExampleTrainer
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import LocalTrainer
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
@@ -40,8 +38,7 @@ class Trial:
         self._by_example: ExampleTrainer | None = None
         if privacy.private and privacy.by_example:
             self._by_example = ExampleTrainer(task, training, privacy, seed=seed)
-        unknown = np.zeros(self.trainer.public, dtype=np.float32)
-        self._start = np.concatenate([unknown, initial_vector(task, seed, training.batchnorm)])
+        self._start = self.trainer.initial_vector()
 
     def evaluate(self, dataset: "Dataset") -> None:
         """Compute loss and metrics of a few records; raises what goes wrong."""

@@ -1,4 +1,4 @@
-"""How far a vector lies beyond the range of its encoding: what would be cut of it, in numbers."""
+"""Measure how far a vector lies beyond the range of its encoding, which cuts it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

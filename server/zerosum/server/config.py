@@ -11,7 +11,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from zerosum.client.system import readable
-from zerosum.server.spec import Experiment
+from zerosum.server.spec import RULE_KEYS, Experiment
 
 
 class ConfigError(ValueError):
@@ -183,7 +183,7 @@ def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
     if isinstance(value, str):
         excluded |= set(_MEANINGLESS.get((key, value), ()))
     if key == "rule":
-        excluded = {"rule_malicious", "rule_selected", "rule_bound", "rule_examples"}
+        excluded |= {name for name, takers in RULE_KEYS.items() if value not in takers}
     for other in excluded - given:
         section.pop(other, None)
 

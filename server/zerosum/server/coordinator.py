@@ -323,11 +323,12 @@ class Coordinator:
         started = time.perf_counter()
         sent, riding = current.send(), {} if rider is None else rider.send()
         letters = {i: self._letter(i, current, sent, rider, riding) for i in {**sent, **riding}}
-        both_refuse = [current.note_refusal] + ([] if rider is None else [rider.note_refusal])
 
         def refuse(index: int) -> None:
-            for note in both_refuse:
-                note(index)
+            if index in sent:
+                current.note_refusal(index)
+            if rider is not None and index in riding:
+                rider.note_refusal(index)
 
         for index, reply in self._exchange.ask(letters, refuse):
             # Of two stages in one message the reply holds those that were not refused.

@@ -1,4 +1,4 @@
-"""What a server makes of counts of cut coordinates: a word, a figure, or the end of the round.
+"""Judge counts of cut coordinates: log a warning, record a figure, or end the round.
 
 A client cuts each coordinate of its update to ``encoding.range``. Without noise the sum says how
 many were, which no sum of cut updates does. Clients can lie about it like about their updates: one

@@ -2,26 +2,29 @@
 
 import logging
 from collections.abc import Callable, Iterable
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from zerosum.client.failures import FAILURES
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training import LocalTrainer
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
 
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
 log = logging.getLogger("zerosum.server")
+
+Sample = Callable[[], "Dataset | None"]
+"""Loads some records of a task, if it has them."""
 
 KEY = "evaluation.federated_metrics"
 _TRIED = 2
 """Records that the first model is scored on, to see which metrics there are."""
 
 
-def with_metrics(
-    experiment: Experiment, task: Task, samples: Iterable[Callable[[], object]]
-) -> Experiment:
+def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) -> Experiment:
     """Resolve ``evaluation.federated_metrics`` by trying the task's first model.
 
     Under DP a metric is summed only where its largest magnitude is known: a client's part of a
@@ -33,7 +36,7 @@ def with_metrics(
         Checked.
     task : Task
         What is evaluated.
-    samples : iterable of callable
+    samples : iterable of Sample
         Each returns some data of the task or None; the first that has records, and that the
         model can be evaluated on, decides. Clients that fail are counted in the rounds.
 
@@ -89,7 +92,7 @@ def with_metrics(
 
 
 def metric_names(
-    task: Task, training: TrainSpec, seed: int, samples: Iterable[Callable[[], object]]
+    task: Task, training: TrainSpec, seed: int, samples: Iterable[Sample]
 ) -> list[str] | None:
     """Return the names of a task's metrics of any records; None where no sample has records.
 
@@ -110,15 +113,14 @@ def metric_names(
     """
     public = getattr(task, "public_metrics", ())
     trainer = LocalTrainer(task, training, seed=seed)
-    unknown = np.zeros(trainer.public, dtype=np.float32)
-    start = np.concatenate([unknown, initial_vector(task, seed, training.batchnorm)])
+    start = trainer.initial_vector()
     first: BaseException | None = None
     for load in samples:
         try:
             dataset = load()
             if dataset is None:
                 continue
-            sums = trainer.evaluate(start, dataset, records=_TRIED)  # type: ignore[arg-type]
+            sums = trainer.evaluate(start, dataset, records=_TRIED)
         except FAILURES as error:
             first = first or error
             continue

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.failures import FAILURES
 from zerosum.client.provisioning import ProvisioningError, read_roster
-from zerosum.client.seeded_task import as_resolved, public_records
+from zerosum.client.seeded_task import public_records, seeded_resolution
 from zerosum.client.simulated import simulated_roster
 from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.client.task import Task, TaskError, error_line, population, resolve_task
@@ -45,12 +45,13 @@ from zerosum.server.learning import (
 from zerosum.server.results import DEPLOYED, Record, Result, check_learnt, lies_in_words
 from zerosum.server.resuming import (
     check_same,
+    completed_rounds,
     continued,
     has_checkpoint,
     held,
     warn_of_more_rounds,
 )
-from zerosum.server.runs import METRICS, PUBLISH, RunFolder
+from zerosum.server.runs import PUBLISH, RunFolder
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training import FederatedTraining
 
@@ -95,7 +96,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     check_device(asked)
     if entropy is None:
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
-    with as_resolved(asked.seed):
+    with seeded_resolution(asked.seed):
         task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
     attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
     experiment = _prepared(asked, task, len(nodes))
@@ -139,17 +140,23 @@ def _going_on_is_told(folder: RunFolder, experiment: Experiment) -> Iterator[Non
     try:
         yield
     except BaseException:  # of Flower's own exits as well
-        if has_checkpoint(folder):
-            done = len(folder.read_lines(METRICS))
-            words = shlex.quote(f'resume="{folder.path}"')
-            log.error(
-                "ended: %d of %d rounds are over and kept in %s; go on with: flwr run . "
-                "--run-config %s",
-                done, experiment.rounds, folder.path.resolve(), words,
-            )  # fmt: skip
-        else:
-            log.error("ended before the first round was over: start anew, with another folder")
+        log.error("%s", _left(folder, experiment))
         raise
+
+
+def _left(folder: RunFolder, experiment: Experiment) -> str:
+    """Return what ended rounds left, and the command that goes on."""
+    try:
+        done = completed_rounds(folder)
+    except (ConfigError, OSError) as error:  # what ended the rounds is raised, not this
+        return f"ended: what is kept in {folder.path.resolve()} cannot be read: {error}"
+    if not done:
+        return "ended before the first round was over: start anew, with another folder"
+    words = shlex.quote(f'resume="{folder.path}"')
+    return (
+        f"ended: {done} of {experiment.rounds} rounds are over and kept in "
+        f"{folder.path.resolve()}; go on with: flwr run . --run-config {words}"
+    )
 
 
 def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:

@@ -1,4 +1,4 @@
-"""Whether a run learnt anything: what its rounds say of clients' training, and how it ends if not.
+"""Tell whether a run learnt anything, by what its rounds say of clients' training.
 
 A run whose clients all fail, or whose rounds are all abandoned, ends with a model, metrics and an
 epsilon like any other. So its end is an error, after everything was written.

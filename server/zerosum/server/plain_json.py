@@ -1,4 +1,4 @@
-"""JSON that every reader takes: NaN and infinities, which it has no numbers for, are words."""
+"""Write JSON that every reader takes: NaN and infinities, for which it has no numbers, as words."""
 
 import json
 import math

@@ -15,7 +15,6 @@ from zerosum.client.lean import choose_trainer
 from zerosum.client.seeded_task import client_records
 from zerosum.client.system import peak_bytes
 from zerosum.client.task import ClientInfo, Task, population
-from zerosum.client.training import initial_vector
 from zerosum.server.aggregate import Sample
 from zerosum.server.exchange import Traffic
 from zerosum.server.learning import (
@@ -169,10 +168,7 @@ def trainer_name(experiment: Experiment, task: Task) -> str:
     with suppress(Exception):  # client 0 has failed in every round, and its log says how
         count = population(task, experiment.data)
         client = ClientInfo(index=0, count=count, seed=experiment.seed)
-        unknown = np.zeros(trainer.public, dtype=np.float32)
-        first = initial_vector(task, experiment.seed, experiment.training.batchnorm)
-        start = np.concatenate([unknown, first])
-        trainer.settle(start, partial(client_records, task, client))
+        trainer.settle(trainer.initial_vector(), partial(client_records, task, client))
     return trainer.name
 
 

@@ -12,7 +12,7 @@ from zerosum.client.spec import DataSpec
 from zerosum.client.system import named_path
 from zerosum.server.accounting import RunLedger
 from zerosum.server.calibration import planned_figures
-from zerosum.server.checkpoint import STATE, Checkpoint
+from zerosum.server.checkpoint import STATE, Checkpoint, load_checkpoint
 from zerosum.server.checks import planned_run
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.left_out import LEFT_OUT
@@ -28,6 +28,20 @@ log = logging.getLogger("zerosum.server")
 def has_checkpoint(folder: RunFolder) -> bool:
     """Return whether a run has got so far that it can be continued."""
     return (folder.path / STATE).is_file()
+
+
+def completed_rounds(folder: RunFolder) -> int:
+    """Return after how many rounds a run goes on: those of its checkpoint.
+
+    A line of the metrics may be of one more, whose checkpoint was not written.
+
+    Raises
+    ------
+    ConfigError
+        If the checkpoint is damaged.
+    """
+    checkpoint = load_checkpoint(folder)
+    return 0 if checkpoint is None else checkpoint.round
 
 
 def continued(folder: RunFolder, overrides: Iterable[str]) -> Experiment:

@@ -1,5 +1,6 @@
 """What the server decides: sampling, optimization, evaluation; and the whole experiment."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -51,17 +52,16 @@ clients. `everyone`: cross-silo. `once`: `cohort` clients who never took part be
         return self
 
 
-_RULES_NEED = {
-    "trimmed-mean": "rule_malicious",
-    "krum": "rule_malicious",
-    "multi-krum": "rule_malicious",
-    "bulyan": "rule_malicious",
-    "norm-bound": "rule_bound",
-    "fltrust": "rule_examples",
+RULE_KEYS: Mapping[str, tuple[str, ...]] = {
+    "rule_malicious": ("trimmed-mean", "krum", "multi-krum", "bulyan"),
+    "rule_selected": ("multi-krum",),
+    "rule_bound": ("norm-bound",),
+    "rule_examples": ("fltrust",),
 }
-"""The key that a rule cannot do without."""
+"""Keys of section `server` that say how a rule works, and the rules that take each."""
 
-_RULE_KEYS = ("rule_malicious", "rule_selected", "rule_bound", "rule_examples")
+_OPTIONAL = "rule_selected"
+"""The one that no rule requires."""
 
 
 class ServerSpec(Spec):
@@ -105,14 +105,13 @@ is abandoned."""
 
     @model_validator(mode="after")
     def _rule_has_what_it_takes(self) -> Self:
-        needed = _RULES_NEED.get(self.rule)
-        if needed is not None and getattr(self, needed) is None:
-            raise ValueError(
-                f'server.rule = "{self.rule}" needs server.{needed}: give it, or write '
-                "server.rule=mean"
-            )
-        for name in _RULE_KEYS:
-            takers = [rule for rule, key in _RULES_NEED.items() if key == name] or ["multi-krum"]
+        for name, takers in RULE_KEYS.items():
+            if self.rule in takers and name != _OPTIONAL and getattr(self, name) is None:
+                raise ValueError(
+                    f'server.rule = "{self.rule}" needs server.{name}: give it, or write '
+                    "server.rule=mean"
+                )
+        for name, takers in RULE_KEYS.items():
             if getattr(self, name) is not None and self.rule not in takers:
                 listed = ", ".join(f'"{rule}"' for rule in takers)
                 raise ValueError(
@@ -124,7 +123,7 @@ is abandoned."""
     @property
     def rule_settings(self) -> str:
         """What the rule was given, as ``rule_malicious = 3``; empty where it takes nothing."""
-        given = {name: getattr(self, name) for name in _RULE_KEYS}
+        given = {name: getattr(self, name) for name in RULE_KEYS}
         return ", ".join(f"{k} = {v:g}" for k, v in given.items() if v is not None)
 
 

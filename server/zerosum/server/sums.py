@@ -174,9 +174,8 @@ class PrivateSum:
 
     def note_refusal(self, index: int) -> None:
         """Count a client that answers this stage with a refusal."""
-        if index in self._group_of:
-            refused = self.traffic.refused
-            refused[self.stage] = refused.get(self.stage, 0) + 1
+        refused = self.traffic.refused
+        refused[self.stage] = refused.get(self.stage, 0) + 1
 
     def note_missing(self) -> None:
         """Note who has not answered at this stage: no more answers are taken."""

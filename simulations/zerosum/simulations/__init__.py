@@ -1,7 +1,8 @@
 """Everything that needs both sides in one place: simulation, the command line, reports.
 
 ``run`` and ``resume`` simulate an experiment, and raise ``NothingLearntError`` where no client's
-training got into the model; ``load_experiment`` reads one.
+training got into the model, ``BusyError`` where something else simulates in this process;
+``load_experiment`` reads one.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zerosum.server.learning import NothingLearntError
     from zerosum.server.results import Result
+    from zerosum.simulations.alone import BusyError
     from zerosum.simulations.api import resume, run
     from zerosum.simulations.config import load_experiment
 
-__all__ = ["NothingLearntError", "Result", "load_experiment", "resume", "run"]
+__all__ = ["BusyError", "NothingLearntError", "Result", "load_experiment", "resume", "run"]
 
 _HOME = {
+    "BusyError": "zerosum.simulations.alone",
     "NothingLearntError": "zerosum.server.learning",
     "Result": "zerosum.server.training",
     "load_experiment": "zerosum.simulations.config",

@@ -1,4 +1,4 @@
-"""One command at a time in a process: generators, threads and loggers are the process' own.
+"""Allow one simulation at a time in a process: generators and loggers are the process' own.
 
 Two runs in two threads would seed and put back the same global generators between each other's
 draws: both would end, with other bits each time. A run inside another's ``on_round`` would write

@@ -16,7 +16,7 @@ from zerosum.client.devices import repeatable
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
 from zerosum.client.outcomes import quoted
-from zerosum.client.seeded_task import as_resolved, client_records, public_records
+from zerosum.client.seeded_task import client_records, public_records, seeded_resolution
 from zerosum.client.system import named_path
 from zerosum.client.task import ClientInfo, Task, population, resolve_task
 from zerosum.client.threads import one_thread
@@ -26,7 +26,7 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.averaging import held_out
 from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
-from zerosum.server.evaluating import with_metrics
+from zerosum.server.evaluating import Sample, with_metrics
 from zerosum.server.planning import planned_protections
 from zerosum.server.results import Record, Result, check_learnt
 from zerosum.server.resuming import check_same, held, warn_of_more_rounds
@@ -48,7 +48,7 @@ RUNS = Path("runs")
 MOST_COUNTED = 1000
 """Clients whose records are counted one by one, where a task does not say how many there are."""
 
-MOST_TRIED = 10
+MOST_SAMPLED = 10
 """Clients whose records are looked for, to see which metrics a task has."""
 
 log = logging.getLogger("zerosum.simulations")
@@ -90,7 +90,7 @@ def plan(experiment: Experiment) -> Plan:
 def _planned(experiment: Experiment) -> Plan:
     check_device(experiment)
     workers_of(experiment)
-    with as_resolved(experiment.seed):
+    with seeded_resolution(experiment.seed):
         task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
     trainer = try_out(task, count, experiment)
@@ -114,9 +114,9 @@ def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
             raise ConfigError(str(error)) from None
 
 
-def _samples(task: Task, count: int, seed: int) -> Iterator[Callable[[], object]]:
+def _samples(task: Task, count: int, seed: int) -> Iterator[Sample]:
     """Yield what loads the records of the first few clients' evaluations, then public ones."""
-    for index in range(min(count, MOST_TRIED)):
+    for index in range(min(count, MOST_SAMPLED)):
         client = ClientInfo(index=index, count=count, split="test", seed=seed)
         yield partial(client_records, task, client)
     yield partial(public_records, task, seed)

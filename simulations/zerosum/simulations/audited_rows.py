@@ -1,4 +1,4 @@
-"""Repetitions of an audit, kept as they end, so that the same command goes on after an end."""
+"""Keep repetitions of an audit as they end, so that the same command goes on with the rest."""
 
 import hashlib
 import json

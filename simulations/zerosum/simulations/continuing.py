@@ -1,21 +1,12 @@
-"""What an ended run leaves, and the command that goes on with it."""
+"""Say what an ended run leaves, and the command that goes on with it."""
 
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from zerosum.server.checkpoint import load_checkpoint
+from zerosum.server.resuming import completed_rounds
 from zerosum.server.runs import CONFIG, METRICS, RunFolder
 from zerosum.simulations.ending import typed
-
-
-def completed_rounds(folder: RunFolder) -> int:
-    """Return after how many rounds a run goes on: those of its checkpoint.
-
-    A line of the metrics may be of one more, whose checkpoint was not written.
-    """
-    checkpoint = load_checkpoint(folder)
-    return 0 if checkpoint is None else checkpoint.round
 
 
 def run_left(path: Path, rounds: int, settings: Iterable[str] = ()) -> str:

@@ -1,4 +1,4 @@
-"""Signals and failures that end a command: in order, with what was completed kept and said."""
+"""End a command in order on signals and failures, and say what was completed and is kept."""
 
 import shlex
 import signal
@@ -12,6 +12,7 @@ import click
 import typer
 from rich.console import Console
 
+from zerosum.client.system import KILL
 from zerosum.client.task import TaskError, error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.learning import NothingLearntError
@@ -25,6 +26,15 @@ FAILED = 1
 
 # Windows has no SIGHUP.
 _ENDINGS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+
+def exit_in_words(code: int) -> str:
+    """Return how a process ended, from its exit code: negative, the signal that ended it."""
+    if code == -KILL:
+        return "was killed (out of memory?)"
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
 
 
 class Terminated(KeyboardInterrupt):

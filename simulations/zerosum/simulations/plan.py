@@ -102,10 +102,10 @@ def _with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
 def _of_task(
     experiment: Experiment, population: int | None, dimension: int | None
 ) -> tuple[int, int, dict[str, Any] | None]:
-    from zerosum.client.seeded_task import as_resolved
+    from zerosum.client.seeded_task import seeded_resolution
 
     try:
-        with as_resolved(experiment.seed):
+        with seeded_resolution(experiment.seed):
             task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     except DataError as error:
         raise DataError(f"{error}; or plan without data: --population N --dimension D") from None

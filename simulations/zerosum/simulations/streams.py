@@ -1,4 +1,4 @@
-"""Standard streams that take any text, whatever the locale."""
+"""Let standard streams take any text, whatever the locale."""
 
 import codecs
 import io

@@ -1,4 +1,4 @@
-"""One step of one client's training before a run, so that a task that never trains is refused."""
+"""Train one client for one step before a run, so that a task that never trains is refused."""
 
 import logging
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from zerosum.simulations.attacks.interface import Attack, Case
-    from zerosum.simulations.attacks.keeping import Asked
+    from zerosum.simulations.attacks.keeping import AttackRequest
     from zerosum.simulations.attacks.results import Row
     from zerosum.simulations.attacks.run import AttackRun
 
@@ -60,10 +60,10 @@ def attack(
     ] = None,
     suite: Annotated[
         str, typer.Option(help="quick (about eight minutes on two cores) or full (hours).")
-    ] = "quick",
+    ] = SUITES[0],
     seeds: Annotated[
         int, typer.Option(help="Seeds of each figure: three or more.", min=1, max=MOST_SEEDS)
-    ] = 3,
+    ] = LEAST_SEEDS,
     out: Annotated[Path | None, typer.Option(help="Folder of the results: new or empty.")] = None,
     overrides: Annotated[
         list[str] | None,
@@ -78,9 +78,9 @@ def attack(
     with user_errors(ConfigError):
         if suite not in SUITES:
             raise ConfigError(f"--suite {suite}: write {' or '.join(SUITES)}")
-        from zerosum.simulations.attacks.keeping import Asked
+        from zerosum.simulations.attacks.keeping import AttackRequest
 
-        asked = Asked(names or [], overrides or [], suite, seeds)
+        asked = AttackRequest(names or [], overrides or [], suite, seeds)
         if resume is not None:
             asked = _asked_before(resume, asked, out)
         run = _run_of(asked, resume, out)
@@ -103,18 +103,18 @@ def attack(
         raise typer.Exit(1)
 
 
-def _asked_before(folder: Path, given: "Asked", out: Path | None) -> "Asked":
+def _asked_before(folder: Path, given: "AttackRequest", out: Path | None) -> "AttackRequest":
     """Return what an earlier run was asked for, which a run that goes on with it cannot change."""
-    from zerosum.simulations.attacks.keeping import Asked
+    from zerosum.simulations.attacks.keeping import AttackRequest
 
-    if given != Asked([], [], "quick", 3):
+    if given != AttackRequest([], [], SUITES[0], LEAST_SEEDS):
         raise ConfigError(f"--resume {folder}: names, --suite, --seeds and --set are the folder's")
     if out is not None:
         raise ConfigError(f"--out {out} and --resume {folder}: give one of them")
-    return Asked.read(folder)
+    return AttackRequest.read(folder)
 
 
-def _run_of(asked: "Asked", resume: Path | None, out: Path | None) -> "AttackRun":
+def _run_of(asked: "AttackRequest", resume: Path | None, out: Path | None) -> "AttackRun":
     from zerosum.simulations.attacks.catalog import choose
     from zerosum.simulations.attacks.playing import Cell
     from zerosum.simulations.attacks.run import AttackFolder, AttackRun

@@ -1,11 +1,11 @@
-"""Outcomes of plays, written as they come, so that a run of attacks that was ended goes on."""
+"""Write outcomes of plays as they come, so that a run of attacks that was ended goes on."""
 
 import hashlib
 import io
 import json
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,23 @@ _DAMAGED = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, 
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttackRequest:
     """What a run of attacks was asked for: going on with it does not ask again.
 
     Attributes
     ----------
     names, settings : sequence of str
-        As the command takes them.
+        Attacks, and ``--set`` of their parameters, as the command takes them.
     suite : str
+        ``"quick"`` or ``"full"``.
     seeds : int
+        Seeds of each figure.
     version : str
         Of zerosum: figures of one table are of one version.
     cells : str
         SHA-256 of what the cells are; empty until they are known.
+    complete : bool
+        Whether all was played, so that there is nothing to go on with.
     """
 
     names: Sequence[str]
@@ -51,19 +55,20 @@ class Asked:
     seeds: int
     version: str = version("zerosum")
     cells: str = ""
+    complete: bool = False
 
     def write(self, folder: Path) -> None:
         """Write it into the run's folder, whole or not at all."""
         replace_file(folder / ASKED, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
     @classmethod
-    def read(cls, folder: Path) -> "Asked":
+    def read(cls, folder: Path) -> "AttackRequest":
         """Read what the run in a folder was asked for.
 
         Raises
         ------
         ConfigError
-            If the folder holds no run of attacks, or another version's.
+            If the folder holds no run of attacks, another version's, or one that is complete.
         """
         try:
             found = cls(**json.loads((folder / ASKED).read_text(encoding="utf-8")))
@@ -78,6 +83,8 @@ class Asked:
                 f"--resume {folder}: it was played by zerosum {found.version}, and this is "
                 f"{version('zerosum')}; play all anew, with --out"
             )
+        if found.complete:
+            raise ConfigError(f"--resume {folder}: all was played; play it anew, with --out")
         return found
 
     def check_cells(self, cells: Sequence[Cell], folder: Path) -> None:
@@ -191,7 +198,12 @@ def _joined(facts: dict[str, Any], key: str, arrays: Mapping[str, np.ndarray]) -
 
 
 def forget_plays(folder: Path) -> None:
-    """Remove what was kept to go on with, once there is nothing left to play."""
+    """Remove what was kept to go on with, once there is nothing left to play.
+
+    The request says so first: without it, going on would play everything again.
+    """
+    if (folder / ASKED).is_file():
+        replace(AttackRequest.read(folder), complete=True).write(folder)
     shutil.rmtree(folder / PLAYS, ignore_errors=True)
 
 

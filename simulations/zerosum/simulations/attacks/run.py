@@ -12,7 +12,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs import check_unused
 from zerosum.simulations.attacks.harness import Cell, Outcome, play_all
 from zerosum.simulations.attacks.keeping import (
-    Asked,
+    AttackRequest,
     digest,
     forget_plays,
     kept_outcomes,
@@ -62,7 +62,7 @@ class AttackFolder:
 
     @classmethod
     def of(
-        cls, path: Path, asked: Asked, cells: Sequence[Cell], *, resumed: bool
+        cls, path: Path, asked: AttackRequest, cells: Sequence[Cell], *, resumed: bool
     ) -> "AttackFolder":
         """Make the folder of a new run, or check that of an earlier one which goes on.
 

@@ -24,7 +24,7 @@ from zerosum.client.system import KILL
 from zerosum.client.task import current_directory_importable, error_line
 from zerosum.client.threads import use_one_thread
 from zerosum.simulations.attacks.playing import Cell, Outcome, play
-from zerosum.simulations.ending import terminable
+from zerosum.simulations.ending import exit_in_words, terminable
 from zerosum.simulations.logs import log_to
 
 log = logging.getLogger("zerosum.simulations")
@@ -210,12 +210,7 @@ def _end(worker: _Worker) -> str:
     worker.process.join(GRACE)
     worker.process.kill()  # where it closed the connection and lives
     worker.process.join()
-    code = worker.process.exitcode or 0
-    if code == -KILL:
-        return "its worker was killed (out of memory?)"
-    if code < 0:
-        return f"its worker was ended by {signal.Signals(-code).name}"
-    return f"its worker ended with exit code {code}"
+    return f"its worker {exit_in_words(worker.process.exitcode or 0)}"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a benchmark in turns has measured so far: kept where it is ended, and marked as a part."""
+"""Keep what a benchmark in turns has measured where it is ended, marked as a part."""
 
 import platform
 from pathlib import Path

@@ -17,6 +17,7 @@ from zerosum.client.outcomes import FAILED_AT_HOME
 from zerosum.client.system import NOT_DEPLOYABLE
 from zerosum.server.config import ConfigError
 from zerosum.server.learning import NothingLearntError
+from zerosum.server.plain_json import numbers
 from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.alone import alone
 from zerosum.simulations.ending import interruptible
@@ -25,7 +26,7 @@ from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.kept import Kept, Setting, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError
-from zerosum.simulations.rehearsal.watch import Said, Watch, changed, said
+from zerosum.simulations.rehearsal.watch import ProgressLines, Watch, modified_ns, progress_lines
 
 EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
 
@@ -82,7 +83,7 @@ def rehearse(
     again = [] if resume is None else [word for each in settings or [] for word in ("--set", each)]
     again += [] if seconds == SECONDS else ["--seconds", f"{seconds:g}"]
     left = interruptible(lambda: kept.left(app, again), (DeploymentError,))
-    with alone("rehearse"), left, said(console) as tell:
+    with alone("rehearse"), left, progress_lines(console) as tell:
         if count := end_left_over(setting):
             tell.line(f"ended {count} processes that the earlier rehearsal left")
         tell.line("starting the SuperLink")
@@ -96,17 +97,21 @@ def rehearse(
 def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[str, Any]) -> None:
     """Print what came of it; end with an error if no node's training is in the model."""
     rounds, lost = summary["rounds"], summary["rounds_abandoned"]
-    failed = _failures(kept)
+    by_node = _failures(kept)
+    failed = [line for lines in by_node for line in lines]
     console.print(
         f"{setting.nodes} nodes, a {setting.server} server: {rounds} rounds, {lost} abandoned, "
-        f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary['metrics'])}\n"
+        f"{summary['seconds'] / rounds:.1f} s a round{_metrics(numbers(summary['metrics']))}\n"
         f"Run folder  {kept.path}\nNode logs   {kept.nodes}/supernode*.log",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
     with user_errors(NothingLearntError, code=NOTHING_LEARNT):
         if lost == rounds:
             raise NothingLearntError(_nothing_completed(kept, summary))
-        if failed and len(failed) >= setting.nodes * (rounds - lost):
+        if why := summary["nothing_learnt"]:
+            raise NothingLearntError(why)
+        # One node may log more than a line a round, as for each step of DP-SGD.
+        if failed and all(len(lines) >= rounds - lost for lines in by_node):
             raise NothingLearntError(_nothing_trained(failed, rounds))
     if failed:
         console.print(
@@ -120,7 +125,12 @@ def _metrics(found: Mapping[str, float]) -> str:
 
 
 def run_app(
-    built: Federation, kept: Kept, setting: Setting, settings: list[str], seconds: float, tell: Said
+    built: Federation,
+    kept: Kept,
+    setting: Setting,
+    settings: list[str],
+    seconds: float,
+    tell: ProgressLines,
 ) -> Mapping[str, Any]:
     """Start all nodes, run an app of ours on them or go on with its run, and return its summary.
 
@@ -144,14 +154,17 @@ def run_app(
         tell.line(f"going on after round {done} of {kept.rounds_asked()}")
     else:
         given, done = [*given, *_data_of(app)], 0
-    before = changed(out / SUMMARY)
+    before = modified_ns(out / SUMMARY)
     run = built.submit(app, [*given, *built.keys_of_server, *settings], out)
     tell.line(f"started the run; its log: {built.folder}/superlink.log")
     status = Watch(built, run, kept, tell, done).until_end(seconds)
+    written = modified_ns(out / SUMMARY) != before
+    summary: Mapping[str, Any] = (
+        json.loads((out / SUMMARY).read_text(encoding="utf-8")) if written else {}
+    )
     # A run that learnt nothing ends as failed, after everything of it was written.
-    if status != "finished:completed" and changed(out / SUMMARY) == before:
+    if not written or (status != "finished:completed" and not summary["nothing_learnt"]):
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
-    summary: Mapping[str, Any] = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
     return summary
 
 
@@ -170,9 +183,9 @@ def _nothing_completed(kept: Kept, summary: Mapping[str, Any]) -> str:
     """Say why every round was abandoned, in the words of server and nodes."""
     records = (kept.path / METRICS).read_text(encoding="utf-8").splitlines()
     reason = json.loads(records[0]).get("reason", "") if records else ""
-    said = _said(kept, ("declined", "drops out"))
-    why = summary.get("nothing_learnt") or reason
-    return "\n".join([f"no round was completed: {why}", *dict.fromkeys(said[:SAID])])
+    lines = [line for own in _log_lines(kept, ("declined", "drops out")) for line in own]
+    why = summary["nothing_learnt"] or reason
+    return "\n".join([f"no round was completed: {why}", *dict.fromkeys(lines[:SAID])])
 
 
 def _nothing_trained(failed: list[str], rounds: int) -> str:
@@ -182,21 +195,22 @@ def _nothing_trained(failed: list[str], rounds: int) -> str:
     )
 
 
-def _failures(kept: Kept) -> list[str]:
-    """Return what the nodes logged of trainings that failed: all nodes are this owner's here.
+def _failures(kept: Kept) -> list[list[str]]:
+    """Return what each node logged of trainings that failed: all nodes are this owner's here.
 
     No server learns it, in a rehearsal neither.
     """
-    return _said(kept, FAILED_AT_HOME)
+    return _log_lines(kept, FAILED_AT_HOME)
 
 
-def _said(kept: Kept, what: tuple[str, ...]) -> list[str]:
-    """Return the lines of all nodes' logs that hold one of these."""
-    return [
-        line.strip()
+def _log_lines(kept: Kept, parts: tuple[str, ...]) -> list[list[str]]:
+    """Return the lines of each node's log that hold one of these parts."""
+    logs = (
+        log.read_text(encoding="utf-8", errors="replace").splitlines()
         for log in sorted(kept.nodes.glob("supernode*.log"))
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if any(part in line for part in what)
+    )
+    return [
+        [line.strip() for line in lines if any(part in line for part in parts)] for lines in logs
     ]
 
 

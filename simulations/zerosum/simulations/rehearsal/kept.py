@@ -1,15 +1,15 @@
-"""What a rehearsal keeps: a run folder, and beside the run its nodes, so that it can go on."""
+"""Keep a rehearsal: its run folder, and beside the run its nodes, so that it can go on."""
 
 import contextlib
 import json
 import os
 import shlex
-import signal
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from zerosum.client.durable_files import replace_file
+from zerosum.client.system import KILL
 from zerosum.server.runs import CONFIG, METRICS, REHEARSAL, RunFolder
 from zerosum.simulations.ending import typed
 from zerosum.simulations.rehearsal.processes import DeploymentError, processes_of
@@ -69,7 +69,7 @@ class Kept:
     def completed(self) -> int:
         """Return after how many rounds the run goes on: those of its checkpoint."""
         # torch takes seconds to import: only what has to say this imports it.
-        from zerosum.simulations.continuing import completed_rounds
+        from zerosum.server.resuming import completed_rounds
 
         return completed_rounds(RunFolder(self.path))
 
@@ -136,5 +136,5 @@ def end_left_over(setting: Setting) -> int:
     running = processes_of(setting.mark) if setting.mark else []
     for number in running:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(number, signal.SIGKILL)
+            os.kill(number, KILL)
     return len(running)

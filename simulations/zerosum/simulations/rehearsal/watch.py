@@ -1,19 +1,18 @@
-"""Follows a rehearsal: a line a round, what it waits for now and then, and who has ended."""
+"""Follow a rehearsal: a line a round, what it waits for now and then, and who has ended."""
 
 import re
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import Popen
 from threading import Thread
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.runs import METRICS, SUMMARY, RunFolder
+from zerosum.simulations.ending import exit_in_words
 from zerosum.simulations.progress import describe
 from zerosum.simulations.rehearsal.federation import ASK_SECONDS, Federation
 from zerosum.simulations.rehearsal.kept import Kept
@@ -32,8 +31,8 @@ _RECEIVED = re.compile(r"Receiving: (\S+) message")
 _JOINED = "SuperNode ID: "
 
 
-class Said:
-    """Lines with the seconds since the start, and a bar of rounds where there is a terminal."""
+class ProgressLines:
+    """Prints lines with the seconds since the start, and moves a bar of rounds on a terminal."""
 
     def __init__(self, console: Console, bar: Progress | None = None) -> None:
         self._console, self._bar, self._began = console, bar, time.monotonic()
@@ -55,14 +54,14 @@ class Said:
 
 
 @contextmanager
-def said(console: Console) -> Iterator[Said]:
-    """Yield what a rehearsal tells its progress to."""
+def progress_lines(console: Console) -> Iterator[ProgressLines]:
+    """Yield the lines of a rehearsal's progress, with a bar where there is a terminal."""
     if not console.is_terminal:
-        yield Said(console)
+        yield ProgressLines(console)
         return
     columns = (BarColumn(24), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
-        yield Said(console, bar)
+        yield ProgressLines(console, bar)
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Watch:
         Its id.
     kept : Kept
         Whose metrics and summary are looked at.
-    tell : Said
+    tell : ProgressLines
     seen : int
         Lines of the metrics that were told of, or are of an earlier run.
     """
@@ -84,7 +83,7 @@ class Watch:
     built: Federation
     run: int
     kept: Kept
-    tell: Said
+    tell: ProgressLines
     seen: int = 0
 
     def until_end(self, seconds: float) -> str:
@@ -96,12 +95,12 @@ class Watch:
             If it takes longer than ``seconds``, or who is needed has ended.
         """
         began = time.monotonic()
-        before, gone = changed(self.kept.path / SUMMARY), set[str]()
+        before, gone = modified_ns(self.kept.path / SUMMARY), set[str]()
         question: _Question | None = None
         asked = began
         while time.monotonic() - began < seconds:
             self._tell_rounds()
-            signed = changed(self.kept.path / SUMMARY) != before
+            signed = modified_ns(self.kept.path / SUMMARY) != before
             if question is None and (signed or time.monotonic() - asked > ASK_SECONDS):
                 question = _Question(self.built, self.run)
             if question is not None and question.answered:
@@ -135,7 +134,8 @@ class Watch:
         for name, process in self.built.processes.items():
             if name not in gone and process.poll() is not None:
                 gone.add(name)
-                self.tell.line(f"{name} {ended(process)}; its log: {self.built.folder}/{name}.log")
+                how = exit_in_words(process.returncode)
+                self.tell.line(f"{name} {how}; its log: {self.built.folder}/{name}.log")
         if "superlink" in gone:
             raise DeploymentError(f"the SuperLink ended:\n{self.built.log('superlink')[-1500:]}")
         if gone and len(gone) == len(self.built.hosts):
@@ -187,17 +187,7 @@ class _Question:
         return found
 
 
-def ended(process: "Popen[bytes]") -> str:
-    """Say how a program ended."""
-    code = process.returncode
-    if code == -signal.SIGKILL:
-        return "was killed (out of memory?)"
-    if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
-
-
-def changed(path: Path) -> int:
+def modified_ns(path: Path) -> int:
     """Return when a file was last written, in nanoseconds; 0 where there is none."""
     try:
         return path.stat().st_mtime_ns
