@@ -238,16 +238,25 @@ def test_a_count_that_decides_and_is_not_sent_fails_the_client() -> None:
         train(Toy(between(Counting)), AVERAGED)
 
 
+def test_a_trial_refuses_statistics_that_no_client_could_send() -> None:
+    task = Toy(between(Counting))
+    start = initial_vector(task, 0, "average")
+    with pytest.raises(TaskError, match=r"training moves 1\.seen, which no client sends"):
+        LocalTrainer(task, AVERAGED).try_step(start, task.data(ClientInfo(0, 2)))
+
+
 SENT = {
     "BatchNorm": lambda: nn.BatchNorm1d(WIDTH),
     "SyncBatchNorm": lambda: nn.SyncBatchNorm(WIDTH),
     "without affine": lambda: nn.BatchNorm1d(WIDTH, affine=False),
     "of one's own": lambda: Rebinding(WIDTH),
+    "compiled": lambda: torch.compile(nn.BatchNorm1d(WIDTH), backend="eager"),
     "scripted": lambda: torch.jit.script(nn.BatchNorm1d(WIDTH)),
 }
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of Dynamo
 @pytest.mark.parametrize("norm", SENT.values(), ids=SENT.keys())
 @pytest.mark.parametrize("kind", ["auto", "general", "batched"])
 def test_the_change_of_statistics_is_that_of_the_model_itself(norm, kind) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from zerosum.client.scores import accuracy, default_metrics, why_unscored
 from zerosum.client.spec import TrainSpec
-from zerosum.client.training import LocalTrainer, evaluate, initial_vector
+from zerosum.client.task import TaskError
+from zerosum.client.training import LocalTrainer, evaluate, initial_vector, per_example_metrics
 
 CLASSES = torch.tensor([0, 1, 1, 0])
 THREE = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.5], [9.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
@@ -111,3 +112,26 @@ def test_a_metric_that_one_batch_lacks_is_none_of_the_data_set() -> None:
     assert scored.keys() == {"loss", "accuracy", "count"}
     assert scored["count"] == 3
     assert trainer.unscored == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("cut_of", torch.ones(4), "the name 'cut_of'; give it another one, other than loss"),
+        ("loss_noise_std", torch.ones(4), "not ending with _noise_std"),
+        (3, torch.ones(4), "the name 3;"),
+        ("bias", None, "bias as a NoneType and no tensor; return one real number an example"),
+        ("bias", 1.0, "bias as a float and no tensor"),
+        ("bias", torch.ones(4, 1), r"bias as shape \(4, 1\) for 4 examples"),
+        ("bias", torch.ones(4, dtype=torch.complex64), "bias as torch.complex64 and no real"),
+    ],
+)
+def test_metrics_that_cannot_be_summed_are_refused_by_name(name, value, said) -> None:
+    """A cast drops imaginary parts, and a name of the line's own is overwritten in it."""
+
+    class Own:
+        def metrics(self, outputs: Tensor, targets: Tensor) -> dict[Any, Any]:
+            return {name: value}
+
+    with pytest.raises(TaskError, match=f"metrics returned {said}" if said[0] != "n" else said):
+        per_example_metrics(Own(), THREE, CLASSES)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zerosum.client.spec import DataSpec, ModelSpec
-from zerosum.client.task import ClientInfo, Task, TaskError, population, resolve_task
+from zerosum.client.task import ClientInfo, Task, TaskError, error_line, population, resolve_task
 
 METHODS = """
     def model(self): return "a model"
@@ -30,6 +30,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write(folder: Path, module: str, text: str) -> None:
     (folder / f"{module}.py").write_text(text)
+
+
+def test_a_quoted_error_is_one_line_of_bounded_length_whatever_it_says() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    assert error_line(KeyError()) == "KeyError"
+    assert error_line(ValueError("\n first\nsecond")) == "ValueError: first"
+    assert error_line(Mute()) == "Mute: its message cannot be read"
+    long = error_line(ValueError("x" * 10**7))
+    assert len(long) < 1100
+    assert long.endswith("x…")
 
 
 def test_importing_the_module_imports_no_torch() -> None:

@@ -323,7 +323,7 @@ def test_mistakes_in_a_task_are_named() -> None:
     start, data = initial_vector(Toy(), 0), Toy().data(ClientInfo(0, 1))
     with pytest.raises(TaskError, match='reduction="none"'):
         LocalTrainer(Mean(), TrainSpec()).train(start, data, SEED)
-    with pytest.raises(TaskError, match="mean of shape"):
+    with pytest.raises(TaskError, match="mean as shape"):
         evaluate(Bad().model().double(), data, Bad())
     local = LocalTrainer(Toy(), TrainSpec())
     with pytest.raises(TaskError, match="one target an input"):

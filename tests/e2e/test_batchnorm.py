@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from zerosum.client.threads import one_thread
 from zerosum.client.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.server.config import ConfigError
+from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import MODEL
 from zerosum.simulations import api
 from zerosum.simulations.report.record import SIGHT
@@ -66,7 +67,12 @@ class NormalisedTask:
 
 
 @one_thread()
-def by_hand(task: NormalisedTask, rounds: int, weighted: bool = False) -> dict[str, Tensor]:
+def by_hand(
+    task: NormalisedTask,
+    rounds: int,
+    weighted: bool = False,
+    clients: Iterable[int] = range(CLIENTS),
+) -> dict[str, Tensor]:
     """FedAvg over state dicts: torch.optim.SGD, and the mean of every floating-point entry."""
     with seeded(derive_seed(0, "model initialisation")):
         model = task.model()
@@ -74,7 +80,7 @@ def by_hand(task: NormalisedTask, rounds: int, weighted: bool = False) -> dict[s
     for number in range(1, rounds + 1):
         total: dict[str, Tensor] = OrderedDict()
         weights = 0.0
-        for index in range(CLIENTS):
+        for index in clients:
             images, targets = task.data(ClientInfo(index, CLIENTS))
             model.load_state_dict(state)
             model.train()
@@ -154,6 +160,60 @@ def test_clients_weigh_by_their_examples_in_statistics_too(tmp_path, monkeypatch
     check(result, by_hand(task, 3, weighted=True))
     uniform = run(tmp_path, monkeypatch, task=task, name="uniform").model
     assert np.abs(result.model["1.running_mean"] - uniform["1.running_mean"]).max() > 0.01
+
+
+class FarTask(NormalisedTask):
+    """Images whose brightness is far from the mean of zero that layers start from."""
+
+    def _drawn(self, count: int, seed: int, brightness: float) -> tuple[Tensor, Tensor]:
+        images, targets = super()._drawn(count, seed, brightness)
+        return 10 * images + 120, targets
+
+
+def test_statistics_beyond_the_range_end_the_round_and_the_range_named_holds_them(
+    tmp_path, monkeypatch
+):
+    """Cut to the range they would be averaged like any others: a model that nobody has."""
+    with pytest.raises(NothingLearntError) as ended:
+        run(tmp_path, monkeypatch, "encoding.range=8.0", "rounds=1", task=FarTask())
+    (record,) = ended.value.result.rounds
+    assert record["status"] == "abandoned"
+    assert not ended.value.result.model["1.running_mean"].any()
+    named = re.search(r"set (encoding\.range = \S+), which would have held", record["reason"])
+    result = run(tmp_path, monkeypatch, named[1], "rounds=3", task=FarTask(), name="held")
+    assert all("cut" not in r for r in result.rounds)
+    # A step of that range, scaled up by deviations of 10, over three rounds.
+    check(result, by_hand(FarTask(), 3), tolerance=1e-4)
+    assert np.abs(result.model["1.running_mean"]).max() > 50
+
+
+class HalfThere(NormalisedTask):
+    """Client 4 fails in training and in evaluation, client 0 has no records."""
+
+    def data(self, client: ClientInfo) -> tuple[Tensor, Tensor]:
+        if client.index == 4:
+            raise OSError("gone")
+        images, targets = super().data(client)
+        return (images[:0], targets[:0]) if client.index == 0 else (images, targets)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failed_and_idle_clients_weigh_nothing_by_examples(tmp_path, monkeypatch, workers):
+    settings = ["training.weighting=examples", "training.max_examples=40", f"workers={workers}"]
+    settings += [f"engine={'serial' if workers == 1 else 'processes'}"]
+    settings += ["evaluation.federated_every=3"]
+    result = run(tmp_path, monkeypatch, *settings, task=HalfThere(unequal=True))
+    there = (1, 2, 3)
+    model = check(result, by_hand(NormalisedTask(unequal=True), 3, weighted=True, clients=there))
+    for record in result.rounds:
+        counts = [record[f"clients_{name}"] for name in ("trained", "failed", "idle")]
+        assert counts == [3, 1, 1]
+    assert result.rounds[-1]["evaluations_failed"] == 1
+    pairs = [NormalisedTask(unequal=True).data(ClientInfo(i, CLIENTS)) for i in there]
+    with torch.no_grad():
+        right = torch.cat([model(images).argmax(1) == targets for images, targets in pairs])
+    share = right.double().mean().item()
+    assert result.metrics["federated_accuracy"] == pytest.approx(share, abs=1e-4)
 
 
 def test_instance_normalisation_that_tracks_is_averaged_as_well(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from zerosum.client import TaskError
 from zerosum.client.training import initial_vector
 from zerosum.server.learning import NothingLearntError
-from zerosum.server.runs import METRICS, MODEL, SUMMARY
+from zerosum.server.runs import CLIENT_LOG, METRICS, MODEL, SUMMARY
 from zerosum.simulations import api, load_experiment, plan
 from zerosum.simulations.cli import app
 from zerosum.simulations.progress import describe
@@ -140,6 +140,12 @@ def test_a_run_without_failures_says_nothing_of_them(simulate):
     assert "failures of training" not in list(table.columns[0].cells)
 
 
+def test_what_a_callback_does_to_its_record_is_in_no_figure_of_the_run(simulate):
+    result = simulate(Failing(**SOME), on_round=lambda record: record.clear())
+    assert [record["clients_failed"] for record in result.rounds] == [4, 4]
+    assert result.summary["failures"]["clients_failed"] == 8
+
+
 def test_failures_are_in_table_and_report(simulate):
     result = simulate(Failing(**SOME), report=True)
     table = summary_table(result.summary)
@@ -185,7 +191,8 @@ def test_a_run_ends_with_an_error_after_everything_is_written_where(
         simulate(Failing(**given), *settings, report=not settings)
     result = ended.value.result
     assert "no client trained in any of 2 rounds" in str(ended.value)
-    assert "clients.log" in str(ended.value)
+    there = (result.folder / CLIENT_LOG).exists()  # clients without records write nothing
+    assert (CLIENT_LOG in str(ended.value)) == there == (name != "all are empty")
     written = {path.name for path in result.folder.iterdir()}
     assert {MODEL, SUMMARY, METRICS} <= written
     if not settings:
@@ -367,10 +374,42 @@ def test_a_failed_evaluation_is_counted_too(simulate):
             return super().data(client)
 
     settings = ["evaluation.federated_every=1", "rounds=1", *PLAIN]
-    (record,) = simulate(Blind(), *settings).rounds
+    result = simulate(Blind(), *settings, report=True)
+    (record,) = result.rounds
     assert record["evaluations_failed"] == 1
-    assert record["first_failed_evaluation"] == "client 3: OSError: no test records"
+    said = record["first_failed_evaluation"]
+    assert said == "client 3: OSError: no test records"
+    table = summary_table(result.summary)
+    rows = dict(zip(table.columns[0].cells, table.columns[1].cells, strict=True))
+    assert "failures of training" not in rows
+    assert rows["failures of evaluation"] == "1"
+    assert rows["the first such"] == f"in round 1, {said}"
+    assert f"1 evaluation by clients failed; the first in round 1, {said}" in (
+        (result.folder / "report.html").read_text()
+    )
     assert "1 clients failed to evaluate" in describe(record, 1)
+
+
+def test_metrics_are_found_where_a_client_can_be_evaluated(simulate):
+    class Blind(Failing):
+        def __init__(self, blind):
+            super().__init__()
+            self.blind = blind
+
+        def data(self, client):
+            if client.split == "test" and client.index < self.blind:
+                raise OSError("no test records")
+            return super().data(client)
+
+        def test_data(self):
+            return None
+
+    settings = ["evaluation.federated_every=1", "rounds=1", *PLAIN]
+    (record,) = simulate(Blind(2), *settings).rounds
+    assert record["evaluations_failed"] == 2
+    assert 0 <= record["federated_accuracy"] <= 1
+    with pytest.raises(TaskError, match=r"cannot be evaluated .*: OSError: no test records"):
+        simulate(Blind(CLIENTS), *settings)
 
 
 def test_the_lines_of_a_run_are_the_same_whatever_computes_it(simulate, tmp_path):

@@ -27,9 +27,11 @@ class FlakyTask:
     def num_clients(self):
         return CLIENTS
 
+    error: Exception = OSError("secret-record-17 cannot be read")
+
     def data(self, client):
         if client.index == 1:
-            raise OSError("secret-record-17 cannot be read")
+            raise self.error
         inputs = torch.full((5, 4), float(client.index))
         if client.index == 2:
             inputs[0, 0] = torch.nan
@@ -73,6 +75,17 @@ def test_under_dp_a_failing_client_is_not_told_apart(simulate):
     assert [r["survivors"] for r in result.rounds] == [CLIENTS, CLIENTS]
     assert all(count == 0 for r in result.rounds for count in r["dropouts"].values())
     assert all(np.isfinite(value).all() for value in result.model.values())
+
+
+def test_under_dp_an_error_whose_text_cannot_be_had_is_no_dropout_either(simulate, monkeypatch):
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    monkeypatch.setattr(FlakyTask, "error", Mute())
+    for record in simulate().rounds:
+        assert record["survivors"] == CLIENTS
+        assert record["first_failure"] == "client 1: Mute: its message cannot be read"
 
 
 def test_without_dp_it_drops_out_and_the_run_goes_on(simulate):

@@ -2,10 +2,12 @@
 
 import json
 import math
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from zerosum.client.task import ClientInfo
 from zerosum.client.training import LocalTrainer
@@ -15,6 +17,7 @@ from zerosum.server.spent import run_spending
 from zerosum.simulations import api
 from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.words import outcome
+from zerosum.simulations.summary import summary_table
 
 TASK = """
 import torch
@@ -87,6 +90,7 @@ FIGURES = {name: ["loss"] for name in KINDS} | {
     "classes": ["accuracy", "loss"],
 }
 
+TESTED = "torch.ones(8, 3), torch.zeros(8).long()"
 WHOLE = ["sampling.kind=everyone", "rounds=2", "evaluation.federated_every=1", "engine=serial"]
 NOISED = [
     *WHOLE,
@@ -173,7 +177,7 @@ def test_a_metric_that_the_task_lacks_is_refused_by_its_name(write, tmp_path) ->
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["loss", "count", "status", "reason", " "])
+@pytest.mark.parametrize("name", ["loss", "count", "status", "cut_of", "loss_noise_std", " "])
 def test_a_metric_has_a_name_of_its_own(name: str) -> None:
     values = {"evaluation": {"federated_metrics": {name: 1.0}}}
     with pytest.raises(ConfigError, match="name a metric of the task"):
@@ -221,3 +225,22 @@ def test_a_diverged_model_is_shown_as_one_in_files_that_are_json(write, tmp_path
             json.loads(line, parse_constant=refuse)
     run = read_run(RunFolder.open(result.folder))
     assert "infinite" in outcome(run)[1] or "not a number" in outcome(run)[1]
+
+
+def test_a_figure_of_an_earlier_model_says_so_and_counts_are_no_figures(write, tmp_path) -> None:
+    """The last round's evaluation is missing: what is shown beside its tests is another model's."""
+    settings = [*NOISELESS, write("classes", test=TESTED), "rounds=3"]
+    settings += ["evaluation.federated_every=2"]
+    result = api.run({}, overrides=settings, out=tmp_path / "run")
+    assert result.summary["earlier_metrics"] == {"federated_loss": 2, "federated_accuracy": 2}
+    shown = list(summary_table(result.summary).columns[0].cells)
+    assert {"test accuracy", "federated accuracy, of round 2"} <= set(shown)
+    console = Console(file=StringIO())
+    console.print(summary_table(result.summary | {"metrics": {"test_[/b]": 1.0}}))
+    assert "test [/b]" in console.file.getvalue()
+    assert "of round 2" in (result.folder / "report.html").read_text()
+    record = read_run(RunFolder(result.folder))
+    record.rounds[-1].update(federated_cut=[1, 0, 0, 0], federated_cut_of=18)
+    assert record.metrics == result.metrics
+    even = api.run({}, overrides=[*settings, "rounds=2"], out=tmp_path / "even", report=False)
+    assert "earlier_metrics" not in even.summary

@@ -1,9 +1,12 @@
 """The line that a run prints for a round."""
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from zerosum.simulations import run
-from zerosum.simulations.progress import describe
+from zerosum.simulations.progress import describe, progress
 
 RECORD = {
     "round": 3,
@@ -19,6 +22,17 @@ def test_more_dropouts_than_assumed_are_warned_of_on_the_line() -> None:
     line = describe(RECORD | {"dropout_charged": 0.53}, 6)
     assert "WARNING: more dropouts than secagg.dropout" in line
     assert "0.53" in line
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
+def test_brackets_of_a_quoted_error_are_no_markup_of_the_line(terminal: bool) -> None:
+    """As markup a closing tag that none opened ends the run, and others vanish from the text."""
+    said = "client 2: OSError: [/data/a] on [cpu]"
+    record = RECORD | {"clients_failed": 1, "first_failure": said, "seconds": 1.0}
+    console = Console(file=StringIO(), width=200, force_terminal=terminal)
+    with progress(6, console) as on_round:
+        on_round(record)
+    assert said in console.file.getvalue()
 
 
 @pytest.mark.slow

@@ -259,7 +259,10 @@ class ExampleTrainer(LocalTrainer):
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
         total = self._clipped.clipped_sum(*examples.take(part), self._clip)
         if lost := self._clipped.not_finite:
-            self._notes.fail("the gradient of an example is NaN or infinite")
+            said = "the gradient of an example is NaN or infinite"
+            if self._notes.error is None:  # once a client, however many steps it takes
+                log.warning("%s: it contributes nothing", said)
+            self._notes.fail(said)
             self._notes.examples_failed += lost
         return total
 

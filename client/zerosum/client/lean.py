@@ -16,7 +16,7 @@ from zerosum.client.examples import Examples, SubsetExamples, TensorExamples, as
 from zerosum.client.lean_layers import Arena, Flatten, Unsupported, Update
 from zerosum.client.lean_model import Program, close, cross_entropy, read_layers
 from zerosum.client.spec import TrainSpec
-from zerosum.client.task import Task
+from zerosum.client.task import Task, error_line
 from zerosum.client.torch_seed import seeded, seeded_anew
 from zerosum.client.training import (
     LocalTrainer,
@@ -239,7 +239,7 @@ class LeanTrainer(LocalTrainer):
             # Copies: a loss that works in place would change what the rules go on with.
             found = per_example_losses(self.task, outputs.clone(), targets.clone())
         except Exception as error:
-            raise Unsupported(f"the loss fails: {error}") from error
+            raise Unsupported(f"the loss fails: {error_line(error)}") from error
         if not close(found, losses, _AGREEMENT[self.dtype]):
             raise Unsupported("the loss is not cross-entropy")
 

@@ -215,7 +215,8 @@ def _training(model: nn.Module) -> Iterator[None]:
 def _statistics(module: nn.Module) -> list[str]:
     """Return the names of a module's own running statistics; the usual ones need be no buffers.
 
-    What is trained by its gradient is a parameter, whatever its name.
+    What is trained by its gradient is a parameter, whatever its name. A module that hands out what
+    a child has, as a compiled layer does, keeps nothing itself.
     """
     found = [name for name, _ in module.named_buffers(recurse=False) if name.startswith(_PREFIX)]
     trained = {
@@ -224,7 +225,9 @@ def _statistics(module: nn.Module) -> list[str]:
     return found + [
         name
         for name in _USUAL
-        if name not in (*found, *trained) and getattr(module, name, None) is not None
+        if name not in (*found, *trained)
+        and (value := getattr(module, name, None)) is not None
+        and not any(getattr(child, name, None) is value for child in module.children())
     ]
 
 

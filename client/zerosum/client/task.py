@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import zerosum
+from zerosum.client.failures import FAILURES
 from zerosum.client.spec import DataSpec, ModelSpec
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ _REQUIRED = ("model", "data", "test_data", "loss")
 _METHODS = "model(), data(client), test_data() and loss(outputs, targets)"
 
 
+_LONGEST_LINE_CHARACTERS = 1000
+"""Of an error that is quoted: some have a page, or all records, in their first line."""
+
+
 class TaskError(ValueError):
     """A task, its data or its model cannot be used; the message is one line for the user.
 
@@ -52,9 +57,20 @@ class TaskError(ValueError):
 
 
 def error_line(error: BaseException) -> str:
-    """Return the type of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Return the type of an error and the first line of its message, cut where it is very long.
+
+    Never raises: an error of somebody else's whose text cannot be had is one that cannot be
+    handled, and under privacy its client would drop out, which depends on its records.
+    """
+    try:
+        lines = str(error).strip().splitlines()
+    except FAILURES:
+        lines = ["its message cannot be read"]
+    if not lines:
+        return type(error).__name__
+    said, longest = lines[0], _LONGEST_LINE_CHARACTERS
+    said = said if len(said) <= longest else said[: longest - 1] + "…"
+    return f"{type(error).__name__}: {said}"
 
 
 @dataclass(frozen=True)

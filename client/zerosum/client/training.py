@@ -12,6 +12,7 @@ from torch import nn
 from zerosum.client.carried import Snapshot
 from zerosum.client.examples import Examples, as_examples, copied, moved
 from zerosum.client.guard import GuardedExamples, IndexGuard
+from zerosum.client.metric_names import ALLOWED, is_metric_name
 from zerosum.client.model_file import entries, whole_state
 from zerosum.client.model_forms import (
     called,
@@ -280,7 +281,8 @@ class LocalTrainer:
         Raises
         ------
         TaskError
-            If the step leads to NaN or infinity. Whatever data, model or loss raise is passed on.
+            If the step leads to NaN or infinity, or moves running statistics that are not sent.
+            Whatever data, model or loss raise is passed on.
         """
         origin = self._load(vector)
         examples = self._examples_of(dataset)
@@ -292,6 +294,7 @@ class LocalTrainer:
             with all_seeded(0), lone_record_named(len(examples), size):
                 inputs, targets = examples.take(torch.arange(size))
                 self._step(inputs, targets, origin, first=True)
+            self._flat.running.check_still()
             finite = bool(self._flat.weights.isfinite().all())
         finally:
             self._load(vector)
@@ -542,12 +545,25 @@ def per_example_metrics(
     # Copies: a metric that works in place would change what the loss is computed from.
     values: dict[str, torch.Tensor] = dict(own(copied(outputs), copied(targets)))
     for name, value in values.items():
-        if name in ("loss", "count") or value.shape != targets.shape[:1]:
-            raise TaskError(
-                f"metrics returned {name} of shape {tuple(value.shape)} for {len(targets)} "
-                'examples; return one value an example, under a name other than "loss" and "count"'
-            )
+        _check_metric(name, value, len(targets))
     return values
+
+
+def _check_metric(name: object, value: object, examples: int) -> None:
+    """Refuse a metric of no name, or one that is not a real number an example."""
+    if not is_metric_name(name):
+        raise TaskError(f"metrics returned the name {name!r}; give it another one, {ALLOWED}")
+    if not isinstance(value, torch.Tensor):
+        found = f"a {type(value).__name__} and no tensor"
+    elif value.shape != (examples,):
+        found = f"shape {tuple(value.shape)} for {examples} examples"
+    elif value.is_complex():
+        found = f"{value.dtype} and no real numbers"
+    else:
+        return
+    raise TaskError(
+        f"metrics returned {name} as {found}; return one real number an example, of shape (n,)"
+    )
 
 
 def schedule(

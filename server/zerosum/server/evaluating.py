@@ -4,8 +4,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from zerosum.client.failures import FAILURES
 from zerosum.client.spec import TrainSpec
-from zerosum.client.task import Task
+from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.training import LocalTrainer
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
@@ -36,7 +37,8 @@ def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) 
     task : Task
         What is evaluated.
     samples : iterable of Sample
-        Each returns some data of the task or None; the first that has records decides.
+        Each returns some data of the task or None; the first that has records, and that the
+        model can be evaluated on, decides. Clients that fail are counted in the rounds.
 
     Returns
     -------
@@ -47,11 +49,21 @@ def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) 
     ------
     ConfigError
         If a metric is named that the task lacks.
+    TaskError
+        If all samples that have records fail.
     """
     if not experiment.evaluation.federated_every:
         return experiment
     wanted = experiment.evaluation.federated_metrics
-    found = metric_names(task, experiment.training, experiment.seed, samples)
+    try:
+        found = metric_names(task, experiment.training, experiment.seed, samples)
+    except TaskError:
+        raise
+    except FAILURES as error:
+        raise TaskError(
+            f"task = {experiment.task!r}: its model cannot be evaluated on the data that clients "
+            f'have for it, data() with split = "test": {error_line(error)}'
+        ) from error
     if wanted is not None:
         lacking = [] if found is None else [name for name in wanted if name not in found]
         if lacking:
@@ -93,15 +105,27 @@ def metric_names(
         The experiment's seed.
     samples
         As for :func:`with_metrics`.
+
+    Raises
+    ------
+    Exception
+        The first of the task, where it fails on all samples that have records.
     """
     public = getattr(task, "public_metrics", ())
     trainer = LocalTrainer(task, training, seed=seed)
     start = trainer.initial_vector()
+    first: BaseException | None = None
     for load in samples:
-        dataset = load()
-        if dataset is None:
+        try:
+            dataset = load()
+            if dataset is None:
+                continue
+            sums = trainer.evaluate(start, dataset, records=_TRIED)
+        except FAILURES as error:
+            first = first or error
             continue
-        sums = trainer.evaluate(start, dataset, records=_TRIED)
         if sums["count"]:
             return [name for name in sums if name not in ("loss", "count", *public)]
+    if first is not None:
+        raise first
     return None

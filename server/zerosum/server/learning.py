@@ -106,13 +106,23 @@ def failures_summary(records: Sequence[Mapping[str, Any]]) -> Record | None:
         return None
     first = next((record for record in counted if "first_failure" in record), None)
     said = None if first is None else f"round {first['round']}, {first['first_failure']}"
-    return {
+    return _evaluations_summary(counted) | {
         "clients_trained": sum(record["clients_trained"] for record in counted),
         "clients_failed": sum(record.get("clients_failed", 0) for record in counted),
         "clients_idle": sum(record.get("clients_idle", 0) for record in counted),
         "examples_failed": sum(record.get("examples_failed", 0) for record in counted),
         "first_failure": said,
     }
+
+
+def _evaluations_summary(records: Sequence[Mapping[str, Any]]) -> Record:
+    """Return how many clients could not evaluate a model; nothing where all could."""
+    lines = [record for record in records if record.get("evaluations_failed")]
+    if not lines:
+        return {}
+    first = f"round {lines[0]['round']}, {lines[0]['first_failed_evaluation']}"
+    failed = sum(record["evaluations_failed"] for record in lines)
+    return {"evaluations_failed": failed, "first_failed_evaluation": first}
 
 
 def nothing_learnt(records: Sequence[Mapping[str, Any]]) -> str | None:

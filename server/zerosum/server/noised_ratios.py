@@ -3,7 +3,9 @@
 import math
 from dataclasses import dataclass
 
-NOISE_STD = "_noise_std"
+from zerosum.client.metric_names import NOISE_SUFFIX
+
+NOISE_STD = NOISE_SUFFIX
 """What the name of a metric's own noise ends with, in a line of metrics.jsonl."""
 
 

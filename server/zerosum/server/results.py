@@ -1,7 +1,7 @@
 """What a run leaves to read: its result, the lines of its metrics, its summary."""
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -119,6 +119,7 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "versions": versions(),
         "data": facts["data"],
         **({"no_accuracy": facts["unscored"]} if facts["unscored"] else {}),
+        **({"earlier_metrics": earlier} if (earlier := earlier_metrics(records)) else {}),
     }
 
 
@@ -127,14 +128,15 @@ def no_accuracy(why: str) -> str:
     return f"no accuracy: {why}; give the task metrics(outputs, targets)"
 
 
-def check_learnt(result: Result, reasons: str) -> None:
+def check_learnt(result: Result, reasons: str | None) -> None:
     """Refuse to end well without a client's training in the model; everything is written by now.
 
     Parameters
     ----------
     result : Result
-    reasons : str
-        Where the reasons of clients that failed or fell away are to be read.
+    reasons : str or None
+        Where the reasons of clients that failed or fell away are to be read; None where none is:
+        clients without records, say, write nothing.
 
     Raises
     ------
@@ -142,7 +144,7 @@ def check_learnt(result: Result, reasons: str) -> None:
         If all rounds were abandoned, or no client trained. It carries the result.
     """
     if why := result.summary["nothing_learnt"]:
-        said = f"{why}; the clients' reasons are in {reasons}"
+        said = why if reasons is None else f"{why}; the clients' reasons are in {reasons}"
         raise NothingLearntError(f"{said}, the run folder is {result.folder}", result)
 
 
@@ -182,7 +184,7 @@ def peak_memory_mb() -> float | None:
     return None if peak is None else peak / (1 << 20)
 
 
-def final_metrics(records: list[Record]) -> dict[str, float]:
+def final_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the last value of every metric."""
     final: dict[str, float] = {}
     for record in records:
@@ -190,6 +192,16 @@ def final_metrics(records: list[Record]) -> dict[str, float]:
             if name.startswith(("test_", "federated_")) and isinstance(value, float):
                 final[name] = value
     return final
+
+
+def earlier_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the round of every final metric that is not of the last: it is of another model.
+
+    Clients evaluate in some rounds only, and an evaluation may be abandoned or drown in noise.
+    """
+    final = final_metrics(records)
+    last = {name: r["round"] for r in records for name in final if isinstance(r.get(name), float)}
+    return {name: round for name, round in last.items() if round != records[-1]["round"]}
 
 
 def traffic_record(traffic: Traffic) -> Record:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from zerosum.client.metric_names import ALLOWED, is_metric_name
 from zerosum.client.spec import (
     DEVICE,
     DataSpec,
@@ -126,13 +127,9 @@ is abandoned."""
         return ", ".join(f"{k} = {v:g}" for k, v in given.items() if v is not None)
 
 
-_TAKEN = ("loss", "count", "status", "reason")
-"""Names in a line of metrics that mean something else."""
-
-
 def _is_free(name: str) -> str:
-    if not name.strip() or name in _TAKEN or not name.isprintable():
-        raise ValueError(f"name a metric of the task, other than {', '.join(_TAKEN)}")
+    if not is_metric_name(name):
+        raise ValueError(f"name a metric of the task, {ALLOWED}")
     return name
 
 

@@ -1,5 +1,6 @@
 """The round loop: sample, sum in private, step, test, record."""
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -206,7 +207,7 @@ class FederatedTraining:
             self._folder.append_line(METRICS, record)
             self._records.append(record)
             self._save(number)
-            self._on_round(record)
+            self._on_round(copy.deepcopy(record))  # a callback's own, who may take it apart
         return self._finish()
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:

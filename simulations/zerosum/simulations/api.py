@@ -15,6 +15,7 @@ from zerosum.client.clipping import layer_clips
 from zerosum.client.devices import repeatable
 from zerosum.client.entropy import SeededEntropy
 from zerosum.client.examples import as_examples
+from zerosum.client.outcomes import quoted
 from zerosum.client.seeded_task import client_records, public_records, seeded_resolution
 from zerosum.client.system import named_path
 from zerosum.client.task import ClientInfo, Task, population, resolve_task
@@ -153,7 +154,7 @@ def _counted(task: Task, count: int, seed: int) -> int | None:
             data = client_records(task, ClientInfo(index=index, count=count, seed=seed))
             counted += len(as_examples(data, torch.float32, torch.device("cpu")))
         except Exception as error:  # such a client contributes no examples
-            log.warning("the records of client %d cannot be counted: %s", index, error)
+            log.warning("the records of client %d cannot be counted: %s", index, quoted(error))
     return counted
 
 
@@ -294,7 +295,8 @@ def simulate(
         if report:
             write_sight(folder, training, planned.task)
             write_report(folder)
-    check_learnt(result, str(folder.path / CLIENT_LOG))
+    reasons = folder.path / CLIENT_LOG
+    check_learnt(result, str(reasons) if reasons.exists() else None)
     return result
 
 

@@ -228,9 +228,9 @@ def report(
     with user_errors(ConfigError, TaskError):
         if public is not None:
             made = write_public_report(folder, public)
-            Console().print(f"Public report  {made}", soft_wrap=True)
+            Console().print(f"Public report  {made}", soft_wrap=True, markup=False)
             return
-        Console().print(f"Report  {write_report(folder)}", soft_wrap=True)
+        Console().print(f"Report  {write_report(folder)}", soft_wrap=True, markup=False)
 
 
 @app.command("list")
@@ -347,10 +347,10 @@ def _print_result(result: "Result") -> None:
     from zerosum.server.runs import CLIENT_LOG, SERVER_LOG
     from zerosum.simulations.summary import summary_table
 
-    console = Console()
+    console = Console(markup=False)  # brackets are of paths and columns
     console.print(summary_table(result.summary))
     if result.summary["data"] is not None:
-        console.print(f"Data        {result.summary['data']['line']}", soft_wrap=True, markup=False)
+        console.print(f"Data        {result.summary['data']['line']}", soft_wrap=True)
     console.print(f"Run folder  {result.folder}", soft_wrap=True)
     for name in (CLIENT_LOG, SERVER_LOG):
         if (result.folder / name).exists():

@@ -32,7 +32,8 @@ def progress(
     if not console.is_terminal:
         yield lambda record: _print_some(console, record, rounds)
         return
-    columns = (BarColumn(24), TextColumn("{task.description}"), TimeElapsedColumn())
+    # No markup: a line quotes errors of tasks, and "[/data]" in one would end the run.
+    columns = (BarColumn(24), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("starting", total=rounds)
 
@@ -75,5 +76,6 @@ def _print_some(console: Console, record: dict[str, Any], rounds: int) -> None:
         console.print(
             f"{describe(record, rounds)}  {record['seconds']:.2f} s",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )

@@ -41,7 +41,9 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         if not name.endswith(NOISE_STD):
             shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             whose = f", {UNTRAINED}" if summary.get("untrained") else ""
-            table.add_row(name.replace("_", " ") + whose, shown)
+            if name in summary.get("earlier_metrics", ()):
+                whose += f", of round {summary['earlier_metrics'][name]}"
+            table.add_row(escape(name.replace("_", " ")) + whose, shown)
     if absent := summary.get("no_accuracy"):
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
     for observer in OBSERVERS:
@@ -85,15 +87,22 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _failure_rows(failures: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return how often clients failed to train, and how the first did; nothing where none did."""
-    if failures is None or failures["first_failure"] is None:
+    """Return how often clients failed, and how the first did; nothing where none did."""
+    if failures is None:
         return []
+    evaluations: list[tuple[str, str]] = []
+    if count := failures.get("evaluations_failed"):
+        first = f"in {failures['first_failed_evaluation']}"
+        evaluations = [("failures of evaluation", str(count)), ("the first such", escape(first))]
+    if failures["first_failure"] is None:
+        return evaluations
     failed, trained = failures["clients_failed"], failures["clients_trained"]
     said = f"{failed} of {failed + trained + failures['clients_idle']}"
     if failures["examples_failed"]:
         said += f", and {failures['examples_failed']} single examples"
     first = f"in {failures['first_failure']}"
-    return [("failures of training", escape(said)), ("the first of them", escape(first))]
+    rows = [("failures of training", escape(said)), ("the first of them", escape(first))]
+    return rows + evaluations
 
 
 def _epsilon(figure: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from zerosum.client.answer import Answer, Answerer
 from zerosum.client.contribution import Protection
 from zerosum.client.entropy import Entropy
 from zerosum.client.failures import FAILURES
-from zerosum.client.outcomes import Notes, Tally
+from zerosum.client.outcomes import Notes, Tally, quoted
 from zerosum.client.request import Request
 from zerosum.client.stages import client_of, protected, protection_for
 from zerosum.client.task import ClientInfo, Task
@@ -125,7 +125,7 @@ class Contributor:
             )
         except FAILURES as error:  # without privacy, a dropout
             notes.spoil(error)
-            log.warning("client %d drops out: %s", index, error)
+            log.warning("client %d drops out: %s", index, quoted(error))
             return None
         finally:
             self._tally += Tally.of(index, notes)

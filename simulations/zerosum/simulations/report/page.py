@@ -88,9 +88,11 @@ def _data(run: RunRecord) -> Html:
 
 def _tiles(run: RunRecord) -> Iterator[Html]:
     accuracy_first = sorted(run.metrics.items(), key=lambda item: "accuracy" not in item[0])
+    earlier = run.earlier_metrics
     for name, value in accuracy_first[:3]:
         noise = run.noise_of(name)
         notes = [UNTRAINED] if run.untrained else []
+        notes += [f"of round {earlier[name]}"] if name in earlier else []
         notes += [] if noise is None else ["with the standard deviation of its noise"]
         said = ", ".join(notes)
         yield _tile(words.title(name), words.metric(name, value, noise), said)

@@ -174,7 +174,7 @@ def _public_line(line: Mapping[str, Any], *, constant: bool) -> dict[str, Any]:
     return {
         name: value
         for name, value in sorted(line.items())
-        if name in _RELEASED or (name.startswith(_METRICS) and isinstance(value, (int, float)))
+        if name in _RELEASED or (name.startswith(_METRICS) and isinstance(value, float))
         # Noise that is not brought to a constant total tells how many survived.
         if constant or not name.endswith(NOISE_STD)
     }

@@ -14,6 +14,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.learning import failures_summary, is_untrained
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.plain_json import numbers
+from zerosum.server.results import earlier_metrics
 from zerosum.server.runs import CONFIG, METRICS, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.audited import Audited, read_audit
@@ -128,6 +129,11 @@ class RunRecord:
         return {name: values[-1][1] for name, values in self.metric_series().items()}
 
     @property
+    def earlier_metrics(self) -> dict[str, int]:
+        """The round of every metric whose last value is not the last round's."""
+        return earlier_metrics(self.rounds)
+
+    @property
     def untrained(self) -> bool:
         """Whether no client's training is in the model, as far as the rounds say."""
         return bool(self.rounds) and is_untrained(self.rounds)
@@ -173,7 +179,7 @@ class RunRecord:
                 measured = name.startswith(("test_", "federated_"))
                 if name.endswith(NOISE_STD) or not measured:
                     continue
-                if isinstance(value, (int, float)):
+                if isinstance(value, float):  # integers are counts, as federated_cut_of
                     found.setdefault(name, []).append((record["round"], float(value)))
         return found
 

@@ -118,12 +118,17 @@ def _tested(run: RunRecord) -> str:
         return f"The {whose} is right on {percent(right)} of the test examples."
     if "federated_accuracy" in metrics:
         name = "federated_accuracy"
+        whose += f" of round {run.earlier_metrics[name]}" if name in run.earlier_metrics else ""
         accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
         said = "" if noise is None else ", give or take the standard deviation of the noise"
         where = "of the clients' own examples, as they report"
         return f"The {whose} is right on {accuracy} {where}{said}."
     if metrics:
-        shown = (f"{title(name).lower()} {number(value)}" for name, value in metrics.items())
+        earlier = {name: f" (round {n})" for name, n in run.earlier_metrics.items()}
+        shown = (
+            f"{title(name).lower()} {number(value)}{earlier.get(name, '')}"
+            for name, value in metrics.items()
+        )
         absent = run.summary.get("no_accuracy")
         said = f" There is {absent}." if isinstance(absent, str) else ""
         return f"The {whose} ends at {', '.join(shown)}.{said}"
@@ -235,6 +240,11 @@ def _failures(run: RunRecord) -> list[str]:
     if reason := nothing_learnt(run.rounds):
         found.append(f"{reason[:1].upper()}{reason[1:]}.")
     failures = run.failures
+    if failures is not None and (lost := failures.get("evaluations_failed")):
+        found.append(
+            f"{count(lost, 'evaluation')} by clients failed; the first in "
+            f"{failures['first_failed_evaluation']}. Federated figures are those of the others."
+        )
     if failures is None or failures["first_failure"] is None:
         return found
     failed = failures["clients_failed"]
