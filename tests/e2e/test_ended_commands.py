@@ -97,6 +97,22 @@ def test_a_run_that_is_given_more_rounds_is_told_to_go_on_with_them(zerosum, tmp
     assert len((tmp_path / "mine" / METRICS).read_text().splitlines()) == 2
 
 
+def test_a_run_that_a_file_gives_more_rounds_is_told_to_go_on_with_that_file(
+    zerosum, tmp_path, monkeypatch
+):
+    assert zerosum("run", *TINY, "--set", "rounds=1", "--out", "mine").exit_code == 0
+    written = (tmp_path / "mine" / "config.toml").read_text()
+    (tmp_path / "more.toml").write_text(written.replace("rounds = 1\n", "rounds = 2\n", 1))
+    more = ["run", "more.toml", "--resume", "mine"]
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "plan", lambda experiment: interrupt())
+        ended = zerosum(*more)
+    assert "1 of 2 rounds are completed" in ended.output
+    assert last_line(ended) == more
+    assert zerosum(*last_line(ended)).exit_code == 0
+    assert len((tmp_path / "mine" / METRICS).read_text().splitlines()) == 2
+
+
 def test_what_had_not_begun_is_typed_again(zerosum, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(api, "plan", lambda experiment: interrupt())

@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ import typer
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.ending import Terminated, interruptible, terminable, typed, undisturbed
-from zerosum.simulations.printable import printable, printable_lines
+from zerosum.simulations.printable import printable, printable_lines, shell_command
 
 
 def send(sign):
@@ -157,3 +158,15 @@ def test_lines_stay_lines_where_they_may():
     first, second, *rest = printable_lines(HOSTILE).split("\n")
     assert (first, second) == ("two", r"lines, one \x1b[31mred")
     assert all(line.isprintable() for line in rest)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b", "it's", "two\nlines", "\x1b[31mred", "no\xa0break", "\u2028", "\udce9", "a\\'\n"],
+)
+def test_a_printed_command_is_one_line_that_a_shell_reads_back(name):
+    said = printable_lines(shell_command(["printf", "%s", name, name]))
+    assert "\n" not in said
+    assert said.isprintable()
+    shown = subprocess.run(["bash", "-c", said], capture_output=True, check=True).stdout
+    assert os.fsdecode(shown) == name * 2

@@ -313,13 +313,15 @@ def _run(
     from zerosum.simulations.progress import progress
 
     if resume is not None:
-        folder, rounds = resume, _rounds(resume, settings)
+        folder, rounds = resume, _rounds(resume, experiment, settings)
     else:
         wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
         folder, rounds = out if out is not None else api.new_folder(wanted.name), wanted.rounds
 
     def left() -> str:
-        return run_left(folder, rounds, [] if resume is None else settings)
+        if resume is None:
+            return run_left(folder, rounds)
+        return run_left(folder, rounds, settings, experiment)
 
     try:
         with interruptible(left, failures=()), progress(rounds) as on_round:
@@ -336,11 +338,12 @@ def _run(
     _print_result(result)
 
 
-def _rounds(folder: Path, settings: list[str]) -> int:
+def _rounds(folder: Path, experiment: str | None, settings: list[str]) -> int:
     from zerosum.server.runs import RunFolder
     from zerosum.simulations.config import load_experiment
 
-    return load_experiment(RunFolder.open(folder).experiment, settings).rounds
+    kept = RunFolder.open(folder)
+    return load_experiment(kept.experiment if experiment is None else experiment, settings).rounds
 
 
 def _print_result(result: "Result") -> None:

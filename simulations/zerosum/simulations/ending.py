@@ -1,6 +1,5 @@
 """Signals and failures that end a command: in order, with what was completed kept and said."""
 
-import shlex
 import signal
 import sys
 import threading
@@ -15,7 +14,7 @@ from rich.console import Console
 from zerosum.client.task import TaskError, error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.learning import NothingLearntError
-from zerosum.simulations.printable import printable_lines
+from zerosum.simulations.printable import printable_lines, shell_command
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 """Exit codes, as shells give them."""
@@ -99,7 +98,7 @@ def typed(*, without: str | None = None) -> str:
             next(words, None)
         elif without is None or not word.startswith(f"{without}="):
             kept.append(word)
-    return shlex.join(kept)
+    return shell_command(kept)
 
 
 _PASSING = (
