@@ -121,9 +121,10 @@ def interruptible(
     left : callable
         What there is to say, once it ended: what is kept, and last the command that goes on.
     failures : tuple of exception types, optional
-        Given: say so, and exit with 1, after errors as well. These have messages for people; a
-        full disk or memory costs one line; what nobody expected has its traceback before. A
-        user's mistakes pass through, and a run that ended and learnt nothing.
+        Given: say so, and exit with 1, after errors as well, and where the output is a pipe that
+        was closed. These have messages for people; a full disk or memory costs one line; what
+        nobody expected has its traceback before. A user's mistakes pass through, and a run that
+        ended and learnt nothing.
     """
     with terminable():
         try:
@@ -132,6 +133,12 @@ def interruptible(
             _say(f"\nInterrupted. {_words(left)}")
             code = ended.code if isinstance(ended, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
+        except SystemExit as ended:
+            # rich leaves by it, without a word, where whoever read the output is gone.
+            if failures is None or not isinstance(ended.__context__, BrokenPipeError):
+                raise
+            _say(f"\nNobody reads the output any more. {_words(left)}")
+            raise typer.Exit(FAILED) from None
         except _PASSING:
             raise
         except Exception as error:
