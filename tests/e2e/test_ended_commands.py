@@ -113,6 +113,17 @@ def test_a_run_that_a_file_gives_more_rounds_is_told_to_go_on_with_that_file(
     assert len((tmp_path / "mine" / METRICS).read_text().splitlines()) == 2
 
 
+def test_a_run_that_is_ended_while_its_table_is_printed_does_not_say_that_nothing_is_kept(
+    zerosum, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cli, "_print_result", lambda result: interrupt())
+    ended = zerosum("run", *TINY, "--set", "rounds=1", "--out", "mine")
+    assert ended.exit_code == 130
+    assert "Nothing is kept" not in ended.output
+    assert "1 of 1 rounds are completed and kept in mine" in ended.output
+    assert (tmp_path / "mine" / SUMMARY).exists()
+
+
 def test_what_had_not_begun_is_typed_again(zerosum, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(api, "plan", lambda experiment: interrupt())

@@ -323,19 +323,20 @@ def _run(
             return run_left(folder, rounds)
         return run_left(folder, rounds, settings, experiment)
 
-    try:
-        with interruptible(left, failures=()), progress(rounds) as on_round:
-            if resume is not None:
-                result = api.resume(
-                    resume, overrides=settings, config=experiment, on_round=on_round
-                )
-            else:
-                result = api.run(wanted, out=folder, on_round=on_round)
-    except NothingLearntError as error:
-        _print_result(error.result)
-        with user_errors(NothingLearntError, code=NOTHING_LEARNT):
-            raise
-    _print_result(result)
+    with interruptible(left, failures=()):
+        try:
+            with progress(rounds) as on_round:
+                if resume is not None:
+                    result = api.resume(
+                        resume, overrides=settings, config=experiment, on_round=on_round
+                    )
+                else:
+                    result = api.run(wanted, out=folder, on_round=on_round)
+        except NothingLearntError as error:
+            _print_result(error.result)
+            with user_errors(NothingLearntError, code=NOTHING_LEARNT):
+                raise
+        _print_result(result)
 
 
 def _rounds(folder: Path, experiment: str | None, settings: list[str]) -> int:
