@@ -14,7 +14,8 @@ from processes import wait_for
 from typer.testing import CliRunner
 
 from zerosum.server.runs import METRICS, MODEL, REPORT, SUMMARY, RunFolder
-from zerosum.simulations import api, cli, load_experiment, progress
+from zerosum.simulations import api, cli, load_experiment, plan, progress
+from zerosum.simulations.bench import engine_command
 from zerosum.simulations.continuing import run_left
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -188,6 +189,21 @@ def test_an_audit_goes_on_after_the_repetitions_that_are_kept(zerosum, tmp_path,
     assert "repetition 2/4" not in again.output
     assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
     assert not (tmp_path / "cut.json.partial").exists()
+
+
+def test_figures_are_written_before_they_are_printed_to_whoever_may_be_gone(
+    zerosum, tmp_path, monkeypatch
+):
+    def gone(*found):
+        raise SystemExit(1)  # as rich does where a pipe is closed
+
+    monkeypatch.setattr(plan, "plan_table", gone)
+    assert zerosum("plan", *TINY, "--json", "plan.json").exit_code == 1
+    assert json.loads((tmp_path / "plan.json").read_text())["population"] == 30
+    monkeypatch.setattr(engine_command, "_print", gone)
+    monkeypatch.setattr(engine_command, "run", lambda *asked, keep, **how: keep([{"turns": 1}]))
+    assert zerosum("bench", "engine", "--json", "turns.json").exit_code == 1
+    assert json.loads((tmp_path / "turns.json").read_text())[0]["turns"] == 1
 
 
 def test_repetitions_of_another_audit_are_not_gone_on_with(zerosum, tmp_path, monkeypatch):

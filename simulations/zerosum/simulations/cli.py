@@ -152,13 +152,13 @@ def plan(
             dimension=dimension,
             epsilon=epsilon,
         )
+        if json_file is not None:  # first: whoever reads the table may be gone
+            write_json(json_file, found.values | {"warnings": list(found.warnings)})
         Console().print(plan_table(found))
         if "data" in found.values:
             Console().print(f"Data: {found.values['data']['line']}", soft_wrap=True, markup=False)
         for warning in found.warnings:
             Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
-        if json_file is not None:
-            write_json(json_file, found.values | {"warnings": list(found.warnings)})
 
 
 @app.command()

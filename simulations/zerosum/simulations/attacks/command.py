@@ -89,12 +89,12 @@ def attack(
                 f"{LEAST_SEEDS} say little"
             )
         started = time.monotonic()
-        left = interruptible(lambda: _left(run), ())
-        with left, _progress(run.asked, run.played) as tell:
-            run.play(workers or cores(), tell)
-    _print(run.shown, time.monotonic() - started)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print("\n".join(_files(run)))
+        with interruptible(lambda: _left(run), ()):
+            with _progress(run.asked, run.played) as tell:
+                run.play(workers or cores(), tell)
+            _print(run.shown, time.monotonic() - started)
+            console = Console(highlight=False, markup=False, soft_wrap=True)
+            console.print("\n".join(_files(run)))
     for lost in run.unwritten:
         _say(f"error: {lost}")
     if run.unwritten or any(row.status == "failed" for row in run.rows):
