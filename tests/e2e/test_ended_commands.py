@@ -14,7 +14,8 @@ from processes import wait_for
 from typer.testing import CliRunner
 
 from zerosum.server.runs import METRICS, MODEL, REPORT, SUMMARY, RunFolder
-from zerosum.simulations import api, cli, load_experiment, progress
+from zerosum.simulations import api, cli, load_experiment, plan, progress
+from zerosum.simulations.bench import engine_command
 from zerosum.simulations.continuing import run_left
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,6 +98,33 @@ def test_a_run_that_is_given_more_rounds_is_told_to_go_on_with_them(zerosum, tmp
     assert len((tmp_path / "mine" / METRICS).read_text().splitlines()) == 2
 
 
+def test_a_run_that_a_file_gives_more_rounds_is_told_to_go_on_with_that_file(
+    zerosum, tmp_path, monkeypatch
+):
+    assert zerosum("run", *TINY, "--set", "rounds=1", "--out", "mine").exit_code == 0
+    written = (tmp_path / "mine" / "config.toml").read_text()
+    (tmp_path / "more.toml").write_text(written.replace("rounds = 1\n", "rounds = 2\n", 1))
+    more = ["run", "more.toml", "--resume", "mine"]
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "plan", lambda experiment: interrupt())
+        ended = zerosum(*more)
+    assert "1 of 2 rounds are completed" in ended.output
+    assert last_line(ended) == more
+    assert zerosum(*last_line(ended)).exit_code == 0
+    assert len((tmp_path / "mine" / METRICS).read_text().splitlines()) == 2
+
+
+def test_a_run_that_is_ended_while_its_table_is_printed_does_not_say_that_nothing_is_kept(
+    zerosum, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cli, "_print_result", lambda result: interrupt())
+    ended = zerosum("run", *TINY, "--set", "rounds=1", "--out", "mine")
+    assert ended.exit_code == 130
+    assert "Nothing is kept" not in ended.output
+    assert "1 of 1 rounds are completed and kept in mine" in ended.output
+    assert (tmp_path / "mine" / SUMMARY).exists()
+
+
 def test_what_had_not_begun_is_typed_again(zerosum, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(api, "plan", lambda experiment: interrupt())
@@ -161,6 +189,21 @@ def test_an_audit_goes_on_after_the_repetitions_that_are_kept(zerosum, tmp_path,
     assert "repetition 2/4" not in again.output
     assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
     assert not (tmp_path / "cut.json.partial").exists()
+
+
+def test_figures_are_written_before_they_are_printed_to_whoever_may_be_gone(
+    zerosum, tmp_path, monkeypatch
+):
+    def gone(*found):
+        raise SystemExit(1)  # as rich does where a pipe is closed
+
+    monkeypatch.setattr(plan, "plan_table", gone)
+    assert zerosum("plan", *TINY, "--json", "plan.json").exit_code == 1
+    assert json.loads((tmp_path / "plan.json").read_text())["population"] == 30
+    monkeypatch.setattr(engine_command, "_print", gone)
+    monkeypatch.setattr(engine_command, "run", lambda *asked, keep, **how: keep([{"turns": 1}]))
+    assert zerosum("bench", "engine", "--json", "turns.json").exit_code == 1
+    assert json.loads((tmp_path / "turns.json").read_text())[0]["turns"] == 1
 
 
 def test_repetitions_of_another_audit_are_not_gone_on_with(zerosum, tmp_path, monkeypatch):

@@ -254,6 +254,26 @@ def test_where_all_rounds_are_abandoned_the_start_ends_with_an_error_and_the_fir
     assert json.loads(first)["status"] == json.loads(second)["status"] == "abandoned"
 
 
+def test_where_every_average_is_zero_the_start_ends_with_an_error(grid_of, tmp_path):
+    idle = ClientApp(mods=[private_mod])
+
+    @idle.train()
+    def train(message, context):
+        metrics = MetricRecord({"num-examples": 3})
+        content = RecordDict({"arrays": message.content["arrays"], "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    def start(app, out):
+        strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / out, **OPEN)
+        return strategy.start(grid_of(app), model(), 2)
+
+    with pytest.raises(NothingLearntError, match="the average of each of 2 rounds was zero") as end:
+        start(idle, "idle")
+    assert "encoding.bits" in str(end.value)
+    assert end.value.result.arrays
+    assert start(client_app([private_mod]), "trains").arrays
+
+
 def test_a_first_round_that_is_abandoned_ends_nothing(grid_of, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)

@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ import typer
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.ending import Terminated, interruptible, terminable, typed, undisturbed
-from zerosum.simulations.printable import printable, printable_lines
+from zerosum.simulations.printable import printable, printable_lines, shell_command
 
 
 def send(sign):
@@ -116,6 +117,30 @@ def test_where_nothing_can_be_read_any_more_that_is_said(capsys):
     assert "What is kept cannot be read: OSError: [Errno 5]" in capsys.readouterr().err
 
 
+def test_a_closed_pipe_ends_a_long_command_with_what_is_left():
+    code = (
+        "from rich.console import Console\n"
+        "from zerosum.simulations.ending import interruptible\n"
+        "with interruptible(lambda: 'Go on with:\\ngo', ()):\n"
+        "    Console().print('round 2')\n"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    assert ended.returncode != 0
+    assert "\nNobody reads the output any more. Go on with:\ngo\n" in ended.stderr
+
+
+def test_code_that_exits_by_itself_is_left_alone(capsys):
+    with pytest.raises(SystemExit) as ended, interruptible(lambda: "never", ()):
+        raise SystemExit(3)
+    assert ended.value.code == 3
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("given", [["--out", "a b"], ["--out=a b"], []])
 def test_a_command_is_told_as_it_was_typed_but_for_a_folder_that_is_taken(given, monkeypatch):
     words = ["run", "mine.toml", *given, "--set", "name=a b"]
@@ -157,3 +182,15 @@ def test_lines_stay_lines_where_they_may():
     first, second, *rest = printable_lines(HOSTILE).split("\n")
     assert (first, second) == ("two", r"lines, one \x1b[31mred")
     assert all(line.isprintable() for line in rest)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b", "it's", "two\nlines", "\x1b[31mred", "no\xa0break", "\u2028", "\udce9", "a\\'\n"],
+)
+def test_a_printed_command_is_one_line_that_a_shell_reads_back(name):
+    said = printable_lines(shell_command(["printf", "%s", name, name]))
+    assert "\n" not in said
+    assert said.isprintable()
+    shown = subprocess.run(["bash", "-c", said], capture_output=True, check=True).stdout
+    assert os.fsdecode(shown) == name * 2

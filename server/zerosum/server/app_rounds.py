@@ -198,6 +198,7 @@ class AppRounds:
     def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
         """Return what a client would have replied that trained to the mean model."""
         step, weight = self._average(aggregate, expected)
+        self._record["average_norm"] = float(np.linalg.norm(step))
         told = {"survivors": len(aggregate.survivors)} | self._epsilons()
         return RecordDict(
             {

@@ -204,8 +204,8 @@ class PrivateStrategy(Strategy):
             If nodes, model and settings do not fit together, or nothing would bound the loss of
             privacy.
         NothingLearntError
-            If every round was abandoned, when all is written: its ``result`` is the strategy's,
-            with ``initial_arrays`` for the model.
+            If every round was abandoned, or its average zero, when all is written: its ``result``
+            is the strategy's, with ``initial_arrays`` for the model where no round was completed.
         """
         self._figures = {}
         path = Path(self._out or f"runs/{grid.run.run_id}")

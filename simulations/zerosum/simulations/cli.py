@@ -152,13 +152,13 @@ def plan(
             dimension=dimension,
             epsilon=epsilon,
         )
+        if json_file is not None:  # first: whoever reads the table may be gone
+            write_json(json_file, found.values | {"warnings": list(found.warnings)})
         Console().print(plan_table(found))
         if "data" in found.values:
             Console().print(f"Data: {found.values['data']['line']}", soft_wrap=True, markup=False)
         for warning in found.warnings:
             Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
-        if json_file is not None:
-            write_json(json_file, found.values | {"warnings": list(found.warnings)})
 
 
 @app.command()
@@ -313,34 +313,38 @@ def _run(
     from zerosum.simulations.progress import progress
 
     if resume is not None:
-        folder, rounds = resume, _rounds(resume, settings)
+        folder, rounds = resume, _rounds(resume, experiment, settings)
     else:
         wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
         folder, rounds = out if out is not None else api.new_folder(wanted.name), wanted.rounds
 
     def left() -> str:
-        return run_left(folder, rounds, [] if resume is None else settings)
+        if resume is None:
+            return run_left(folder, rounds)
+        return run_left(folder, rounds, settings, experiment)
 
-    try:
-        with interruptible(left, failures=()), progress(rounds) as on_round:
-            if resume is not None:
-                result = api.resume(
-                    resume, overrides=settings, config=experiment, on_round=on_round
-                )
-            else:
-                result = api.run(wanted, out=folder, on_round=on_round)
-    except NothingLearntError as error:
-        _print_result(error.result)
-        with user_errors(NothingLearntError, code=NOTHING_LEARNT):
-            raise
-    _print_result(result)
+    with interruptible(left, failures=()):
+        try:
+            with progress(rounds) as on_round:
+                if resume is not None:
+                    result = api.resume(
+                        resume, overrides=settings, config=experiment, on_round=on_round
+                    )
+                else:
+                    result = api.run(wanted, out=folder, on_round=on_round)
+        except NothingLearntError as error:
+            _print_result(error.result)
+            with user_errors(NothingLearntError, code=NOTHING_LEARNT):
+                raise
+        _print_result(result)
 
 
-def _rounds(folder: Path, settings: list[str]) -> int:
+def _rounds(folder: Path, experiment: str | None, settings: list[str]) -> int:
     from zerosum.server.runs import RunFolder
     from zerosum.simulations.config import load_experiment
 
-    return load_experiment(RunFolder.open(folder).experiment, settings).rounds
+    kept = RunFolder.open(folder)
+    return load_experiment(kept.experiment if experiment is None else experiment, settings).rounds
 
 
 def _print_result(result: "Result") -> None:

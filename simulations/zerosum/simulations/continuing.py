@@ -1,15 +1,17 @@
 """Say what an ended run leaves, and the command that goes on with it."""
 
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
 from zerosum.server.resuming import completed_rounds
 from zerosum.server.runs import CONFIG, METRICS, RunFolder
 from zerosum.simulations.ending import typed
+from zerosum.simulations.printable import shell_command
 
 
-def run_left(path: Path, rounds: int, settings: Iterable[str] = ()) -> str:
+def run_left(
+    path: Path, rounds: int, settings: Iterable[str] = (), experiment: str | None = None
+) -> str:
     """Say what a simulated run left that was ended, and last how to go on.
 
     Parameters
@@ -20,6 +22,8 @@ def run_left(path: Path, rounds: int, settings: Iterable[str] = ()) -> str:
         That were asked for.
     settings : iterable of str
         What a resumed run was given: its folder has that only once it goes on.
+    experiment : str, optional
+        The experiment that it was given, which may have more rounds than its folder.
 
     Returns
     -------
@@ -35,10 +39,11 @@ def run_left(path: Path, rounds: int, settings: Iterable[str] = ()) -> str:
             f"{kept}, with what they spent. Their noise cannot be drawn again (privacy.exact), so "
             f"this run is not continued. Start another with:\n{typed(without='--out')}"
         )
+    asked = [] if experiment is None else [experiment]
     given = [word for setting in settings for word in ("--set", setting)]
     return (
         f"{kept}{_reported(folder)}.\nContinue with:\n"
-        f"{shlex.join(['zerosum', 'run', '--resume', str(path), *given])}"
+        f"{shell_command(['zerosum', 'run', *asked, '--resume', str(path), *given])}"
     )
 
 

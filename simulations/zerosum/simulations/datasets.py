@@ -21,6 +21,7 @@ from zerosum.client.spec import DataSpec
 from zerosum.client.system import named_path
 from zerosum.client.task import TaskError, error_line
 from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.printable import printable
 
 MAX_CLASSES = 100_000
 """Labels above are mistakes: identifiers, or values to regress on."""
@@ -180,6 +181,13 @@ def split_off_test(records: Records, fraction: float, classes: int | None) -> Co
         members = np.flatnonzero(groups == group)
         generator = numpy_generator(_SPLIT_SEED, "test split", int(group))
         held[generator.permutation(members)[: round(fraction * len(members))]] = True
+    if classes is not None and not held.any():
+        largest = int(np.unique(groups, return_counts=True)[1].max())
+        raise DataError(
+            f"data.test_fraction = {fraction} of each of {len(np.unique(groups))} classes, of "
+            f"{largest} records at most, leaves no test records; choose a larger one, name another "
+            'data.label, or write data.target = "values" to regress on numbers'
+        )
     if held.all() or not held.any():
         raise DataError(
             f"data.test_fraction = {fraction} of {len(records)} records leaves no "
@@ -267,9 +275,17 @@ def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[s
     return found
 
 
+LONGEST_NAME = 100
+"""Characters of a name in a line: a file whose separator is another has one column, its header, and
+one that is read in a wrong encoding may have all its records there."""
+
+
 def listed(names: Iterable[str]) -> str:
-    """Return names as one short line."""
-    known = list(names)
+    """Return names as one short printable line."""
+    shown = map(printable, names)
+    known = [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in shown
+    ]
     more = f" and {len(known) - 20} more" if len(known) > 20 else ""
     return ", ".join(known[:20]) + more if known else "nothing"
 

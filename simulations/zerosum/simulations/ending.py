@@ -1,6 +1,5 @@
 """End a command in order on signals and failures, and say what was completed and is kept."""
 
-import shlex
 import signal
 import sys
 import threading
@@ -16,7 +15,7 @@ from zerosum.client.system import KILL
 from zerosum.client.task import TaskError, error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.learning import NothingLearntError
-from zerosum.simulations.printable import printable_lines
+from zerosum.simulations.printable import printable_lines, shell_command
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 """Exit codes, as shells give them."""
@@ -109,7 +108,7 @@ def typed(*, without: str | None = None) -> str:
             next(words, None)
         elif without is None or not word.startswith(f"{without}="):
             kept.append(word)
-    return shlex.join(kept)
+    return shell_command(kept)
 
 
 _PASSING = (
@@ -132,9 +131,10 @@ def interruptible(
     left : callable
         What there is to say, once it ended: what is kept, and last the command that goes on.
     failures : tuple of exception types, optional
-        Given: say so, and exit with 1, after errors as well. These have messages for people; a
-        full disk or memory costs one line; what nobody expected has its traceback before. A
-        user's mistakes pass through, and a run that ended and learnt nothing.
+        Given: say so, and exit with 1, after errors as well, and where the output is a pipe that
+        was closed. These have messages for people; a full disk or memory costs one line; what
+        nobody expected has its traceback before. A user's mistakes pass through, and a run that
+        ended and learnt nothing.
     """
     with terminable():
         try:
@@ -143,6 +143,12 @@ def interruptible(
             _say(f"\nInterrupted. {_words(left)}")
             code = ended.code if isinstance(ended, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
+        except SystemExit as ended:
+            # rich leaves by it, without a word, where whoever read the output is gone.
+            if failures is None or not isinstance(ended.__context__, BrokenPipeError):
+                raise
+            _say(f"\nNobody reads the output any more. {_words(left)}")
+            raise typer.Exit(FAILED) from None
         except _PASSING:
             raise
         except Exception as error:

@@ -1,5 +1,8 @@
 """Text from elsewhere, made fit for a terminal or a line of a file."""
 
+import shlex
+from collections.abc import Iterable
+
 
 def printable(text: str) -> str:
     """Return text as one line; what steers a terminal or turns letters around is an escape."""
@@ -9,6 +12,28 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return text with its line ends, and else as :func:`printable` does."""
     return "\n".join("".join(map(_seen, line)) for line in text.splitlines())
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """Return words as one line that a shell reads back to them, bytes that show nothing included.
+
+    Between single quotes a shell takes every character for itself, and so a newline of a folder's
+    name would end the line, and an escape seen in place of a character would be another name.
+    Words with such characters are written as ``$'...'``, which bash, zsh and ksh read (POSIX 2024).
+    """
+    return " ".join(
+        shlex.quote(word) if word.isprintable() else f"$'{''.join(map(_escaped, word))}'"
+        for word in words
+    )
+
+
+def _escaped(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    # Octal: three digits at most in every shell, where hexadecimal ones go on in some.
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 def _seen(character: str) -> str:

@@ -318,6 +318,13 @@ REFUSED: dict[str, tuple[Written, dict[str, Any], list[str]]] = {
     ),
     "a label that is no column": (PLAIN, {"label": "z"}, ["t.csv", "no such column", "a, b, c, y"]),
     "a column to leave out that is none": (PLAIN, {"exclude": ["d"]}, ["data.exclude", '"d"']),
+    "a column to use and to leave out": (
+        PLAIN, {"features": ["a", "b"], "exclude": ["b"]}, ["data.exclude both name", '"b"'],
+    ),
+    "classes of prices": (
+        csv(A, B, C, [150000 + 7 * i for i in INDEX]), {"target": "classes"},
+        ["each of 60 classes, of 1 records at most", 'data.target = "values"'],
+    ),
     "nothing but notes": (
         csv([f"note {i}" for i in INDEX], LABELS, names="a,y"), {},
         ["no numeric column is left", "a: text, 60 values"],
@@ -335,6 +342,20 @@ def test_a_file_whose_meaning_is_open_is_refused_with_the_cure(tmp_path: Path, n
     assert message.startswith(('data.path = "', "data.encoding", "data.decimal"))
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [(f"a,{'b' * 5000},c,y", "b…"), ('a,"b\nd",c,y', "a, b d, c, y")],
+    ids=["all records in one name", "a line end in a name"],
+)
+def test_names_of_columns_fit_one_line(tmp_path: Path, names: str, shown: str) -> None:
+    with pytest.raises(DataError) as refused:
+        load(tmp_path, csv(A, B, C, LABELS, names=names), label="z")
+    said = str(refused.value).removeprefix(f'data.path = "{tmp_path}')
+    assert shown in said
+    assert "\n" not in said
+    assert len(said) < 400
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """``zerosum attack``: play the attacks, print the table, write the folder."""
 
 import io
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from zerosum.client.system import cores
 from zerosum.server.config import ConfigError
 from zerosum.simulations.ending import interruptible
 from zerosum.simulations.mistakes import user_errors
-from zerosum.simulations.printable import printable, printable_lines
+from zerosum.simulations.printable import printable, printable_lines, shell_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -90,12 +89,12 @@ def attack(
                 f"{LEAST_SEEDS} say little"
             )
         started = time.monotonic()
-        left = interruptible(lambda: _left(run), ())
-        with left, _progress(run.asked, run.played) as tell:
-            run.play(workers or cores(), tell)
-    _print(run.shown, time.monotonic() - started)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print("\n".join(_files(run)))
+        with interruptible(lambda: _left(run), ()):
+            with _progress(run.asked, run.played) as tell:
+                run.play(workers or cores(), tell)
+            _print(run.shown, time.monotonic() - started)
+            console = Console(highlight=False, markup=False, soft_wrap=True)
+            console.print("\n".join(_files(run)))
     for lost in run.unwritten:
         _say(f"error: {lost}")
     if run.unwritten or any(row.status == "failed" for row in run.rows):
@@ -159,7 +158,7 @@ def _left(run: "AttackRun") -> str:
 
 
 def _going_on(run: "AttackRun") -> str:
-    return shlex.join(["zerosum", "attack", "--resume", str(run.folder.path)])
+    return shell_command(["zerosum", "attack", "--resume", str(run.folder.path)])
 
 
 def _files(run: "AttackRun") -> list[str]:

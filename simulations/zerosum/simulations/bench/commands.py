@@ -57,13 +57,13 @@ def deployment(
         measured = Measured(repeats, json_file)
         with interruptible(measured.left), console.status("") as status:
             found = run(nodes, rounds, repeats, tell=status.update, keep=measured.keep)
+        measured.write()  # first: whoever reads the table may be gone
         for row in found["rows"]:
             console.print(
                 f"{row['rounds']:12} {row['seconds_per_round']:7.1f} s a round, "
                 f"{row['ratio_to_plain']:.2f} of plain",
                 highlight=False,
             )
-        measured.write()
 
 
 @bench_app.command()
@@ -156,6 +156,7 @@ def dpsgd(
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
     with user_errors(BenchError):
         found = measure("dpsgd", {"batch": batch, "seconds": seconds})
+    _write(json_file, found)
     table = _table(f"One step at batch {batch}, one core", "model", "method", "ms", "of plain")
     for row in found["rows"]:
         table.add_row(
@@ -165,7 +166,6 @@ def dpsgd(
     console.print(table)
     for name, reason in found["missing"].items():
         console.print(f"{name} is left out: {reason}", highlight=False, soft_wrap=True)
-    _write(json_file, found)
 
 
 @bench_app.command()
@@ -184,8 +184,8 @@ def noise(
         if any(not 1 <= std <= 1e9 for std in wanted):
             raise BenchError("--std: it is at least 1 and at most 10^9")
         found = measure("noise", {"deviations": wanted, "count": count, "few": few})
-    _print_noise(console, found)
     _write(json_file, found)
+    _print_noise(console, found)
 
 
 def _write(path: Path | None, found: Values) -> None:

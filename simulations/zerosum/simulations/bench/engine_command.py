@@ -96,8 +96,8 @@ def engine(
                 tell=status.update,
                 keep=measured.keep,
             )
+        measured.write()  # first: whoever reads the table may be gone
         _print(console, found)
-        measured.write()
 
 
 def _names(option: str, text: str, allowed: Collection[str]) -> list[str]:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from zerosum.client.durable_files import replace_file
 from zerosum.client.system import KILL
 from zerosum.server.runs import CONFIG, METRICS, REHEARSAL, RunFolder
 from zerosum.simulations.ending import typed
+from zerosum.simulations.printable import shell_command
 from zerosum.simulations.rehearsal.processes import DeploymentError, processes_of
 
 SETTING = "setting.json"
@@ -120,11 +120,11 @@ class Kept:
             )
         metrics = RunFolder(self.path).read_lines(METRICS)[: self.completed()]
         lost = sum(line.get("status") != "completed" for line in metrics)
+        on = ["zerosum", "rehearse", str(app), "--resume", str(self.path), *options]
         return (
             f"{len(metrics)} of {self.rounds_asked()} rounds are over ({lost} abandoned) and kept "
             f"in {self.path}, with ledger, checkpoint and the nodes' records. {logs}\n"
-            f"Continue with:\n"
-            f"{shlex.join(['zerosum', 'rehearse', str(app), '--resume', str(self.path), *options])}"
+            f"Continue with:\n{shell_command(on)}"
         )
 
 

@@ -1,6 +1,5 @@
 """The page: the outcome first, then whom it protects, then the pictures, then the details."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from zerosum.server.learning import UNTRAINED
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.spec import Experiment
+from zerosum.simulations.printable import shell_command
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.drawing import png_of
@@ -308,8 +308,8 @@ def _value(value: object) -> str:
 
 
 def _reproduce(run: RunRecord) -> Html:
-    again = shlex.quote(f"{run.name}-again")
-    command = f"zerosum run {shlex.quote(f'{run.name}/config.toml')} --out {again}"
+    words = ["zerosum", "run", f"{run.name}/config.toml", "--out", f"{run.name}-again"]
+    command = shell_command(words)
     seeded = run.summary.get("noise_from_seed")
     if seeded or (seeded is not None and not run.experiment.privacy.private):
         promise = "With these versions it gives the same model, bit for bit, on a CPU."
@@ -335,7 +335,7 @@ def _reproduce(run: RunRecord) -> Html:
         tag("pre", tag("code", command)),
         tag("p", promise),
         tag("p", "Made from the files of the run folder; ",
-            tag("code", shlex.join(["zerosum", "report", run.name])), " makes it anew."),
+            tag("code", shell_command(["zerosum", "report", run.name])), " makes it anew."),
         table(("Package", "Version"), listed, class_="keys") if listed else "",
     )  # fmt: skip
 

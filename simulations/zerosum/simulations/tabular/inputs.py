@@ -76,6 +76,10 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
     for key in ("features", "exclude"):
         for name in getattr(spec, key) or ():
             require_column(table.columns, f"data.{key}", name)
+    if both := [name for name in spec.features or () if name in spec.exclude]:
+        raise DataError(
+            f'data.features and data.exclude both name "{both[0]}": take it out of one of them'
+        )
     left_out = dict(table.left_out)
     categories: dict[str, tuple[str, ...]] = {}
     names = []
