@@ -125,3 +125,18 @@ def test_nodes_that_train_are_not_spoken_of(rehearse):
     done = rehearse(logs=[["client 0: its evaluation in round 1 failed"] * 9, []])
     assert done.exit_code == 0
     assert "Failures" not in done.output
+
+
+def test_a_metric_of_another_model_than_the_trained_one_says_of_which(rehearse):
+    figures = {"metrics": {"test_accuracy": 0.1, "federated_loss": 2.0}}
+    done = rehearse(logs=[[], []], untrained=True, earlier_metrics={"federated_loss": 3}, **figures)
+    assert "test accuracy 0.1000 (of the untrained model)" in done.output
+    assert "federated loss 2.0000 (of the untrained model, of round 3)" in done.output
+
+
+def test_its_last_lines_name_the_server_the_rounds_and_the_report(rehearse, tmp_path):
+    done = rehearse(logs=[[], []], rounds=1, abandoned=1, metrics={"test_accuracy": 0.5})
+    wanted = "protected against a malicious server: 1 round, 1 abandoned, 1.0 s a round, test acc"
+    assert wanted in done.output
+    assert "test accuracy 0.5000\n" in done.output
+    assert f"Report      zerosum report {tmp_path / 'run'}\n" in done.output
