@@ -262,7 +262,11 @@ class OnlyEvaluates(Failing):
     [
         (Broken(), "depend on no trained parameter|has a gradient of its own"),
         (OnlyEvaluates(), "NotImplementedError: no train mode"),
-        (Failing(loads=EVERYBODY), "task = 'failing': .* client 0, and 7 more fail: OSError"),
+        (
+            Failing(loads=EVERYBODY),
+            r"task = 'failing': its data\(\), model or loss\(\) fails for client 0, "
+            "and 7 more fail: OSError",
+        ),
         (Failing(computes=EVERYBODY), "IndexError"),
     ],
     ids=["detached", "train mode", "loads", "classes"],

@@ -192,8 +192,7 @@ def _try_step(asked: Experiment, task: Task) -> None:
         raise
     except FAILURES as error:
         raise TaskError(
-            f"task = {asked.task!r}: its model cannot be trained on test_data(): "
-            f"{error_line(error)}"
+            f"task = {asked.task!r}: its model or loss() fails on test_data(): {error_line(error)}"
         ) from error
 
 
