@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.cli import app
-from zerosum.simulations.rehearsal import command
+from zerosum.simulations.rehearsal import command, processes
 
 FAILED = "ERROR client 0: its answer to round 1 failed"
 REFUSED = "WARNING client 1 declined to advertise: the policy's max_clip"
@@ -68,6 +68,19 @@ def rehearse(tmp_path, monkeypatch):
         return CliRunner().invoke(app, arguments)
 
     return rehearse
+
+
+def test_without_flowers_programs_one_line_says_so_and_nothing_is_begun(
+    rehearse, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(processes, "BIN", tmp_path)
+    done = rehearse(logs=[[], []])
+    assert done.exit_code == 2
+    assert done.output.strip().splitlines() == [
+        "error: Flower's programs are not beside this Python (flower-superlink, flower-supernode, "
+        f"flwr in {tmp_path}): pip install flwr"
+    ]
+    assert not (tmp_path / "run").exists()
 
 
 def test_all_rounds_abandoned_end_it_with_1_though_flower_calls_the_run_failed(rehearse):

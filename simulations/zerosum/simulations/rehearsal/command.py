@@ -26,7 +26,7 @@ from zerosum.simulations.printable import shell_command
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.kept import Kept, Setting, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
-from zerosum.simulations.rehearsal.processes import DeploymentError
+from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
 from zerosum.simulations.rehearsal.watch import ProgressLines, Watch, modified_ns, progress_lines
 
 EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
@@ -272,6 +272,7 @@ def _continued(kept: Kept, app: Path, asked: Setting) -> Setting:
 def _checked(app: Path, server: str, namespaces: bool) -> Path:
     if NOT_DEPLOYABLE is not None:
         raise DeploymentError(NOT_DEPLOYABLE)
+    check_programs()
     if not (app / "pyproject.toml").is_file():
         raise DeploymentError(f"APP {app}: no pyproject.toml there; zerosum new NAME makes an app")
     if server not in SERVERS:
