@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from zerosum.client.clipping import (
-    NotFiniteError,
     clip_layers,
     clip_to_norm,
     layer_clips,
     norm_is_within,
 )
+from zerosum.secagg.encoding import NotFiniteError
 
 
 @given(

@@ -15,6 +15,7 @@ from zerosum.client.contribution import (
     min_survivors,
 )
 from zerosum.client.mechanisms import BinnedGaussian, DistributedSkellam
+from zerosum.client.outcomes import NOT_FINITE_CURE, quoted
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.encoding import MessageCanWrapError
 from zerosum.secagg.randomness import Keystream, insecure_keystream
@@ -105,6 +106,25 @@ def test_without_privacy_an_unusable_update_is_an_error() -> None:
         protect(build(NONE), np.full(300, math.nan))
     with pytest.raises(UnusableUpdateError, match="drops out"):
         build(NONE).zero(stream("noise"))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_without_privacy_an_update_that_is_not_finite_names_the_cure_in_a_quoted_line(bad) -> None:
+    with pytest.raises(UnusableUpdateError) as raised:
+        protect(build(NONE), np.full(300, bad))
+    assert quoted(raised.value).endswith(f": {NOT_FINITE_CURE}")
+
+
+@pytest.mark.parametrize("privacy", [DISTRIBUTED, LOCAL])
+def test_under_privacy_the_cure_is_in_the_clients_own_log_and_its_notes(privacy, caplog) -> None:
+    told: list[Exception] = []
+    update = np.full(300, math.nan)
+    with caplog.at_level(logging.WARNING, logger="zerosum.client"):
+        build(privacy).protect(
+            update, rounding=stream("r"), noise=stream("noise", 0), unusable=told.append
+        )
+    assert NOT_FINITE_CURE in caplog.text
+    assert quoted(told[0]).endswith(f": {NOT_FINITE_CURE}")
 
 
 @pytest.mark.parametrize("privacy", [DISTRIBUTED, LOCAL])

@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from zerosum.client import TaskError
+from zerosum.client.outcomes import NOT_FINITE_CURE
 from zerosum.client.training import initial_vector
 from zerosum.server.learning import NothingLearntError
 from zerosum.server.runs import CLIENT_LOG, METRICS, MODEL, SUMMARY
@@ -170,6 +171,7 @@ def test_an_example_without_a_gradient_is_counted_and_its_client_trains(simulate
     (record,) = result.rounds
     assert (record["clients_trained"], record["examples_failed"]) == (8, 1)
     assert "1 examples failed (client 6: the gradient of an example" in describe(record, 1)
+    assert f"infinite: {NOT_FINITE_CURE})" in describe(record, 1)
 
 
 EVERYBODY = range(CLIENTS)
@@ -260,7 +262,11 @@ class OnlyEvaluates(Failing):
     [
         (Broken(), "depend on no trained parameter|has a gradient of its own"),
         (OnlyEvaluates(), "NotImplementedError: no train mode"),
-        (Failing(loads=EVERYBODY), "task = 'failing': .* client 0, and 7 more fail: OSError"),
+        (
+            Failing(loads=EVERYBODY),
+            r"task = 'failing': its data\(\), model or loss\(\) fails for client 0, "
+            "and 7 more fail: OSError",
+        ),
         (Failing(computes=EVERYBODY), "IndexError"),
     ],
     ids=["detached", "train mode", "loads", "classes"],

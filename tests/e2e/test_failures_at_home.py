@@ -203,6 +203,14 @@ def test_a_task_that_takes_no_step_on_the_servers_test_data_is_refused(tmp_path,
     assert not nodes.out.exists()
 
 
+def test_a_loss_that_raises_on_the_servers_test_data_is_named(tmp_path, monkeypatch):
+    from zerosum.simulations.tasks import DigitsTask
+
+    monkeypatch.setattr(DigitsTask, "loss", lambda *given: 1 / 0)
+    with pytest.raises(TaskError, match=r"model or loss\(\) fails on test_data\(\): ZeroDivision"):
+        Federation(tmp_path).serve(PLAIN)
+
+
 def test_a_node_logs_a_refusal_once_and_then_how_often(caplog):
     """Without a state-dir a node refuses each hello, and a server says hello again and again."""
     grid = InProcessGrid(build_app(DeployedEnvironment), 1)

@@ -201,9 +201,16 @@ def test_a_run_that_failed_ends_the_watch(watched):
 def test_what_an_ended_rehearsal_left_and_the_command_that_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["zerosum", "rehearse", "app", "--out", "taken"])
     kept = Kept(tmp_path / "out")
-    assert kept.left(Path("app")).endswith("Start again with:\nzerosum rehearse app")
-    begin(kept)
-    assert kept.left(Path("app")).endswith("Start again with:\nzerosum rehearse app")
+    assert kept.left(Path("app")).endswith("Start again with:\nzerosum rehearse app --out taken")
+    kept.nodes.mkdir(parents=True)
+    for begun in (False, True):
+        if begun:
+            begin(kept)
+        lines = kept.left(Path("app")).splitlines()
+        assert lines[-2:] == ["Start again with:", "zerosum rehearse app"]
+        assert f"{kept.path} is not used again" in lines[1]
+    monkeypatch.setattr(sys, "argv", ["zerosum", "rehearse", "app"])
+    assert "not used again" not in kept.left(Path("app"))
     begin(kept, 2)
     lines = kept.left(Path("app"), ["--seconds", "60"]).splitlines()
     assert "2 of 3 rounds are over (0 abandoned) and kept" in lines[0]

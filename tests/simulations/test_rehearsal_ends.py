@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.cli import app
-from zerosum.simulations.rehearsal import command
+from zerosum.simulations.rehearsal import command, processes
 
 FAILED = "ERROR client 0: its answer to round 1 failed"
 REFUSED = "WARNING client 1 declined to advertise: the policy's max_clip"
@@ -70,6 +70,19 @@ def rehearse(tmp_path, monkeypatch):
     return rehearse
 
 
+def test_without_flowers_programs_one_line_says_so_and_nothing_is_begun(
+    rehearse, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(processes, "BIN", tmp_path)
+    done = rehearse(logs=[[], []])
+    assert done.exit_code == 2
+    assert done.output.strip().splitlines() == [
+        "error: Flower's programs are not beside this Python (flower-superlink, flower-supernode, "
+        f"flwr in {tmp_path}): pip install flwr"
+    ]
+    assert not (tmp_path / "run").exists()
+
+
 def test_all_rounds_abandoned_end_it_with_1_though_flower_calls_the_run_failed(rehearse):
     done = rehearse(logs=[[], [REFUSED] * 3], abandoned=2, status="finished:failed")
     assert done.exit_code == 1
@@ -125,3 +138,18 @@ def test_nodes_that_train_are_not_spoken_of(rehearse):
     done = rehearse(logs=[["client 0: its evaluation in round 1 failed"] * 9, []])
     assert done.exit_code == 0
     assert "Failures" not in done.output
+
+
+def test_a_metric_of_another_model_than_the_trained_one_says_of_which(rehearse):
+    figures = {"metrics": {"test_accuracy": 0.1, "federated_loss": 2.0}}
+    done = rehearse(logs=[[], []], untrained=True, earlier_metrics={"federated_loss": 3}, **figures)
+    assert "test accuracy 0.1000 (of the untrained model)" in done.output
+    assert "federated loss 2.0000 (of the untrained model, of round 3)" in done.output
+
+
+def test_its_last_lines_name_the_server_the_rounds_and_the_report(rehearse, tmp_path):
+    done = rehearse(logs=[[], []], rounds=1, abandoned=1, metrics={"test_accuracy": 0.5})
+    wanted = "protected against a malicious server: 1 round, 1 abandoned, 1.0 s a round, test acc"
+    assert wanted in done.output
+    assert "test accuracy 0.5000\n" in done.output
+    assert f"Report      zerosum report {tmp_path / 'run'}\n" in done.output

@@ -3,6 +3,7 @@
 import multiprocessing
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,18 @@ def test_attacks_may_run_simulations_and_nothing_runs_beside_them() -> None:
             pass
         with alone("attack", nests=True), alone("run"), pytest.raises(BusyError), alone("run"):
             pass
+
+
+@pytest.mark.parametrize("around", ["run", "attack"])
+def test_what_goes_on_is_called_as_its_user_called_it(around) -> None:
+    def second() -> str:
+        with pytest.raises(BusyError) as refused, alone("run"):
+            pass
+        return str(refused.value)
+
+    with alone(around, nests=True), alone("plan"), ThreadPoolExecutor(1) as other:
+        assert other.submit(second).result().startswith(f"run: {around} goes on in another thread")
+        assert second().startswith(f"run: {around} goes on around this call")
 
 
 def _in_a_child(out: str, answers: Any, *settings: str) -> None:

@@ -7,9 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-
-class NotFiniteError(ValueError):
-    """A vector holds NaN or infinite entries, so it has no norm to clip."""
+from zerosum.secagg.encoding import NotFiniteError
 
 
 def clip_to_norm(vector: ArrayLike, clip: float, order: Literal[1, 2] = 2) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ from zerosum.client.mechanisms import (
     Mechanism,
     SkellamWithBit,
 )
-from zerosum.client.outcomes import ZERO_SENT
+from zerosum.client.outcomes import NOT_FINITE_CURE, ZERO_SENT
 from zerosum.client.privunit import PrivUnit
 from zerosum.client.samplers import binned_gaussian_sampler
 from zerosum.client.spec import EncodingSpec, PrivacySpec
@@ -42,6 +42,7 @@ from zerosum.secagg.encoding import (
     WRAP_EXPONENT,
     Encoding,
     MessageCanWrapError,
+    NotFiniteError,
     check_message_fits,
     is_plausible,
     largest_of,
@@ -60,6 +61,13 @@ class UnusableUpdateError(ValueError):
 
 class CohortTooSmallError(ValueError):
     """The cohort cannot hold the survivors that the guarantee needs."""
+
+
+def _with_cure(error: Exception) -> Exception:
+    """Return an error whose words say what a client's owner can do, where that is known."""
+    if isinstance(error, NotFiniteError):
+        return NotFiniteError(f"{error}: {NOT_FINITE_CURE}")
+    return error
 
 
 def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> int:
@@ -338,9 +346,10 @@ class Protection:
         """
         try:
             encoded = self._encoded(update, rounding, whose)
-        except Exception as error:  # whatever a task may return, down to integers beyond any float
+        except Exception as raised:  # whatever a task may return, down to integers beyond any float
+            error = _with_cure(raised)
             if not self.private:
-                raise UnusableUpdateError(str(error)) from error
+                raise UnusableUpdateError(str(error)) from raised
             logger.warning("the update is unusable, %s: %s", ZERO_SENT, error)
             unusable(error)
             encoded = np.zeros(self.length, dtype=np.int64)

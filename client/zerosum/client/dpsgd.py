@@ -17,7 +17,7 @@ from zerosum.client.apart import known_loss
 from zerosum.client.examples import Examples, as_examples, draw
 from zerosum.client.failures import FAILURES
 from zerosum.client.inside import local_lot, noise_inside
-from zerosum.client.outcomes import EMPTY_SAMPLE, NOISE_ALONE, Notes
+from zerosum.client.outcomes import EMPTY_SAMPLE, NOISE_ALONE, NOT_FINITE_CURE, Notes
 from zerosum.client.per_example import ClippedGradients
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
@@ -261,8 +261,8 @@ class ExampleTrainer(LocalTrainer):
         if lost := self._clipped.not_finite:
             said = "the gradient of an example is NaN or infinite"
             if self._notes.error is None:  # once a client, however many steps it takes
-                log.warning("%s: it contributes nothing", said)
-            self._notes.fail(said)
+                log.warning("%s, it contributes nothing: %s", said, NOT_FINITE_CURE)
+            self._notes.fail(f"{said}: {NOT_FINITE_CURE}")
             self._notes.examples_failed += lost
         return total
 

@@ -24,6 +24,14 @@ FAILED_AT_HOME = (ANSWER_FAILED, ZERO_SENT, EMPTY_SAMPLE, NOISE_ALONE)
 its records for an error: its operator counts by them, and so does a rehearsal."""
 
 
+NOT_FINITE_CURE = (
+    "look for NaN in the data and for logarithms or divisions by zero in loss(), "
+    "or lower training.lr"
+)
+"""What to do where a step, a gradient or an update is NaN or infinite. It goes to the client's own
+log, and in a simulation to its owner: short enough that the line is quoted whole."""
+
+
 class Notes:
     """Notes on the answer of one client after another: what its envelope does not show.
 

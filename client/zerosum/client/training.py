@@ -21,6 +21,7 @@ from zerosum.client.model_forms import (
     converted,
     usable,
 )
+from zerosum.client.outcomes import NOT_FINITE_CURE
 from zerosum.client.projection import projection_of
 from zerosum.client.running_statistics import BatchNormMode, lone_record_named
 from zerosum.client.scores import default_metrics, why_unscored
@@ -301,8 +302,7 @@ class LocalTrainer:
             self._momentum.zero_()
         if not finite:
             raise TaskError(
-                "the first step of training leads to NaN or infinity: look for NaN in the data and "
-                "for logarithms or divisions by zero in loss(), or lower training.lr"
+                f"the first step of training leads to NaN or infinity: {NOT_FINITE_CURE}"
             )
         return True
 

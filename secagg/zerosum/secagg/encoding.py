@@ -37,6 +37,10 @@ Rule = Literal["l2", "l1", "records"]
 """What bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
 
 
+class NotFiniteError(ValueError):
+    """A vector holds NaN or infinite entries, so it can be neither clipped nor encoded."""
+
+
 class MessageCanWrapError(ValueError):
     """The sum of encoded vectors, before any noise, does not fit into the ring."""
 
@@ -262,7 +266,7 @@ class Encoding:
         if real.shape != (self.dimension,):
             raise ValueError(f"expected shape ({self.dimension},), got {real.shape}")
         if not np.isfinite(real).all():
-            raise ValueError("a vector with NaN or infinite entries cannot be encoded")
+            raise NotFiniteError("a vector with NaN or infinite entries cannot be encoded")
         if self.rotation_seed is not None:
             real = walsh_hadamard(self._signs * _padded_copy(real, self.length))
             if not np.isfinite(real).all():

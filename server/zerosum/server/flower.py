@@ -192,8 +192,7 @@ def _try_step(asked: Experiment, task: Task) -> None:
         raise
     except FAILURES as error:
         raise TaskError(
-            f"task = {asked.task!r}: its model cannot be trained on test_data(): "
-            f"{error_line(error)}"
+            f"task = {asked.task!r}: its model or loss() fails on test_data(): {error_line(error)}"
         ) from error
 
 
@@ -340,24 +339,24 @@ def _find(name: str) -> Path:
 
 
 def _measured(record: Record) -> str:
-    """Return the first figure that a round has of the model, by its name."""
+    """Return the first figure that a round has of the model, by its name, and of which model."""
+    whose = f" {UNTRAINED}" if record.get("untrained") else ""
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
         if key in record:
-            return f"{key.removeprefix('test_').replace('_', ' ')} {record[key]}"
+            return f"{key.removeprefix('test_').replace('_', ' ')} {record[key]}{whose}"
     return "not tested"
 
 
 def _log_round(record: Record) -> None:
     rate, cost = record.get("dropout_charged"), charged_in_words(record)
     log.info(
-        "round %d %s: %d of %d survived%s, %s%s, epsilon %s%s%s",
+        "round %d %s: %d of %d survived%s, %s, epsilon %s%s%s",
         record["round"],
         record["status"],
         record["survivors"],
         record["cohort"],
         lies_in_words(record) + cuts_in_words(record),
         _measured(record),
-        f" {UNTRAINED}" if record.get("untrained") and "test_accuracy" in record else "",
         record["epsilon"],
         f", {cost} for it" if cost else "",
         f", dropouts charged at up to {rate:g}" if rate else "",

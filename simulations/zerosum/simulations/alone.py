@@ -50,7 +50,8 @@ def alone(what: str, *, nests: bool = False) -> Iterator[None]:
         _holders[:] = [each for each in _holders if each.process == mine.process]
         last = _holders[-1] if _holders else None
         if last is not None and not (last.nests and last.thread == mine.thread):
-            raise BusyError(_refusal(what, last, mine))
+            # The first one is what was asked for: a run plans before it begins.
+            raise BusyError(_refusal(what, _holders[0], mine))
         _holders.append(mine)
     try:
         yield
@@ -59,11 +60,11 @@ def alone(what: str, *, nests: bool = False) -> Iterator[None]:
             _holders.remove(mine)
 
 
-def _refusal(what: str, last: _Holder, mine: _Holder) -> str:
-    where = "around this call" if last.thread == mine.thread else "in another thread"
+def _refusal(what: str, first: _Holder, mine: _Holder) -> str:
+    where = "around this call" if first.thread == mine.thread else "in another thread"
     return (
-        f"{what}: {last.what} goes on {where} of this process, and both would draw from its global "
-        "random generators: wait until it has ended, or start a process for each"
+        f"{what}: {first.what} goes on {where} of this process, and both would draw from its "
+        "global random generators: wait until it has ended, or start a process for each"
     )
 
 

@@ -32,6 +32,14 @@ def observer_in_words(observer: str, protocol: str) -> str:
     return _UNMASKED.get(protocol, {}).get(observer, OBSERVERS[observer])
 
 
+def whose_model(summary: Mapping[str, Any], metric: str) -> list[str]:
+    """Return of which model a metric is; nothing where it is the trained one, at its end."""
+    whose = [UNTRAINED] if summary.get("untrained") else []
+    if metric in summary.get("earlier_metrics", ()):
+        whose.append(f"of round {summary['earlier_metrics'][metric]}")
+    return whose
+
+
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Return a run's summary as a table of two columns."""
     table = Table(title=summary["name"], title_justify="left", show_header=False)
@@ -40,9 +48,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         noise = metrics.get(name + NOISE_STD)
         if not name.endswith(NOISE_STD):
             shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
-            whose = f", {UNTRAINED}" if summary.get("untrained") else ""
-            if name in summary.get("earlier_metrics", ()):
-                whose += f", of round {summary['earlier_metrics'][name]}"
+            whose = "".join(f", {each}" for each in whose_model(summary, name))
             table.add_row(escape(name.replace("_", " ")) + whose, shown)
     if absent := summary.get("no_accuracy"):
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")

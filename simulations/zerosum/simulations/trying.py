@@ -79,6 +79,6 @@ def _refusal(experiment: Experiment, index: int, error: BaseException, failed: i
         return TaskError(str(error))
     others = f", and {failed - 1} more fail" if failed > 1 else ""
     return TaskError(
-        f"task = {experiment.task!r}: its model cannot be trained on data() of client {index}"
+        f"task = {experiment.task!r}: its data(), model or loss() fails for client {index}"
         f"{others}: {error_line(error)}"
     )

@@ -218,7 +218,9 @@ def test_a_run_leaves_rows_and_table_also_where_it_is_interrupted(tmp_path):
 def test_what_an_interrupted_run_leaves_says_that_it_is_incomplete(tmp_path):
     interrupted_at(1, tmp_path, seeds=(0, 1))
     for name in (TABLE, REPORT):
-        assert "Incomplete: all was ended after 2 of 6 plays" in (tmp_path / name).read_text()
+        assert (
+            "Incomplete: the attacks were ended after 2 of 6 plays" in (tmp_path / name).read_text()
+        )
     (pooled,) = (r for r in rows_in(tmp_path) if r["seed"] == POOLED and r["protection"] == "plain")
     assert pooled["status"] == "partly not played"
 

@@ -171,7 +171,7 @@ def _files(run: "AttackRun") -> list[str]:
 
 @contextmanager
 def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
-    """Show how many cells were played: a bar on a terminal, a line now and then elsewhere."""
+    """Show how many plays are over: a bar on a terminal, a line now and then elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
     console = Console(stderr=True)
@@ -186,7 +186,7 @@ def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
         nonlocal done
         done += 1
         if done == total or done % max(1, total // LINES) == 0:
-            console.print(f"{done}/{total} cells", highlight=False)
+            console.print(f"{done}/{total} plays", highlight=False)
 
     yield tell
 

@@ -50,7 +50,7 @@ class Outcome:
     seed : int
     status : str
         "stopped": a protection left the attacker with nothing but the baseline's guess. "not
-        played": all was ended before its turn came.
+        played": the attacks were ended before its turn came.
     note : str
         Why there is no value, why it was stopped, or what the attack had to say.
     units, baseline : mapping of str to Units

@@ -130,8 +130,8 @@ class AttackRun:
         if done == self.asked:
             return ""
         return (
-            f"Incomplete: all was ended after {done} of {self.asked} plays, each of a cell with a "
-            "seed. Cells of which there is nothing are left out."
+            f"Incomplete: the attacks were ended after {done} of {self.asked} plays. What was "
+            "played with no seed is left out."
         )
 
     def play(
@@ -187,7 +187,7 @@ class AttackRun:
         """Return what stands for the seeds that a cell lacks, where it has others."""
         played = {(outcome.number, outcome.seed) for outcome in self._found}
         return [
-            Outcome(number, seed, "not played", "all was ended before")
+            Outcome(number, seed, "not played", "the attacks were ended before")
             for number in sorted({number for number, _ in played})
             for seed in self._seeds
             if (number, seed) not in played

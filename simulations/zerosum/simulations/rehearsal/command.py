@@ -22,10 +22,11 @@ from zerosum.server.runs import METRICS, SUMMARY
 from zerosum.simulations.alone import alone
 from zerosum.simulations.ending import interruptible
 from zerosum.simulations.mistakes import NOTHING_LEARNT, number, user_errors
+from zerosum.simulations.printable import shell_command
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.kept import Kept, Setting, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
-from zerosum.simulations.rehearsal.processes import DeploymentError
+from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
 from zerosum.simulations.rehearsal.watch import ProgressLines, Watch, modified_ns, progress_lines
 
 EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
@@ -100,9 +101,11 @@ def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[s
     by_node = _failures(kept)
     failed = [line for lines in by_node for line in lines]
     console.print(
-        f"{setting.nodes} nodes, a {setting.server} server: {rounds} rounds, {lost} abandoned, "
-        f"{summary['seconds'] / rounds:.1f} s a round{_metrics(numbers(summary['metrics']))}\n"
-        f"Run folder  {kept.path}\nNode logs   {kept.nodes}/supernode*.log",
+        f"{setting.nodes} nodes, protected against a {setting.server} server: "
+        f"{rounds} round{'s' * (rounds != 1)}, {lost} abandoned, "
+        f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary)}\n"
+        f"Run folder  {kept.path}\nNode logs   {kept.nodes}/supernode*.log\n"
+        f"Report      {shell_command(['zerosum', 'report', str(kept.path)])}",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
     with user_errors(NothingLearntError, code=NOTHING_LEARNT):
@@ -120,8 +123,15 @@ def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[s
         )  # fmt: skip
 
 
-def _metrics(found: Mapping[str, float]) -> str:
-    return "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in found.items())
+def _metrics(summary: Mapping[str, Any]) -> str:
+    """Return each metric, and of which model it is where that is not the trained one."""
+    from zerosum.simulations.summary import whose_model
+
+    said = ""
+    for name, value in numbers(summary["metrics"]).items():
+        whose = ", ".join(whose_model(summary, name))
+        said += f", {name.replace('_', ' ')} {value:.4f}" + (f" ({whose})" if whose else "")
+    return said
 
 
 def run_app(
@@ -262,6 +272,7 @@ def _continued(kept: Kept, app: Path, asked: Setting) -> Setting:
 def _checked(app: Path, server: str, namespaces: bool) -> Path:
     if NOT_DEPLOYABLE is not None:
         raise DeploymentError(NOT_DEPLOYABLE)
+    check_programs()
     if not (app / "pyproject.toml").is_file():
         raise DeploymentError(f"APP {app}: no pyproject.toml there; zerosum new NAME makes an app")
     if server not in SERVERS:

@@ -114,10 +114,7 @@ class Kept:
         """
         logs = f"Logs of SuperLink and nodes: {self.nodes}/*.log"
         if not self.begun or not self.completed():
-            return (
-                f"No round was completed, so there is nothing to go on from. {logs}\n"
-                f"Start again with:\n{typed(without='--out')}"
-            )
+            return f"No round was completed, so there is nothing to go on from. {self._anew(logs)}"
         metrics = RunFolder(self.path).read_lines(METRICS)[: self.completed()]
         lost = sum(line.get("status") != "completed" for line in metrics)
         on = ["zerosum", "rehearse", str(app), "--resume", str(self.path), *options]
@@ -126,6 +123,20 @@ class Kept:
             f"in {self.path}, with ledger, checkpoint and the nodes' records. {logs}\n"
             f"Continue with:\n{shell_command(on)}"
         )
+
+    def _anew(self, logs: str) -> str:
+        """Return where the logs are, and the command that starts again, in the same folder if free.
+
+        What the nodes keep is of that one rehearsal: others would take their places with it.
+        """
+        if not self.path.exists() or not any(self.path.iterdir()):
+            return f"Start again with:\n{typed()}"
+        whole, elsewhere = typed(), typed(without="--out")
+        why = (
+            f"{self.path} is not used again, for these logs and the nodes' records are in it: "
+            "give another --out, or none for a new folder under runs/.\n"
+        )
+        return f"{logs}\n{'' if whole == elsewhere else why}Start again with:\n{elsewhere}"
 
 
 def end_left_over(setting: Setting) -> int:

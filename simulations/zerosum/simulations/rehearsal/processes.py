@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from zerosum.client.system import KILL
 
 BIN = Path(sys.executable).parent
 
+PROGRAMS = ("flower-superlink", "flower-supernode", "flwr")
+
 STARTS = 90.0
 """Seconds that a program may take to listen: the machine may be busy."""
 
@@ -24,6 +27,22 @@ ANSWERS = 300.0
 
 class DeploymentError(Exception):
     """A process did not start, or a run did not end; the message ends with its log."""
+
+
+def check_programs() -> None:
+    """Refuse to begin where a program of Flower's that is started here is absent.
+
+    Raises
+    ------
+    DeploymentError
+        If one is.
+    """
+    absent = [each for each in PROGRAMS if shutil.which(each, path=str(BIN)) is None]
+    if absent:
+        raise DeploymentError(
+            f"Flower's programs are not beside this Python ({', '.join(absent)} in {BIN}): "
+            "pip install flwr"
+        )
 
 
 class FlowerPrograms:
