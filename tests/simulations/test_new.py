@@ -90,6 +90,25 @@ def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     assert made.found.label_centre == 20_000.0
     assert result.metrics["test_loss"] < prices.var() / 4, "in the label's own unit"
     assert 100 < result.metrics["test_mean_absolute_error"] < prices.std() / 2
+    task = api.plan(load_experiment("experiment.toml")).task
+    public = task.test_data()[1].numpy() * 10_000
+    loss = result.metrics["test_loss"]
+    assert result.metrics["test_r2"] == pytest.approx(1 - loss / public.var(), abs=1e-4)
+    said = result.summary["data"]["line"]
+    assert "label price (values to regress on)" in said
+    assert said.endswith("; the model gives (price - 20000) / 10000")
+    assert f"{len(public)} records are public" in said
+
+
+def test_numbers_that_are_filled_are_named_when_an_app_is_made_and_in_each_run(
+    tmp_path, monkeypatch, one_thread
+):
+    made = make_app(tmp_path / "gaps-app", write(tmp_path / "people.csv", people()), label="ill")
+    assert "missing numbers filled: weight" in made.found.described
+    said = simulated(made.folder, monkeypatch).summary["data"]["line"]
+    assert "missing numbers filled: weight" in said
+    assert "label ill (2 classes: no, yes)" in said
+    assert "12 records are public" in said
 
 
 def test_texts_are_inputs_by_the_categories_that_the_code_declares(

@@ -487,6 +487,9 @@ def test_categories_are_those_of_the_public_records(tmp_path: Path) -> None:
     private = int(np.setdiff1d(INDEX, _public(rows))[0])
     cities = [city if i != private else "Oslo" for i, city in enumerate(CITIES)]
     after = load(tmp_path, csv(A, B, cities, LABELS, names="a,b,city,y"), "after.csv")
+    said = "some records have a category that no public record has, which counts as none: city (1)"
+    assert said in line(after)
+    assert said not in line(before)
     changed = (after.train.inputs != before.train.inputs).any(axis=1)
     assert changed.sum() == 1
     assert (after.train.inputs[changed, 2:] == 0).all()

@@ -15,6 +15,7 @@ from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
 from zerosum.simulations.datasets import DataError, listed, read_npz
 from zerosum.simulations.new.kinds import WORDS, Kind
 from zerosum.simulations.tabular.columns import Table, read_table
+from zerosum.simulations.tabular.filled import filled_inputs
 from zerosum.simulations.tabular.inputs import cautions, choose_inputs
 from zerosum.simulations.tabular.labels import are_values, check_complete, codes_of, names_of
 
@@ -153,6 +154,7 @@ def _table(data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any]
         raise ConfigError(f"--data {data}: {_here(error)}") from None
     shown = f" ({listed(used.said)})" if len(used.names) <= 10 else ""
     said = f"{len(labels)} records, {_said(chosen, classes)}, {len(used.names)} features{shown}"
+    said += "".join(f"; {each}" for each in filled_inputs(table.columns, used, ""))
     said += "".join(f"; {each}" for each in cautions(table.columns, used, labels))
     said += f"; read as {', '.join(table.said)}" if table.said else ""
     constants = {
