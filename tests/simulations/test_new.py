@@ -77,7 +77,7 @@ def test_columns_and_classes_are_read_off_a_table(tmp_path, monkeypatch, one_thr
     assert made.found.constants["features"] == '["age", "smoker", "weight"]'
     assert list(made.found.left_out) == ["Unnamed: 0", "name", "empty"]
     values = tomllib.loads((made.folder / "experiment.toml").read_text())
-    assert values["data"]["path"] == "../people.csv"
+    assert values["data"]["path"] == data.as_posix()
     assert simulated(made.folder, monkeypatch).metrics["test_accuracy"] > 0.5
 
 
@@ -149,6 +149,17 @@ def test_how_a_table_is_read_can_be_said(tmp_path):
         wrong = invoke("new", tmp_path / "two-app", "--data", data, "--set", setting)
         assert wrong.exit_code == 2
         assert words in wrong.output
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "relative"])
+def test_a_path_that_is_given_whole_stays_whole(tmp_path, monkeypatch, whole):
+    monkeypatch.chdir(tmp_path)
+    data = write(tmp_path / "people.csv", people())
+    given = data if whole else data.relative_to(tmp_path)
+    done = invoke("new", "paths-app", "--data", given, "--label", "ill")
+    assert done.exit_code == 0, done.output
+    values = tomllib.loads((tmp_path / "paths-app/experiment.toml").read_text())
+    assert values["data"]["path"] == (data.as_posix() if whole else "../people.csv")
 
 
 def test_names_of_columns_and_classes_are_code_whatever_they_are():
@@ -278,7 +289,7 @@ def test_a_task_says_where_it_looked_for_its_data(tmp_path, monkeypatch):
     monkeypatch.chdir(made.folder)
     done = invoke("run", "experiment.toml")
     assert done.exit_code == 2
-    assert "data.path = '../people.csv': nothing is there" in done.output
+    assert f"data.path = '{data}': nothing is there" in done.output
     assert len(done.output.splitlines()) == 1
     refused = invoke("run", "experiment.toml", "--set", "data.partition=natural")
     assert refused.exit_code == 2

@@ -165,7 +165,12 @@ def clients_of(found: Found) -> int:
 
 
 def _seen_from(folder: Path, data: Path) -> str:
-    """Return the way from a folder that is to be to the data, right through links on the way."""
+    """Return the way from a folder that is to be to the data, right through links on the way.
+
+    A path that was given whole stays so: it holds wherever the app is moved.
+    """
+    if data.is_absolute():
+        return data.as_posix()
     there = data.absolute().parent.resolve() / data.name
     return Path(os.path.relpath(there, folder.parent.resolve() / folder.name)).as_posix()
 
