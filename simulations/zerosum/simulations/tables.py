@@ -16,12 +16,13 @@ from zerosum.simulations.datasets import (
     DataError,
     Records,
     as_float32,
+    counted,
     listed,
     required_file,
     split_off_test,
 )
 from zerosum.simulations.tabular.columns import KIND, Columns, Table, read_table
-from zerosum.simulations.tabular.filled import filled_inputs
+from zerosum.simulations.tabular.filled import filled_inputs, public_said
 from zerosum.simulations.tabular.inputs import (
     Chosen,
     cautions,
@@ -128,15 +129,14 @@ def _read(
     names = None if rows.classes is None else np.unique(names_of(labels)).tolist()
     used = ["scales", *(["categories"] if chosen.categories else [])]
     parts = [
-        f"{file}: {len(labels):,} records",
+        f"{file}: {counted(len(labels), 'record')}",
         f"label {spec.label} ({kinds_said(names)})",
-        f"{len(chosen.names)} input{'s' * (len(chosen.names) > 1)}: {listed(chosen.said)}",
+        f"{counted(len(chosen.names), 'input')}: {listed(chosen.said)}",
         *filled_inputs(found.columns, chosen, "a category that no public record has"),
         *([f"left out: {listed(left_out)}"] if left_out else []),
         *([f"read as {', '.join(found.said)}"] if found.said else []),
         *(f"caution: {each}" for each in cautions(found.columns, chosen, labels)),
-        f"{public:,} records are public (data.test_fraction): they set the "
-        f"{' and '.join(used)}, and nothing protects them",
+        f"{public_said(public)}: they set the {' and '.join(used)}, and nothing protects them",
     ]
     return {
         "line": "; ".join(parts),

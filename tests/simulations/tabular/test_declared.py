@@ -85,7 +85,7 @@ def test_the_line_says_what_was_filled_what_counts_as_none_and_what_an_output_is
     assert line == (
         "node.csv: 3 records; label y (values to regress on); 2 inputs: age, sex (2 categories); "
         "missing numbers filled: age; empty texts have no category: sex; some records have a "
-        "category that the code does not declare, which counts as none: sex (1); 1 records are "
+        "category that the code does not declare, which counts as none: sex (1); 1 record is "
         "public (data.test_fraction), and nothing protects them; the model gives (y - 1) / 10"
     )
     classes = declared_line(tmp_path / "node.csv", "y", ["age"], {}, classes=["0", "1", "2"])

@@ -433,6 +433,19 @@ def test_arrays_of_an_npz_that_are_no_inputs_are_named(tmp_path: Path) -> None:
     assert "left out: z (complex numbers), when (dates), names (object of shape (2,))" in said
 
 
+def test_arrays_of_several_columns_say_how_many(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        np.savez(path, a=A, x=np.stack([A, B, C, A], 1), one=B[:, None], y=LABELS)
+
+    assert "3 inputs: a, x (4 columns), one (1 column);" in line(load(tmp_path, write, "t.npz"))
+    images = load(
+        tmp_path,
+        lambda path: np.savez(path, x=np.stack([A] * 12, 1).reshape(COUNT, 1, 3, 4), y=LABELS),
+        "images.npz",
+    )
+    assert "1 input: x (1x3x4 numbers);" in line(images)
+
+
 def test_arrays_of_another_byte_order_are_the_same_numbers(tmp_path: Path) -> None:
     def write(path: Path) -> None:
         np.savez(path, a=A.astype(">f8"), b=B.astype(">f8"), y=LABELS.astype(">i4"))

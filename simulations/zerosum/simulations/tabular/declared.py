@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.datasets import DataError, listed
+from zerosum.simulations.datasets import DataError, counted, listed
 from zerosum.simulations.tabular.columns import Table, read_table
-from zerosum.simulations.tabular.filled import filled_inputs, is_strange
+from zerosum.simulations.tabular.filled import filled_inputs, is_strange, public_said
 from zerosum.simulations.tabular.inputs import Chosen, encode_inputs, require_column
 from zerosum.simulations.tabular.labels import check_complete, kinds_said, names_of
 from zerosum.simulations.tabular.targets import TargetScale
@@ -133,17 +133,15 @@ def declared_line(
     chosen = Chosen(tuple(features), known, {})
     kinds = f" ({kinds_said(classes)})" if classes is not None or scale is not None else ""
     parts = [
-        f"{path.name}: {len(columns[label]):,} records",
+        f"{path.name}: {counted(len(columns[label]), 'record')}",
         f"label {label}{kinds}",
-        f"{len(features)} input{'s' * (len(features) > 1)}: {listed(chosen.said)}",
+        f"{counted(len(features), 'input')}: {listed(chosen.said)}",
         *filled_inputs(columns, chosen, "a category that the code does not declare"),
         *([f"left out: {listed(left_out)}"] if left_out else []),
         *([f"read as {', '.join(table.said)}"] if table.said else []),
     ]
     if public:
-        parts.append(
-            f"{public:,} records are public (data.test_fraction), and nothing protects them"
-        )
+        parts.append(f"{public_said(public)}, and nothing protects them")
     if scale is not None:
         parts.append(TargetScale(*scale).said(label))
     return "; ".join(parts)

@@ -1,10 +1,11 @@
-"""Say of which inputs some values are missing, or count as none."""
+"""Parts of the line that says how a file is read: what is missing, and what is public."""
 
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from zerosum.simulations.datasets import listed
+from zerosum.simulations.datasets import counted, listed
 from zerosum.simulations.tabular.columns import Columns
 from zerosum.simulations.tabular.inputs import Chosen
 
@@ -25,21 +26,26 @@ def filled_inputs(columns: Columns, chosen: Chosen, unknown: str) -> list[str]:
     missing = [name for name in numbers if _has_gaps(columns[name])]
     empty = [name for name in chosen.categories if (columns[name] == "").any()]
     strange = {n: int(is_strange(columns[n], each).sum()) for n, each in chosen.categories.items()}
-    counted = [f"{name} ({count:,})" for name, count in strange.items() if count]
+    numbered = [f"{name} ({count:,})" for name, count in strange.items() if count]
     return [
         *([f"missing numbers filled: {listed(missing)}"] if missing else []),
         *([f"empty texts have no category: {listed(empty)}"] if empty else []),
         *(
-            [f"some records have {unknown}, which counts as none: {listed(counted)}"]
-            if counted
+            [f"some records have {unknown}, which counts as none: {listed(numbered)}"]
+            if numbered
             else []
         ),
     ]
 
 
+def public_said(count: int) -> str:
+    """Return in words how many records are public."""
+    return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} public (data.test_fraction)"
+
+
 def is_strange(texts: np.ndarray, categories: Sequence[str]) -> np.ndarray:
     """Tell which texts are there and are none of the categories; bool, shape (n,)."""
-    found: np.ndarray = ~np.isin(texts, [*categories, ""])
+    found: np.ndarray = ~pd.Series(texts).isin([*categories, ""]).to_numpy()
     return found
 
 

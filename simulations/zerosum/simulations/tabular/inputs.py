@@ -2,13 +2,13 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.datasets import DataError, as_float32, listed
+from zerosum.simulations.datasets import DataError, as_float32, counted, listed
 from zerosum.simulations.tabular.columns import Columns, Table
 from zerosum.simulations.tabular.identifiers import why_identifier
 
@@ -30,17 +30,23 @@ class Chosen:
         Of those that hold texts: each category is an input of its own, 0 or 1.
     left_out : dict of str to str
         Other columns, with the reason.
+    shapes : dict of str to tuple of int
+        Of an NPZ's arrays that hold more than one number a record: the shape of one.
     """
 
     names: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def said(self) -> list[str]:
         """The inputs, in words."""
-        counts = {name: len(known) for name, known in self.categories.items()}
-        return [f"{n} ({counts[n]} categories)" if n in counts else n for n in self.names]
+        more = {name: f"{len(known)} categories" for name, known in self.categories.items()}
+        for name, shape in self.shapes.items():
+            sides = "x".join(map(str, shape))
+            more[name] = counted(shape[0], "column") if len(shape) == 1 else f"{sides} numbers"
+        return [f"{name} ({more[name]})" if name in more else name for name in self.names]
 
 
 def require_column(columns: Columns, key: str, name: str) -> None:
@@ -107,7 +113,8 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
         raise DataError(
             f"data.features: no numeric column is left as input{reasons}; name at least one"
         )
-    return Chosen(tuple(names), categories, left_out)
+    shapes = {n: table.columns[n].shape[1:] for n in names if table.columns[n].ndim > 1}
+    return Chosen(tuple(names), categories, left_out, shapes)
 
 
 def _candidates(
