@@ -139,7 +139,25 @@ READ: dict[str, tuple[Written, dict[str, Any], int, list[str]]] = {
     ),
     "dates": (
         csv(A, B, [f"2024-{i % 12 + 1:02d}-{i % 28 + 1:02d}" for i in INDEX], LABELS), {}, 2,
-        ["left out: c (text, 60 values)"],
+        ["left out: c (dates)"],
+    ),
+    "dates that records share": (
+        csv(A, B, [f"2024-01-0{i % 3 + 1}" for i in INDEX], LABELS), {}, 2, ["left out: c (dates)"],
+    ),
+    "shared dates that features name": (
+        csv(A, B, [f"2024-01-0{i % 3 + 1}" for i in INDEX], LABELS), {"features": ["a", "c"]}, 4,
+        ["c (3 categories)"],
+    ),
+    "percentages": (
+        csv(A, B, [f"{i}.5%" for i in INDEX], LABELS), {}, 2,
+        ["c (text, 60 values, as \"", '.5%": take off "%", and they are numbers)'],
+    ),
+    "dollars": (
+        csv(A, B, [f"${i}" for i in INDEX], LABELS), {}, 2, ['take off "$", and they are numbers)'],
+    ),
+    "percentages that records share": (
+        csv(A, B, [f"{i % 3}%" for i in INDEX], LABELS), {}, 5,
+        ['caution: c holds numbers with "%", taken for categories'],
     ),
     "codes that are padded": (
         csv(A, B, [f"{i:05d}" for i in INDEX], LABELS), {}, 2, ["c (text, 60 values)"],
