@@ -98,6 +98,12 @@ def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     assert "label price (values to regress on)" in said
     assert said.endswith("; the model gives (price - 20000) / 10000")
     assert f"{len(public)} records are public" in said
+    own = write(tmp_path / "own.csv", ["a,b,price", "1,2,3000"])
+    node = ClientInfo(index=0, count=2, node_config={"data-path": str(own)})
+    elsewhere = type(task)(task.spec.model_copy(update={"path": str(own)}), 0)
+    targets = elsewhere.data(node)[1]
+    measured = elsewhere.metrics(targets[:, None], targets)
+    assert measured["mean_absolute_error"].tolist() == [0.0], "a file that is too small to split"
 
 
 def test_numbers_that_are_filled_are_named_when_an_app_is_made_and_in_each_run(
