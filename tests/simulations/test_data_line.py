@@ -54,5 +54,28 @@ def test_a_plan_says_it_too(settings: list[str]) -> None:
     assert f"Data: {LINE}" in done.output
 
 
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("experiment", "key", "value"),
+    [("mnist5k", "data.pool", "2"), ("cross-silo", "data.partition", "dirichlet")],
+)
+def test_an_inherited_key_that_does_not_fit_the_file_is_named_with_a_cure(
+    settings: list[str], experiment: str, key: str, value: str
+) -> None:
+    """Whoever runs a table never wrote what an experiment says of other records."""
+    given = [each for each in settings if "partition" not in each]
+    given += ["--set=data.target=values", "--set=sampling.kind=everyone"]
+    for command in (["run"], ["run", "--dry-run"], ["plan"]):
+        asked = [*command, experiment, *given]
+        refused = CliRunner().invoke(app, asked)
+        assert refused.exit_code == 2
+        assert f" is of {experiment}: --set {key}=unset takes it out" in refused.output
+        own = CliRunner().invoke(app, [*asked, f"--set={key}={value}"])
+        assert own.exit_code == 2
+        assert "takes it out" not in own.output, "the control: the user's own key"
+    cured = CliRunner().invoke(app, [*asked, f"--set={key}=unset"])
+    assert cured.exit_code == 0, cured.output
+
+
 def test_data_that_ship_with_libraries_say_nothing() -> None:
     assert DigitsTask.from_specs(DataSpec(), ModelSpec(), 0).data_summary() is None

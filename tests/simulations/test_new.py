@@ -77,7 +77,7 @@ def test_columns_and_classes_are_read_off_a_table(tmp_path, monkeypatch, one_thr
     assert made.found.constants["features"] == '["age", "smoker", "weight"]'
     assert list(made.found.left_out) == ["Unnamed: 0", "name", "empty"]
     values = tomllib.loads((made.folder / "experiment.toml").read_text())
-    assert values["data"]["path"] == "../people.csv"
+    assert values["data"]["path"] == data.as_posix()
     assert simulated(made.folder, monkeypatch).metrics["test_accuracy"] > 0.5
 
 
@@ -90,6 +90,31 @@ def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     assert made.found.label_centre == 20_000.0
     assert result.metrics["test_loss"] < prices.var() / 4, "in the label's own unit"
     assert 100 < result.metrics["test_mean_absolute_error"] < prices.std() / 2
+    task = api.plan(load_experiment("experiment.toml")).task
+    public = task.test_data()[1].numpy() * 10_000
+    loss = result.metrics["test_loss"]
+    assert result.metrics["test_r2"] == pytest.approx(1 - loss / public.var(), abs=1e-4)
+    said = result.summary["data"]["line"]
+    assert "label price (values to regress on)" in said
+    assert said.endswith("; the model gives (price - 20000) / 10000")
+    assert f"{len(public)} records are public" in said
+    own = write(tmp_path / "own.csv", ["a,b,price", "1,2,3000"])
+    node = ClientInfo(index=0, count=2, node_config={"data-path": str(own)})
+    elsewhere = type(task)(task.spec.model_copy(update={"path": str(own)}), 0)
+    targets = elsewhere.data(node)[1]
+    measured = elsewhere.metrics(targets[:, None], targets)
+    assert measured["mean_absolute_error"].tolist() == [0.0], "a file that is too small to split"
+
+
+def test_numbers_that_are_filled_are_named_when_an_app_is_made_and_in_each_run(
+    tmp_path, monkeypatch, one_thread
+):
+    made = make_app(tmp_path / "gaps-app", write(tmp_path / "people.csv", people()), label="ill")
+    assert "missing numbers filled: weight" in made.found.described
+    said = simulated(made.folder, monkeypatch).summary["data"]["line"]
+    assert "missing numbers filled: weight" in said
+    assert "label ill (2 classes: no, yes)" in said
+    assert "12 records are public" in said
 
 
 def test_texts_are_inputs_by_the_categories_that_the_code_declares(
@@ -130,6 +155,17 @@ def test_how_a_table_is_read_can_be_said(tmp_path):
         wrong = invoke("new", tmp_path / "two-app", "--data", data, "--set", setting)
         assert wrong.exit_code == 2
         assert words in wrong.output
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "relative"])
+def test_a_path_that_is_given_whole_stays_whole(tmp_path, monkeypatch, whole):
+    monkeypatch.chdir(tmp_path)
+    data = write(tmp_path / "people.csv", people())
+    given = data if whole else data.relative_to(tmp_path)
+    done = invoke("new", "paths-app", "--data", given, "--label", "ill")
+    assert done.exit_code == 0, done.output
+    values = tomllib.loads((tmp_path / "paths-app/experiment.toml").read_text())
+    assert values["data"]["path"] == (data.as_posix() if whole else "../people.csv")
 
 
 def test_names_of_columns_and_classes_are_code_whatever_they_are():
@@ -259,7 +295,7 @@ def test_a_task_says_where_it_looked_for_its_data(tmp_path, monkeypatch):
     monkeypatch.chdir(made.folder)
     done = invoke("run", "experiment.toml")
     assert done.exit_code == 2
-    assert "data.path = '../people.csv': nothing is there" in done.output
+    assert f"data.path = '{data}': nothing is there" in done.output
     assert len(done.output.splitlines()) == 1
     refused = invoke("run", "experiment.toml", "--set", "data.partition=natural")
     assert refused.exit_code == 2

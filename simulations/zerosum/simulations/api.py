@@ -34,7 +34,7 @@ from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.server.training import FederatedTraining
 from zerosum.simulations.alone import alone
-from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.work import Contributor
 from zerosum.simulations.environment import SimulatedEnvironment
@@ -197,7 +197,7 @@ def run(
         is what would have been returned, its message says why.
     """
     with alone("run", nests=True):
-        planned = plan(load_experiment(config, overrides))
+        planned = attempt(config, overrides, plan)
         path = Path(out) if out is not None else new_folder(planned.experiment.name)
         folder = RunFolder.create(path, planned.experiment)
         return simulate(planned, folder, on_round, report=report)

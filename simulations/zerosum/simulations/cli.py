@@ -281,14 +281,14 @@ def _dry_run(
     from zerosum.server.resuming import check_same, warn_of_more_rounds
     from zerosum.server.runs import RunFolder, check_unused
     from zerosum.simulations.api import plan
-    from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+    from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt
 
     source: Any = experiment or DEFAULT_EXPERIMENT
     if resume is not None:
         source = experiment or RunFolder.open(resume).experiment
     if out is not None:
         check_unused(out)
-    planned = plan(load_experiment(source, settings))
+    planned = attempt(source, settings, plan)
     if resume is not None:
         earlier = RunFolder.open(resume)
         before = earlier.experiment
@@ -312,10 +312,11 @@ def _run(
     from zerosum.simulations.continuing import run_left
     from zerosum.simulations.progress import progress
 
+    source = experiment or DEFAULT_EXPERIMENT
     if resume is not None:
         folder, rounds = resume, _rounds(resume, experiment, settings)
     else:
-        wanted = load_experiment(experiment or DEFAULT_EXPERIMENT, settings)
+        wanted = load_experiment(source, settings)
         folder, rounds = out if out is not None else api.new_folder(wanted.name), wanted.rounds
 
     def left() -> str:
@@ -331,7 +332,7 @@ def _run(
                         resume, overrides=settings, config=experiment, on_round=on_round
                     )
                 else:
-                    result = api.run(wanted, out=folder, on_round=on_round)
+                    result = api.run(source, overrides=settings, out=folder, on_round=on_round)
         except NothingLearntError as error:
             _print_result(error.result)
             with user_errors(NothingLearntError, code=NOTHING_LEARNT):

@@ -3,13 +3,14 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from zerosum.client.system import readable
+from zerosum.client.task import TaskError
 from zerosum.server.config import (
     UNSET,
     ConfigError,
@@ -29,8 +30,14 @@ EXTENDS = "extends"
 """Top-level key of an experiment file: a named experiment to start from."""
 
 
+Source: TypeAlias = str | Path | Mapping[str, Any] | Experiment
+"""A name, a TOML file, plain values, or what was made of them."""
+
+T = TypeVar("T")
+
+
 def load_experiment(
-    source: str | Path | Mapping[str, Any] | Experiment = DEFAULT_EXPERIMENT,
+    source: Source = DEFAULT_EXPERIMENT,
     overrides: Iterable[str] = (),
 ) -> Experiment:
     """Return an experiment from a name, a TOML file or plain values, with overrides applied.
@@ -41,57 +48,107 @@ def load_experiment(
         For the first thing that is wrong.
     """
     overrides = list(overrides)
-    if isinstance(source, Experiment):
-        written: Mapping[str, Any] = to_values(source)
-    else:
-        written = source if isinstance(source, Mapping) else _read(str(source))
-    before = _extended(written)
-    values = apply_overrides(before, overrides)
+    written = _written(source)
+    values = apply_overrides(_extended(written), overrides)
     try:
         return parse_experiment(values)
     except ConfigError as error:
-        given = [text.partition("=")[0].strip() for text in overrides]
-        origin = str(source) if isinstance(source, str | Path) else "what is overridden"
-        if not overrides and EXTENDS in written:
-            given = [key for key in all_keys() if look_up(written, key) is not None]
-            origin, before = str(written[EXTENDS]), _extended({EXTENDS: written[EXTENDS]})
-        told = _way_out(str(error), before, values, given, origin, by_option=bool(overrides))
+        told = _way_out(str(error), source, overrides, all_keys(), _is_valid)
         raise ConfigError(f"{error}{told}") from None
+
+
+def attempt(source: Source, overrides: Iterable[str], action: Callable[[Experiment], T]) -> T:
+    """Load an experiment and do something with it.
+
+    An error of its task says how a key is taken out that another experiment set: whoever gives
+    ``task`` and ``data.path`` never wrote the ``data.pool`` that does not fit them.
+
+    Parameters
+    ----------
+    source, overrides
+        As for :func:`load_experiment`.
+    action : callable
+        It is done once more for each key that may be taken out, if it raises a TaskError.
+
+    Raises
+    ------
+    ConfigError, TaskError
+        For the first thing that is wrong.
+    """
+    overrides = list(overrides)
+    experiment = load_experiment(source, overrides)
+    try:
+        return action(experiment)
+    except TaskError as error:
+        message = str(error)
+
+        def is_cured(values: dict[str, Any]) -> bool:
+            try:
+                action(parse_experiment(values))
+            except (ConfigError, TaskError) as other:  # the next thing that is wrong
+                return _blamed(str(other)) != _blamed(message)
+            return True
+
+        # Only keys of sections: "name" and "task" are words of many messages.
+        keys = [key for key in all_keys() if "." in key]
+        error.args = (f"{message}{_way_out(message, source, overrides, keys, is_cured)}",)
+        raise
+
+
+def _blamed(message: str) -> str:
+    """Return what an error begins with: the key that is wrong."""
+    return message.partition(" ")[0]
+
+
+def _is_valid(values: dict[str, Any]) -> bool:
+    with suppress(ConfigError):
+        parse_experiment(values)
+        return True
+    return False
+
+
+def _written(source: Source) -> Mapping[str, Any]:
+    if isinstance(source, Experiment):
+        return to_values(source)
+    return source if isinstance(source, Mapping) else _read(str(source))
 
 
 def _way_out(
     message: str,
-    inherited: Mapping[str, Any],
-    values: Mapping[str, Any],
-    given: Collection[str],
-    origin: str,
-    *,
-    by_option: bool,
+    source: Source,
+    overrides: Sequence[str],
+    keys: Iterable[str],
+    is_cured: Callable[[dict[str, Any]], bool],
 ) -> str:
     """Return how a key that an error names is taken out, where another file set it.
 
-    Only what was tried is told: without the key, the experiment has to be valid.
+    Only what was tried is told: without the key, the error has to be gone.
 
     Parameters
     ----------
     message : str
         The error.
-    inherited, values : mapping
-        What was there before, and what is wrong.
-    given : collection of str
-        Keys that the user set, who knows where they are.
-    origin : str
-        Who set the others.
-    by_option : bool
-        Whether the user set them by ``--set``, rather than in a file.
+    source, overrides
+        As for :func:`load_experiment`.
+    keys : iterable of str
+        Which to look for.
+    is_cured : callable
+        Tells whether the error is gone with other values.
     """
-    for key in all_keys() if given else ():
+    written = _written(source)
+    inherited = _extended(written)
+    values = apply_overrides(inherited, overrides)
+    given = [text.partition("=")[0].strip() for text in overrides]
+    origin = str(source) if isinstance(source, str | Path) else "what is overridden"
+    if not overrides and EXTENDS in written:
+        given = [key for key in all_keys() if look_up(written, key) is not None]
+        origin, inherited = str(written[EXTENDS]), _extended({EXTENDS: written[EXTENDS]})
+    for key in keys if given else ():
         value = look_up(inherited, key)
         if value is None or key in given or not re.search(rf"\b{re.escape(key)}\b", message):
             continue
-        with suppress(ConfigError):
-            parse_experiment(without(values, [key]))
-            how = f"--set {key}={UNSET}" if by_option else f'{UNSET} = ["{key}"]'
+        if is_cured(without(values, [key])):
+            how = f"--set {key}={UNSET}" if overrides else f'{UNSET} = ["{key}"]'
             return f"; {key} = {value!r} is of {origin}: {how} takes it out"
     return ""
 

@@ -290,6 +290,11 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(known[:20]) + more if known else "nothing"
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number of things, in words that agree: 1 input, 2 inputs."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def as_float32(values: np.ndarray, key: str) -> np.ndarray:
     """Return numbers as float32, of the same shape.
 

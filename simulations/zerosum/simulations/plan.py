@@ -16,7 +16,7 @@ from zerosum.server.results import data_summary
 from zerosum.server.rounding import rounded_up
 from zerosum.server.spec import Experiment
 from zerosum.simulations.alone import alone
-from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt
 from zerosum.simulations.datasets import DataError
 from zerosum.simulations.report.words import count
 from zerosum.simulations.summary import OBSERVERS, observer_in_words
@@ -56,7 +56,16 @@ def plan_experiment(
     ConfigError, TaskError
         One line that names the key, its value, what is allowed and the cure.
     """
-    experiment = load_experiment(source or DEFAULT_EXPERIMENT, overrides)
+    return attempt(
+        source or DEFAULT_EXPERIMENT,
+        overrides,
+        lambda experiment: _planned(experiment, population, dimension, epsilon),
+    )
+
+
+def _planned(
+    experiment: Experiment, population: int | None, dimension: int | None, epsilon: float | None
+) -> Outlook:
     if epsilon is not None:
         experiment = _with_epsilon(experiment, epsilon)
     if population is None:

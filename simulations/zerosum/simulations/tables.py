@@ -16,11 +16,13 @@ from zerosum.simulations.datasets import (
     DataError,
     Records,
     as_float32,
+    counted,
     listed,
     required_file,
     split_off_test,
 )
 from zerosum.simulations.tabular.columns import KIND, Columns, Table, read_table
+from zerosum.simulations.tabular.filled import filled_inputs, public_said
 from zerosum.simulations.tabular.inputs import (
     Chosen,
     cautions,
@@ -34,6 +36,7 @@ from zerosum.simulations.tabular.labels import (
     check_one_a_record,
     codes_of,
     encode_labels,
+    kinds_said,
     names_of,
 )
 
@@ -123,20 +126,17 @@ def _read(
     """Return what the summary says of the file; ``line`` says all of it to a person."""
     public = len(rows.test)
     left_out = [f"{name} ({reason})" for name, reason in chosen.left_out.items()]
-    missing = [n for n in chosen.names if spec.missing is not None and _has_gaps(found.columns[n])]
-    empty = [n for n in chosen.categories if (found.columns[n] == "").any()]
+    names = None if rows.classes is None else np.unique(names_of(labels)).tolist()
     used = ["scales", *(["categories"] if chosen.categories else [])]
     parts = [
-        f"{file}: {len(labels):,} records",
-        f"label {spec.label} ({_kinds(labels, rows.classes)})",
-        f"{len(chosen.names)} input{'s' * (len(chosen.names) > 1)}: {listed(chosen.said)}",
-        *([f"missing numbers filled: {listed(missing)}"] if missing else []),
-        *([f"empty texts have no category: {listed(empty)}"] if empty else []),
+        f"{file}: {counted(len(labels), 'record')}",
+        f"label {spec.label} ({kinds_said(names)})",
+        f"{counted(len(chosen.names), 'input')}: {listed(chosen.said)}",
+        *filled_inputs(found.columns, chosen, "a category that no public record has"),
         *([f"left out: {listed(left_out)}"] if left_out else []),
         *([f"read as {', '.join(found.said)}"] if found.said else []),
         *(f"caution: {each}" for each in cautions(found.columns, chosen, labels)),
-        f"{public:,} records are public (data.test_fraction): they set the "
-        f"{' and '.join(used)}, and nothing protects them",
+        f"{public_said(public)}: they set the {' and '.join(used)}, and nothing protects them",
     ]
     return {
         "line": "; ".join(parts),
@@ -147,14 +147,3 @@ def _read(
         "left_out": dict(chosen.left_out),
         "read_as": list(found.said),
     }
-
-
-def _kinds(labels: np.ndarray, classes: int | None) -> str:
-    if classes is None:
-        return "values to regress on"
-    names = [str(name)[:40] for name in np.unique(names_of(labels))]
-    return f"{classes} classes: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
-
-
-def _has_gaps(values: np.ndarray) -> bool:
-    return values.dtype.kind == "f" and bool(np.isnan(values).any())

@@ -73,3 +73,20 @@ def test_the_line_names_the_columns_that_are_no_inputs(tmp_path: Path) -> None:
     read(tmp_path, ",age,sex,y", "0,40,m,0", "1,50,f,1")
     line = declared_line(tmp_path / "node.csv", "y", ["age"], {"missing": [""]})
     assert "left out: column 1 (no name: numbers of records), sex" in line
+
+
+def test_the_line_says_what_was_filled_what_counts_as_none_and_what_an_output_is(
+    tmp_path: Path,
+) -> None:
+    read(tmp_path, "age,sex,y", "40,m,0", ",x,1", "60,,2")
+    line = declared_line(
+        tmp_path / "node.csv", "y", ["age", "sex"], {}, CATEGORIES, scale=(1.0, 10.0), public=1
+    )
+    assert line == (
+        "node.csv: 3 records; label y (values to regress on); 2 inputs: age, sex (2 categories); "
+        "missing numbers filled: age; empty texts have no category: sex; some records have a "
+        "category that the code does not declare, which counts as none: sex (1); 1 record is "
+        "public (data.test_fraction), and nothing protects them; the model gives (y - 1) / 10"
+    )
+    classes = declared_line(tmp_path / "node.csv", "y", ["age"], {}, classes=["0", "1", "2"])
+    assert "label y (3 classes: 0, 1, 2); 1 input: age" in classes

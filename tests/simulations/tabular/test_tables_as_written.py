@@ -139,7 +139,25 @@ READ: dict[str, tuple[Written, dict[str, Any], int, list[str]]] = {
     ),
     "dates": (
         csv(A, B, [f"2024-{i % 12 + 1:02d}-{i % 28 + 1:02d}" for i in INDEX], LABELS), {}, 2,
-        ["left out: c (text, 60 values)"],
+        ["left out: c (dates)"],
+    ),
+    "dates that records share": (
+        csv(A, B, [f"2024-01-0{i % 3 + 1}" for i in INDEX], LABELS), {}, 2, ["left out: c (dates)"],
+    ),
+    "shared dates that features name": (
+        csv(A, B, [f"2024-01-0{i % 3 + 1}" for i in INDEX], LABELS), {"features": ["a", "c"]}, 4,
+        ["c (3 categories)"],
+    ),
+    "percentages": (
+        csv(A, B, [f"{i}.5%" for i in INDEX], LABELS), {}, 2,
+        ["c (text, 60 values, as \"", '.5%": take off "%", and they are numbers)'],
+    ),
+    "dollars": (
+        csv(A, B, [f"${i}" for i in INDEX], LABELS), {}, 2, ['take off "$", and they are numbers)'],
+    ),
+    "percentages that records share": (
+        csv(A, B, [f"{i % 3}%" for i in INDEX], LABELS), {}, 5,
+        ['caution: c holds numbers with "%", taken for categories'],
     ),
     "codes that are padded": (
         csv(A, B, [f"{i:05d}" for i in INDEX], LABELS), {}, 2, ["c (text, 60 values)"],
@@ -433,6 +451,19 @@ def test_arrays_of_an_npz_that_are_no_inputs_are_named(tmp_path: Path) -> None:
     assert "left out: z (complex numbers), when (dates), names (object of shape (2,))" in said
 
 
+def test_arrays_of_several_columns_say_how_many(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        np.savez(path, a=A, x=np.stack([A, B, C, A], 1), one=B[:, None], y=LABELS)
+
+    assert "3 inputs: a, x (4 columns), one (1 column);" in line(load(tmp_path, write, "t.npz"))
+    images = load(
+        tmp_path,
+        lambda path: np.savez(path, x=np.stack([A] * 12, 1).reshape(COUNT, 1, 3, 4), y=LABELS),
+        "images.npz",
+    )
+    assert "1 input: x (1x3x4 numbers);" in line(images)
+
+
 def test_arrays_of_another_byte_order_are_the_same_numbers(tmp_path: Path) -> None:
     def write(path: Path) -> None:
         np.savez(path, a=A.astype(">f8"), b=B.astype(">f8"), y=LABELS.astype(">i4"))
@@ -487,6 +518,9 @@ def test_categories_are_those_of_the_public_records(tmp_path: Path) -> None:
     private = int(np.setdiff1d(INDEX, _public(rows))[0])
     cities = [city if i != private else "Oslo" for i, city in enumerate(CITIES)]
     after = load(tmp_path, csv(A, B, cities, LABELS, names="a,b,city,y"), "after.csv")
+    said = "some records have a category that no public record has, which counts as none: city (1)"
+    assert said in line(after)
+    assert said not in line(before)
     changed = (after.train.inputs != before.train.inputs).any(axis=1)
     assert changed.sum() == 1
     assert (after.train.inputs[changed, 2:] == 0).all()

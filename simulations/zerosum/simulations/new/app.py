@@ -53,10 +53,23 @@ _VALUE_LOSS = "return (outputs.squeeze(1) - targets).square()"
 
 _VALUE_METRICS = """\
 loss_unit = LABEL_SCALE**2  # reported losses are in the label's unit squared
+public_metrics = ("r2",)  # by the variance of the public records, which no client has
 
 def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    \"\"\"Return absolute errors, in the label's unit, shape (n,).\"\"\"
-    return {"mean_absolute_error": (outputs.squeeze(1) - targets).abs() * LABEL_SCALE}
+    \"\"\"Return absolute errors, in the label's unit, and parts of R^2, shape (n,).\"\"\"
+    error = outputs.squeeze(1) - targets
+    return {
+        "mean_absolute_error": error.abs() * LABEL_SCALE,
+        "r2": 1 - error.square() / self.variance,
+    }
+
+@cached_property
+def variance(self) -> float:
+    \"\"\"Variance of the public targets; 1 where they are all the same, or there are none.\"\"\"
+    try:
+        return float(self.split.test.targets.var(dtype=np.float64)) or 1.0
+    except TaskError:  # no file, or one too small to split, as a node's own may be
+        return 1.0
 """
 
 _DESCRIBED = """\
@@ -64,7 +77,7 @@ def data_summary(self) -> dict[str, str] | None:
     \"\"\"Return what is read of data.path, for the summary, if it is here.\"\"\"
     if self.spec.path is None or not Path(self.spec.path).exists():
         return None
-    return {"line": described(Path(self.spec.path))}
+    return {"line": described(Path(self.spec.path), len(self.split.test))}
 """
 
 
@@ -153,7 +166,12 @@ def clients_of(found: Found) -> int:
 
 
 def _seen_from(folder: Path, data: Path) -> str:
-    """Return the way from a folder that is to be to the data, right through links on the way."""
+    """Return the way from a folder that is to be to the data, right through links on the way.
+
+    A path that was given whole stays so: it holds wherever the app is moved.
+    """
+    if data.is_absolute():
+        return data.as_posix()
     there = data.absolute().parent.resolve() / data.name
     return Path(os.path.relpath(there, folder.parent.resolve() / folder.name)).as_posix()
 
@@ -199,6 +217,7 @@ def _values(made: Made) -> dict[str, str]:
         "classes": _classes(found),
         "outputs": "OUTPUTS = 1" if valued else "OUTPUTS = len(CLASSES)",
         "encoding": encoding,
+        "label_words": "scale=(LABEL_CENTRE, LABEL_SCALE)" if valued else "classes=CLASSES",
         "declared": ", ".join(sorted(["declared_inputs", "declared_line", f"declared_{encoding}"])),
         "imported": ", ".join(_imported(valued=valued, flat=flat)),
         "more_members": _members(valued=valued, flat=flat),

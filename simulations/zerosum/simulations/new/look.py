@@ -12,9 +12,10 @@ import numpy as np
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
-from zerosum.simulations.datasets import DataError, listed, read_npz
+from zerosum.simulations.datasets import DataError, counted, listed, read_npz
 from zerosum.simulations.new.kinds import WORDS, Kind
 from zerosum.simulations.tabular.columns import Table, read_table
+from zerosum.simulations.tabular.filled import filled_inputs
 from zerosum.simulations.tabular.inputs import cautions, choose_inputs
 from zerosum.simulations.tabular.labels import are_values, check_complete, codes_of, names_of
 
@@ -152,7 +153,9 @@ def _table(data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any]
     except DataError as error:
         raise ConfigError(f"--data {data}: {_here(error)}") from None
     shown = f" ({listed(used.said)})" if len(used.names) <= 10 else ""
-    said = f"{len(labels)} records, {_said(chosen, classes)}, {len(used.names)} features{shown}"
+    said = f"{counted(len(labels), 'record')}, {_said(chosen, classes)}, "
+    said += f"{counted(len(used.names), 'feature')}{shown}"
+    said += "".join(f"; {each}" for each in filled_inputs(table.columns, used, ""))
     said += "".join(f"; {each}" for each in cautions(table.columns, used, labels))
     said += f"; read as {', '.join(table.said)}" if table.said else ""
     constants = {

@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.datasets import DataError, listed
+from zerosum.simulations.datasets import DataError, counted, listed
 from zerosum.simulations.tabular.columns import Table, read_table
+from zerosum.simulations.tabular.filled import filled_inputs, is_strange, public_said
 from zerosum.simulations.tabular.inputs import Chosen, encode_inputs, require_column
-from zerosum.simulations.tabular.labels import check_complete, names_of
+from zerosum.simulations.tabular.labels import check_complete, kinds_said, names_of
+from zerosum.simulations.tabular.targets import TargetScale
 
 log = logging.getLogger("zerosum.client")
 
@@ -47,7 +49,7 @@ def declared_inputs(
         require_column(columns, f"{key}: column", name)
         if name in categories:
             columns[name] = names_of(columns[name])
-            strange = ~np.isin(columns[name], [*categories[name], ""])
+            strange = is_strange(columns[name], categories[name])
             if strange.any():
                 log.warning(
                     '%s: column "%s": %d of %d are none of its categories, as "%s"; they count as '
@@ -96,17 +98,50 @@ def declared_values(labels: np.ndarray, centre: float, scale: float, key: str) -
 
 
 def declared_line(
-    path: Path, label: str, features: Sequence[str], reading: Mapping[str, object]
+    path: Path,
+    label: str,
+    features: Sequence[str],
+    reading: Mapping[str, object],
+    categories: Mapping[str, Sequence[str]] | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    scale: tuple[float, float] | None = None,
+    public: int = 0,
 ) -> str:
-    """Return in one line what is read of a file, and which columns are not."""
+    """Return in one line what is read of a file, and which columns are not.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    label, features, categories, classes
+        As they stand in the code.
+    reading : mapping
+        Keys of ``[data]`` that say how the file is read.
+    scale : tuple of float, optional
+        Of labels that are values: (centre, scale); the line says how to turn outputs back.
+    public : int
+        How many of the records the model is tested on.
+    """
     table = read_table(path, DataSpec.model_validate({**reading, "label": label}))
+    for name in (label, *features):
+        require_column(table.columns, f"{path}: column", name)
     others = [name for name in table.columns if name != label and name not in features]
     left_out = [*(f"{name} ({reason})" for name, reason in table.left_out.items()), *others]
+    known = {name: tuple(each) for name, each in (categories or {}).items()}
+    columns = table.columns | {name: names_of(table.columns[name]) for name in known}
+    chosen = Chosen(tuple(features), known, {})
+    kinds = f" ({kinds_said(classes)})" if classes is not None or scale is not None else ""
     parts = [
-        f"{path.name}: {len(table.columns[label]):,} records",
-        f"label {label}",
-        f"{len(features)} input{'s' * (len(features) > 1)}: {listed(features)}",
+        f"{path.name}: {counted(len(columns[label]), 'record')}",
+        f"label {label}{kinds}",
+        f"{counted(len(features), 'input')}: {listed(chosen.said)}",
+        *filled_inputs(columns, chosen, "a category that the code does not declare"),
         *([f"left out: {listed(left_out)}"] if left_out else []),
         *([f"read as {', '.join(table.said)}"] if table.said else []),
     ]
+    if public:
+        parts.append(f"{public_said(public)}, and nothing protects them")
+    if scale is not None:
+        parts.append(TargetScale(*scale).said(label))
     return "; ".join(parts)

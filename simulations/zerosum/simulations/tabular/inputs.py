@@ -2,15 +2,16 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.datasets import DataError, as_float32, listed
+from zerosum.simulations.datasets import DataError, as_float32, counted, listed
 from zerosum.simulations.tabular.columns import Columns, Table
 from zerosum.simulations.tabular.identifiers import why_identifier
+from zerosum.simulations.tabular.written import are_dates, marks_of
 
 MOST_CATEGORIES = 100
 """Texts of more kinds are names or notes: one input each would be one person each."""
@@ -30,17 +31,23 @@ class Chosen:
         Of those that hold texts: each category is an input of its own, 0 or 1.
     left_out : dict of str to str
         Other columns, with the reason.
+    shapes : dict of str to tuple of int
+        Of an NPZ's arrays that hold more than one number a record: the shape of one.
     """
 
     names: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def said(self) -> list[str]:
         """The inputs, in words."""
-        counts = {name: len(known) for name, known in self.categories.items()}
-        return [f"{n} ({counts[n]} categories)" if n in counts else n for n in self.names]
+        more = {name: f"{len(known)} categories" for name, known in self.categories.items()}
+        for name, shape in self.shapes.items():
+            sides = "x".join(map(str, shape))
+            more[name] = counted(shape[0], "column") if len(shape) == 1 else f"{sides} numbers"
+        return [f"{name} ({more[name]})" if name in more else name for name in self.names]
 
 
 def require_column(columns: Columns, key: str, name: str) -> None:
@@ -90,7 +97,9 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
             raise DataError(f"{key} is the label or the client column; leave it out")
         if name in table.strangers:
             raise _strange(key, name, table.strangers[name])
-        known, reason = _use(values, public, len(table.columns[spec.label]))
+        known, reason = _use(
+            values, public, len(table.columns[spec.label]), named=spec.features is not None
+        )
         if reason is None and spec.features is None:
             reason = why_identifier(name, values, public)
         if reason is None:
@@ -107,7 +116,8 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
         raise DataError(
             f"data.features: no numeric column is left as input{reasons}; name at least one"
         )
-    return Chosen(tuple(names), categories, left_out)
+    shapes = {n: table.columns[n].shape[1:] for n in names if table.columns[n].ndim > 1}
+    return Chosen(tuple(names), categories, left_out, shapes)
 
 
 def _candidates(
@@ -123,9 +133,13 @@ def _candidates(
 
 
 def _use(
-    values: np.ndarray, public: np.ndarray, records: int
+    values: np.ndarray, public: np.ndarray, records: int, *, named: bool
 ) -> tuple[tuple[str, ...], str | None]:
-    """Return (categories, None) of a column that is used, none of numbers, or ((), a reason)."""
+    """Return (categories, None) of a column that is used, none of numbers, or ((), a reason).
+
+    Dates go on after those that a model was trained on: as categories they would say nothing of
+    the next day. They are used where the user ``named`` the column.
+    """
     if values.dtype.kind in "iufb":
         empty = values.ndim == 1 and values.dtype.kind == "f" and bool(np.isnan(values).all())
         return (), "empty" if empty and len(values) else None
@@ -135,8 +149,12 @@ def _use(
     if not texts:
         return (), _KINDS.get(values.dtype.kind, str(values.dtype))
     known = sorted(set(values[public]) - {""})
+    if not named and are_dates(known):
+        return (), _KINDS["M"]
     if len(known) > MOST_CATEGORIES or 2 * len(known) > len(public):
-        return (), f"text, {len(set(values)):,} values"
+        mark = marks_of(known)
+        cure = f', as "{known[0][:40]}": take off "{mark}", and they are numbers' if mark else ""
+        return (), f"text, {len(set(values)):,} values{cure}"
     if len(known) < 2:
         return (), f'text, "{known[0][:40]}" in all public records' if known else "empty"
     return tuple(known), None
@@ -296,9 +314,12 @@ def _statistics(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
-    """Return what is odd about inputs that are used: one that is the label, one that counts."""
+    """Return what is odd about inputs that are used, as one that is the label, or that counts."""
     found = []
     kinds, codes = np.unique(labels.astype(str), return_inverse=True)
+    for name, known in chosen.categories.items():
+        if mark := marks_of(known):
+            found.append(f'{name} holds numbers with "{mark}", taken for categories')
     for name in chosen.names:
         values = columns[name]
         if values.ndim != 1 or len(values) < 20:

@@ -1,5 +1,7 @@
 """What labels are: classes, each of its own kind, or values to regress on."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -130,6 +132,14 @@ def names_of(labels: np.ndarray) -> np.ndarray:
     if labels.dtype.kind == "f" and ((labels == np.floor(labels)) & (np.abs(labels) < 2**53)).all():
         labels = labels.astype(np.int64)
     return labels.astype(str)
+
+
+def kinds_said(classes: Sequence[str] | None) -> str:
+    """Return in words which classes there are; None where labels are values."""
+    if classes is None:
+        return "values to regress on"
+    shown = ", ".join(name[:40] for name in classes[:5])
+    return f"{len(classes)} classes: {shown}{', ...' if len(classes) > 5 else ''}"
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:
