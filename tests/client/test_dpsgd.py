@@ -385,3 +385,15 @@ def test_noise_alone_may_diverge_without_a_word() -> None:
     start = initial_vector(Toy(), 0)
     spec = TrainSpec(steps=60, lr=1e6, weight_decay=1e6)
     assert not np.isfinite(train_on_noise(start, spec, LOCAL, coins(), 4)).all()
+
+
+def test_steps_whose_sums_are_cut_are_a_few_lines_of_the_clients_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("zerosum.client.inside.LARGEST_SUM", 0.01)
+    spec = TrainSpec(steps=30, lr=1e-6)
+    made = trainer(LOCAL, spec)
+    made.train_privately(initial_vector(Toy(), 0), records, coins(), 1)
+    said = [line for line in caplog.messages if "a step's sum of gradients" in line]
+    assert 2 <= len(said) < 15
+    assert "coordinates were cut to" in said[0]

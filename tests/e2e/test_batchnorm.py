@@ -179,7 +179,7 @@ def test_statistics_beyond_the_range_end_the_round_and_the_range_named_holds_the
     (record,) = ended.value.result.rounds
     assert record["status"] == "abandoned"
     assert not ended.value.result.model["1.running_mean"].any()
-    named = re.search(r"set (encoding\.range = \S+), which would have held", record["reason"])
+    named = re.search(r"^set (encoding\.range = \S+): ", record["reason"])
     result = run(tmp_path, monkeypatch, named[1], "rounds=3", task=FarTask(), name="held")
     assert all("cut" not in r for r in result.rounds)
     # A step of that range, scaled up by deviations of 10, over three rounds.

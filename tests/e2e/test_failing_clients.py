@@ -121,15 +121,17 @@ def test_a_failing_client_still_adds_its_share_of_the_noise(simulate, monkeypatc
     monkeypatch.setattr(
         "zerosum.client.answer.Answerer.update", lambda *arguments: 1 / 0, raising=True
     )
+    # Few runs of many coordinates say as much as many of few, without their sessions.
+    monkeypatch.setattr(FlakyTask, "model", lambda self: torch.nn.Linear(4, 300))
     ratios = []
-    for seed in range(40):
+    for seed in range(4):
         with pytest.raises(NothingLearntError, match="8 failures of training") as ended:
             simulate("rounds=1", f"seed={seed}")
         record = ended.value.result.rounds[0]
         ratios.append((record["average_norm"] / record["noise_norm"]) ** 2)
-    # 40 x 15 squared normal coordinates: the mean is 1 with deviation 0.058. A share missing
-    # from each of two clients in eight would give 0.75.
-    assert abs(np.mean(ratios) - 1) < 0.2
+    # 4 x 1,500 squared normal coordinates: the mean is 1 with deviation 0.018. A share missing
+    # from one client in eight would give 0.875.
+    assert abs(np.mean(ratios) - 1) < 0.075
 
 
 def test_a_task_whose_loss_always_fails_is_refused_before_the_run(tmp_path, monkeypatch):

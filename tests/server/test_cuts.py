@@ -88,7 +88,7 @@ def test_the_cures_that_are_named_are_accepted_by_the_planner(sums, settings):
     asked = experiment(*settings)
     before = planned_protections(asked, CLIENTS, DIMENSION)["train"]
     said = reason(counts(*sums, limit=before.encoding.limit), *settings)
-    cure = re.search(r"set (encoding\.range = \S+),", said).group(1).replace(" ", "")
+    cure = re.search(r"^set (encoding\.range = \S+): ", said).group(1).replace(" ", "")
     wider = prepare(experiment(*settings, cure), population=CLIENTS, dimension=DIMENSION)
     planned = planned_protections(wider, CLIENTS, DIMENSION)["train"]
     fold = holding_range(counts(*sums)) / 8.0
@@ -110,7 +110,7 @@ def test_the_cures_that_are_named_are_accepted_by_the_planner(sums, settings):
 
 def test_under_a_clip_no_more_than_the_clip_is_named():
     said = reason(counts(9, 0, 0, 0, limit=0.5), "privacy.clip=1.0", "encoding.range=0.5")
-    assert "set encoding.range = 1.0," in said
+    assert "set encoding.range = 1.0: " in said
 
 
 def test_it_is_warned_once_a_run(caplog):

@@ -35,6 +35,30 @@ def test_brackets_of_a_quoted_error_are_no_markup_of_the_line(terminal: bool) ->
     assert said in console.file.getvalue()
 
 
+def test_rounds_that_cuts_end_name_the_cure_first_and_say_the_same_once() -> None:
+    counted = "1 of 16 coordinates of 4 clients were beyond encoding.range = 8.0 and were cut to it"
+
+    def ended(number: int, cure: str) -> dict:
+        reason = f"{cure}: {counted}; it would have held: a step is 1, not 2"
+        return RECORD | {"round": number, "status": "abandoned", "reason": reason, "seconds": 1.0}
+
+    wide, wider = "set encoding.range = 80.0", "set encoding.range = 800.0"
+    console = Console(file=StringIO(), width=200, force_terminal=False)
+    with progress(6, console) as on_round:
+        for record in (ended(1, wide), ended(2, wide), ended(3, wider), ended(4, wider)):
+            on_round(record)
+        on_round(RECORD | {"round": 5, "seconds": 1.0})
+        on_round(ended(6, wider))
+    lines = [line.partition("abandoned: ")[2] for line in console.file.getvalue().splitlines()]
+    first, second = f"{wide}: {counted}  ", f"{wider}: {counted}  "
+    assert [line[: line.find("  ") + 2] for line in lines] == [
+        first, "as round 1  ", second, "as round 3  ", "", second,
+    ]  # fmt: skip
+    # A line of a terminal is gone when the next one comes: it says all.
+    assert f"abandoned: {wider}: {counted}" in describe(ended(4, wider), 6)
+    assert "would have held" not in describe(ended(4, wider), 6)
+
+
 @pytest.mark.slow
 def test_a_run_with_three_times_the_assumed_dropouts_says_so(tmp_path) -> None:
     settings = ["rounds=6", "secagg.protocol=ideal", "privacy.honest_fraction=0.6"]

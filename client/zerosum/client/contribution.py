@@ -22,6 +22,7 @@ from zerosum.client.choice import (
     rounding_rule,
 )
 from zerosum.client.clipping import clip_to_norm, norm_is_within
+from zerosum.client.cut_log import log_cut
 from zerosum.client.cuts import COUNTS, CutCounts, are_plausible, decoded_counts, encoded_counts
 from zerosum.client.laplace import DiscreteLaplace
 from zerosum.client.mechanisms import (
@@ -487,7 +488,7 @@ class Protection:
         encoded = self._clipped(update, rounding, cuts.append)
         cut = cuts[-1] if cuts else None
         if cut is not None:
-            logger.warning("%s: %s (encoding.range)", whose, cut)
+            log_cut(whose, cut, " (encoding.range)")
         code, ends = self.encoding, []
         if self.quantile is not None and code.clip is not None:
             within, beyond = bit_values(self.quantile)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from zerosum.client.apart import known_loss
+from zerosum.client.cut_log import CutTally, log_cut
 from zerosum.client.examples import Examples, as_examples, draw
 from zerosum.client.failures import FAILURES
 from zerosum.client.inside import local_lot, noise_inside
@@ -151,8 +152,14 @@ class ExampleTrainer(LocalTrainer):
         examples = self._examples(load)
         code, mechanism = noise_inside(self._privacy, self.layout.length)
         lot = local_lot(self._privacy, clients)
+        tally = CutTally()
+
+        def tell(cut: Cut) -> None:
+            if tally.worth(cut):
+                log_cut("a step's sum of gradients", cut)
+
         for step in range(self.spec.steps or 0):
-            encoded = code.encode(self._sum(examples, coins).cpu().numpy(), coins, _tell)
+            encoded = code.encode(self._sum(examples, coins).cpu().numpy(), coins, tell)
             noised = code.decode(mechanism.apply(encoded, coins)) / lot
             self._flat.gradients.copy_(torch.from_numpy(noised))
             self._descend(origin, step == 0)
@@ -265,7 +272,3 @@ class ExampleTrainer(LocalTrainer):
             self._notes.fail(f"{said}: {NOT_FINITE_CURE}")
             self._notes.examples_failed += lost
         return total
-
-
-def _tell(cut: Cut) -> None:
-    log.warning("a step's sum of gradients: %s", cut)

@@ -147,7 +147,7 @@ class LocalTrainer:
         self._told_moved = False
         self._seed = seed
         self._guard: IndexGuard | None = None
-        self.unscored = ""
+        self.unscored, self.lost = "", 0
         """Why the last evaluation had no accuracy; empty where it had, or the task has metrics."""
 
     @property
@@ -236,7 +236,9 @@ class LocalTrainer:
         """
         self._load(vector)
         examples = self._examples_of(dataset)
-        sums, self.unscored = _evaluate(self.model, examples, self.task, batch_size, records)
+        sums, self.unscored, self.lost = _evaluate(
+            self.model, examples, self.task, batch_size, records
+        )
         return sums
 
     def predict(self, vector: np.ndarray, inputs: torch.Tensor) -> torch.Tensor:
@@ -479,8 +481,8 @@ def evaluate(
     """
     real = (value for value in model.parameters() if value.is_floating_point())
     like = next(real, torch.zeros(()))  # inputs are no complex numbers where a frozen weight is one
-    sums, _ = _evaluate(model, as_examples(dataset, like.dtype, like.device), task, batch_size)
-    return sums
+    examples = as_examples(dataset, like.dtype, like.device)
+    return _evaluate(model, examples, task, batch_size)[0]
 
 
 def _evaluate(
@@ -489,15 +491,17 @@ def _evaluate(
     task: Task,
     batch_size: int,
     records: int | None = None,
-) -> tuple[dict[str, float], str]:
-    """Return sums over the first records, and why there is no accuracy among them.
+) -> tuple[dict[str, float], str, int]:
+    """Return sums over the first records, why no accuracy is among them, and how many are lost.
+
+    Lost are records whose loss or a metric is NaN or infinite, so that the sum of all is.
 
     A metric that one batch has and another lacks is no metric of the data set: its sum over the
     batches that have it would be divided by the records of all.
     """
     sums: dict[str, float] = {"loss": 0.0}
     known: set[str] | None = None
-    unscored = ""
+    unscored, lost = "", 0
     count = len(examples) if records is None else min(records, len(examples))
     model.eval()
     with torch.no_grad(), seeded(0):  # seeded: a data set with random transforms stays repeatable
@@ -509,11 +513,14 @@ def _evaluate(
                 unscored = unscored or why_unscored(outputs, targets)
             known = set(values) if known is None else known & values.keys()
             values["loss"] = per_example_losses(task, outputs, targets)
+            finite = torch.ones(len(targets), dtype=torch.bool, device=values["loss"].device)
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.double().sum().item()
+                finite &= value.isfinite().to(finite.device)
+            lost += int((~finite).sum())
     kept = {"loss"} | (known or set())
     sums = {name: value for name, value in sums.items() if name in kept}
-    return {**sums, "count": float(count)}, unscored
+    return {**sums, "count": float(count)}, unscored, lost
 
 
 def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

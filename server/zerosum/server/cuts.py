@@ -29,6 +29,9 @@ MOST_CUT: Final = 1 / 1000
 _LARGEST_RANGE = 1e30
 """What ``encoding.range`` takes."""
 
+_CUT_TO_IT = "and were cut to it"
+"""What tells a reason of cuts from others."""
+
 _MOST_BITS = 32
 """What ``encoding.bits`` takes."""
 
@@ -85,32 +88,38 @@ class CutWatch:
         if kind == "train" and self._experiment.server.rule != "mean":
             judged = _median(aggregate.client_cuts) if aggregate.client_cuts else found
         if judged.least[0] > MOST_CUT * judged.coordinates or judged.least[1]:
-            reason = f"{_counted(found, kind)}; {self._cure(judged, kind)}"
+            # What to do comes first: a console may show the beginning alone.
+            cure, more = self._cure(judged, kind)
+            reason = f"{cure}: {_counted(found, kind)}; {more}"
             raise RoundAbandoned(reason, aggregate.traffic)
         if not self._warned:
             log.warning("%s; metrics.jsonl counts on", _counted(found, kind))
             self._warned = True
 
-    def _cure(self, found: CutCounts, kind: Kind) -> str:
+    def _cure(self, found: CutCounts, kind: Kind) -> tuple[str, str]:
+        """Return what to do, without a colon, and why it helps."""
         if kind == "evaluate":
             return (
-                "a client's sums of losses and records go no further: evaluate fewer records a "
-                "client, look why the loss is so large, or set evaluation.federated_every = 0"
+                "evaluate fewer records a client, look why the loss is so large, or set "
+                "evaluation.federated_every = 0",
+                "a client's sums of losses and records go no further",
             )
         if kind == "components":
-            return "clients have more records than privacy.examples says: raise it"
+            return "raise privacy.examples", "clients have more records than it says"
         held = holding_range(found)
         if held is None:
             return (
-                f"not even {FOLDS[-1]:,} times the range would have held: lower training.lr, scale "
-                "the data, or set privacy.clip, which bounds an update whole"
+                "lower training.lr, scale the data, or set privacy.clip, which bounds an update "
+                "whole",
+                f"not even {FOLDS[-1]:,} times the range would have held",
             )
         spec = self._experiment.privacy
         if spec.adaptive:
-            return "set encoding.rotate = false: then no coordinate is beyond the clip"
+            return "set encoding.rotate = false", "then no coordinate is beyond the clip"
         if spec.clip is not None and not spec.sums_gradients:
             held = min(held, spec.clip)  # no coordinate of a clipped update is larger
-        return f"set encoding.range = {_written(held)}, which would have held: {self._cost(held)}"
+        range_ = _written(held)
+        return f"set encoding.range = {range_}", f"{range_} would have held: {self._cost(held)}"
 
     def _cost(self, held: float) -> str:
         """Return what the range costs that would have held, and what keeps the resolution."""
@@ -153,6 +162,15 @@ def cuts_in_words(record: dict[str, Any]) -> str:
     return f", cut to the range: {record['cut'][0]:,} of {record['cut_of']:,} coordinates"
 
 
+def shortened(reason: str) -> tuple[str, str]:
+    """Return the cure that a round's reason begins with, and the cure with the counts.
+
+    A reason that is not of cuts is returned whole, as both.
+    """
+    said, _, _ = reason.partition("; ")
+    return (said.partition(": ")[0], said) if _CUT_TO_IT in said else (reason, reason)
+
+
 def holding_range(found: CutCounts) -> float | None:
     """Return the least multiple of the range beyond which no coordinate was; None without one."""
     for fold, count in zip(FOLDS, found.most, strict=True):
@@ -186,7 +204,7 @@ def _counted(found: CutCounts, kind: Kind) -> str:
     beyond = f"encoding.range = {limit}" if kind == "train" else f"{limit}, the most to be summed,"
     said = (
         f"{count} of {found.coordinates:,} coordinates of {found.clients:,} clients were beyond "
-        f"{beyond} and were cut to it"
+        f"{beyond} {_CUT_TO_IT}"
     )
     furthest = max((i for i, count in enumerate(found.most) if count), default=0)
     if not furthest:

@@ -119,6 +119,7 @@ def summarise(experiment: Experiment, records: list[Record], facts: Record) -> R
         "versions": versions(),
         "data": facts["data"],
         **({"no_accuracy": facts["unscored"]} if facts["unscored"] else {}),
+        **({"lost_tests": facts["lost_tests"]} if facts["lost_tests"] else {}),
         **({"earlier_metrics": earlier} if (earlier := earlier_metrics(records)) else {}),
     }
 

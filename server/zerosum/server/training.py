@@ -39,6 +39,7 @@ from zerosum.server.learning import (
     values,
 )
 from zerosum.server.left_out import LeftOut
+from zerosum.server.lost_tests import LostTests
 from zerosum.server.noised_ratios import NOISE_STD, NoisedRatio, noised_ratio
 from zerosum.server.planning import (
     ACCEPTED_WRAP,
@@ -146,6 +147,7 @@ class FederatedTraining:
         self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts, self._left_out)
         self.last_opened: Opened | None = None
         self._unscored = ""
+        self._lost = LostTests(self._lost_at_start)
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
         if self._wrap_probability > ACCEPTED_WRAP:
             log.warning(
@@ -361,8 +363,18 @@ class FederatedTraining:
         sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
         self._note_unscored(self._trainer.unscored)
         count = sums.pop("count")
+        self._lost.note(self._trainer.lost, int(count))
         sums["loss"] *= self._loss_unit
         return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
+
+    def _lost_at_start(self) -> int:
+        """Count the test examples for which the initial model has no number."""
+        experiment = self._experiment
+        start = initial_vector(self._task, experiment.seed, experiment.training.batchnorm)
+        vector, size = np.concatenate([self._components, start]), experiment.evaluation.batch_size
+        if self._test_data is not None:
+            self._trainer.evaluate(vector, self._test_data, size)
+        return self._trainer.lost
 
     def _note_unscored(self, why: str) -> None:
         """Log once why tests have no accuracy; of numbers to regress on, nothing is amiss."""
@@ -466,6 +478,7 @@ class FederatedTraining:
             "left_out": list(self._left_out.clients),
             "cut": self._cuts.summed(self._records),
             "data": self._data_read,
+            "lost_tests": self._lost.said,
             "unscored": self._unscored and no_accuracy(self._unscored),
         }
 

@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from zerosum.client.cut_log import CutFilter
+
 
 def log_to(name: str, path: Path) -> logging.Handler:
     """Send what a logger is given to a file and nowhere else; no file where there is nothing.
 
-    Lines of several processes are appended whole.
+    Lines of several processes are appended whole. Of cuts by the range few lines are written.
     """
     logger = logging.getLogger(name)
     handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(CutFilter())
     logger.addHandler(handler)
     logger.propagate = False
     return handler

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from zerosum.server.cuts import cuts_in_words
+from zerosum.server.cuts import cuts_in_words, shortened
 from zerosum.server.learning import UNTRAINED, charged_in_words, failures_in_words
 from zerosum.server.noised_ratios import NOISE_STD
 from zerosum.server.results import lies_in_words
@@ -30,7 +30,7 @@ def progress(
     """
     console = console or Console()
     if not console.is_terminal:
-        yield lambda record: _print_some(console, record, rounds)
+        yield _printer(console, rounds)
         return
     # No markup: a line quotes errors of tasks, and "[/data]" in one would end the run.
     columns = (BarColumn(24), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
@@ -43,8 +43,18 @@ def progress(
         yield update
 
 
-def describe(record: dict[str, Any], rounds: int) -> str:
-    """Return a round in one line: accuracy, epsilon so far, dropouts, failures, liars."""
+def describe(record: dict[str, Any], rounds: int, told: str | None = None) -> str:
+    """Return a round in one line: accuracy, epsilon so far, dropouts, failures, liars.
+
+    Parameters
+    ----------
+    record : dict
+        A round's.
+    rounds : int
+        Of the run.
+    told : str, optional
+        What stands for the reason of a round that was abandoned.
+    """
     parts = [f"round {record['round']}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
         if key in record:
@@ -57,7 +67,7 @@ def describe(record: dict[str, Any], rounds: int) -> str:
     if release is not None or total is not None:
         parts.append(f"epsilon {rounded_up(release)} (release) {rounded_up(total)} (sum)")
     if record["status"] == "abandoned":
-        parts.append(f"abandoned: {record['reason']}")
+        parts.append(f"abandoned: {told or shortened(record['reason'])[1]}")
         parts += [charged_in_words(record)]
     else:
         parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
@@ -70,12 +80,31 @@ def describe(record: dict[str, Any], rounds: int) -> str:
     return "  ".join(filter(None, parts)) + lies_in_words(record) + cuts
 
 
-def _print_some(console: Console, record: dict[str, Any], rounds: int) -> None:
-    number = record["round"]
-    if number == 1 or number == rounds or number % max(1, rounds // LINES) == 0:
+def _printer(console: Console, rounds: int) -> Callable[[dict[str, Any]], None]:
+    """Return what prints some rounds; a reason like that of the line before only names its round.
+
+    On a terminal each line takes the place of the one before, which could not be looked up.
+    """
+    before: tuple[str, int] | None = None
+
+    def print_some(record: dict[str, Any]) -> None:
+        nonlocal before
+        number, told = record["round"], None
+        if number not in (1, rounds) and number % max(1, rounds // LINES):
+            return
+        if record["status"] == "abandoned":
+            cure, _ = shortened(record["reason"])
+            if before is not None and before[0] == cure:
+                told = f"as round {before[1]}"
+            else:
+                before = cure, number
+        else:
+            before = None
         console.print(
-            f"{describe(record, rounds)}  {record['seconds']:.2f} s",
+            f"{describe(record, rounds, told)}  {record['seconds']:.2f} s",
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
+
+    return print_some

@@ -52,6 +52,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
             table.add_row(escape(name.replace("_", " ")) + whose, shown)
     if absent := summary.get("no_accuracy"):
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
+    if lost := summary.get("lost_tests"):
+        table.add_row("WARNING", lost)
     for observer in OBSERVERS:
         who, figure = observer_in_words(observer, summary["protocol"]), summary["epsilon"][observer]
         table.add_row(f"epsilon_{observer} ({who})", _epsilon(figure))

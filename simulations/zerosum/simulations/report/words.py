@@ -110,11 +110,16 @@ def _learnt(run: RunRecord) -> str:
 
 
 def _tested(run: RunRecord) -> str:
+    lost = run.summary.get("lost_tests")
+    return f"{_figures(run)} Of the last test: {lost}." if isinstance(lost, str) else _figures(run)
+
+
+def _figures(run: RunRecord) -> str:
     metrics, whose = run.metrics, "untrained model" if run.untrained else "model"
     if "test_accuracy" in metrics:
         right = metrics["test_accuracy"]
         if not math.isfinite(right):
-            return "The model has diverged: its outputs are not numbers, and no class is predicted."
+            return "There is no accuracy: the model has diverged, or test_data() holds NaN."
         return f"The {whose} is right on {percent(right)} of the test examples."
     if "federated_accuracy" in metrics:
         name = "federated_accuracy"
