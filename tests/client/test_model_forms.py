@@ -158,11 +158,12 @@ def test_frozen_tensors_may_share_memory() -> None:
     net = Net()
     net.register_buffer("first", torch.ones(3))
     net.register_buffer("second", net.get_buffer("first")[:2])
-    usable(net)
+    assert usable(net) is net
 
 
 def test_the_view_that_a_norm_leaves_is_no_second_tensor() -> None:
-    usable(nn.utils.spectral_norm(nn.Linear(3, 3)))
+    net = nn.utils.spectral_norm(nn.Linear(3, 3))
+    assert usable(net) is net
 
 
 def test_a_model_kept_by_its_task_is_taken_as_copies() -> None:

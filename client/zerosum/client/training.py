@@ -509,7 +509,7 @@ def _evaluate(
             inputs, targets = examples.take(torch.arange(start, min(start + batch_size, count)))
             outputs = called(model, inputs)
             values = per_example_metrics(task, outputs, targets)
-            if getattr(task, "metrics", None) is None:
+            if not values and getattr(task, "metrics", None) is None:
                 unscored = unscored or why_unscored(outputs, targets)
             known = set(values) if known is None else known & values.keys()
             values["loss"] = per_example_losses(task, outputs, targets)
