@@ -4,15 +4,42 @@ Under privacy a client that fails adds zero and its noise, as one that trained d
 loss has no gradient, or whose model fails in train mode, would give a run that ends well.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from zerosum.client.dpsgd import ExampleTrainer
+from zerosum.client.failures import FAILURES
 from zerosum.client.spec import PrivacySpec, TrainSpec
-from zerosum.client.task import Task
+from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.training import LocalTrainer
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
+
+
+@contextmanager
+def task_named(task: str, fault: str) -> Iterator[None]:
+    """Name the task in whatever its code raises inside the block.
+
+    Parameters
+    ----------
+    task : str
+        As the experiment names it.
+    fault : str
+        What fails, before the error's own line.
+
+    Raises
+    ------
+    TaskError
+        One line; a TaskError is passed on as it is.
+    """
+    try:
+        yield
+    except TaskError:
+        raise
+    except FAILURES as error:
+        raise TaskError(f"task = {task!r}: {fault}: {error_line(error)}") from error
 
 
 class Trial:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from zerosum.client.failures import FAILURES
 from zerosum.client.spec import TrainSpec
-from zerosum.client.task import Task, TaskError, error_line
+from zerosum.client.task import Task
 from zerosum.client.training import LocalTrainer
+from zerosum.client.trial import task_named
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
 
@@ -55,15 +56,12 @@ def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) 
     if not experiment.evaluation.federated_every:
         return experiment
     wanted = experiment.evaluation.federated_metrics
-    try:
+    fault = (
+        "its model cannot be evaluated on the data that clients have for it, data() with "
+        'split = "test"'
+    )
+    with task_named(experiment.task, fault):
         found = metric_names(task, experiment.training, experiment.seed, samples)
-    except TaskError:
-        raise
-    except FAILURES as error:
-        raise TaskError(
-            f"task = {experiment.task!r}: its model cannot be evaluated on the data that clients "
-            f'have for it, data() with split = "test": {error_line(error)}'
-        ) from error
     if wanted is not None:
         lacking = [] if found is None else [name for name in wanted if name not in found]
         if lacking:

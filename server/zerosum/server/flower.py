@@ -20,14 +20,13 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from zerosum.client.entropy import Entropy, SeededEntropy, SystemEntropy
-from zerosum.client.failures import FAILURES
 from zerosum.client.provisioning import ProvisioningError, read_roster
 from zerosum.client.seeded_task import public_records, seeded_resolution
 from zerosum.client.simulated import simulated_roster
 from zerosum.client.system import NOT_DEPLOYABLE
-from zerosum.client.task import Task, TaskError, error_line, population, resolve_task
+from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training import initial_vector
-from zerosum.client.trial import Trial
+from zerosum.client.trial import Trial, task_named
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.averaging import held_out
@@ -185,15 +184,8 @@ def _try_step(asked: Experiment, task: Task) -> None:
     public = public_records(task, asked.seed)
     if public is None:
         return
-    try:
-        trial = Trial(task, asked.training, asked.privacy, seed=asked.seed)
-        trial.train(public)
-    except TaskError:
-        raise
-    except FAILURES as error:
-        raise TaskError(
-            f"task = {asked.task!r}: its model or loss() fails on test_data(): {error_line(error)}"
-        ) from error
+    with task_named(asked.task, "its model or loss() fails on test_data()"):
+        Trial(task, asked.training, asked.privacy, seed=asked.seed).train(public)
 
 
 def _coordinator(

@@ -6,7 +6,7 @@ from zerosum.client.failures import FAILURES
 from zerosum.client.seeded_task import client_records, public_records
 from zerosum.client.task import ClientInfo, Task, TaskError, error_line
 from zerosum.client.training import LocalTrainer
-from zerosum.client.trial import Trial
+from zerosum.client.trial import Trial, task_named
 from zerosum.server.spec import Experiment
 
 MOST_TRIED = 20
@@ -41,15 +41,10 @@ def try_out(task: Task, count: int, experiment: Experiment) -> LocalTrainer:
     """
     trial = Trial(task, experiment.training, experiment.privacy, seed=experiment.seed)
     _try_clients(trial, task, count, experiment)
-    with_test = "its model cannot be evaluated on test_data()"
-    try:
+    with task_named(experiment.task, "its model cannot be evaluated on test_data()"):
         public = public_records(task, experiment.seed)
         if public is not None:
             trial.evaluate(public)
-    except TaskError:
-        raise
-    except FAILURES as error:
-        raise TaskError(f"task = {experiment.task!r}: {with_test}: {error_line(error)}") from error
     return trial.trainer
 
 
