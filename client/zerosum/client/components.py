@@ -14,11 +14,6 @@ _WITHIN = 1 - 1e-6
 """Records are cut to this norm: what float64 rounding of their sum can add."""
 
 
-def moments_length(inputs: int) -> int:
-    """Return the entries of the upper triangle of a symmetric matrix of so many rows."""
-    return inputs * (inputs + 1) // 2
-
-
 def second_moments(records: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sum of x x^T.
 

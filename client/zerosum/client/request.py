@@ -12,7 +12,6 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from zerosum.client.components import moments_length
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -28,6 +27,11 @@ from zerosum.secagg.session import request_digest
 Kind = Literal["train", "evaluate", "components"]
 """A private sum of updates, of metrics, or of the moments that principal components are read from.
 """
+
+
+def moments_length(inputs: int) -> int:
+    """Return the entries of the upper triangle of a symmetric matrix of so many rows."""
+    return inputs * (inputs + 1) // 2
 
 
 class Question(Spec):

@@ -5,7 +5,7 @@ plays them all. With it and without, every message has the same bits.
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 
 from zerosum.secagg.prg import Stream
 
-if TYPE_CHECKING:
-    from zerosum.secagg.keys import KeyPair
+
+class MaskKey(Protocol):
+    """The private mask key of a party that lives here: all that is asked of it."""
+
+    public: bytes
+
+    def agree(self, peer: bytes) -> bytes:
+        """Return the key extracted from the agreement with a peer's public key."""
 
 
 class SessionCache:
@@ -46,7 +52,7 @@ class SessionCache:
     def __init__(self) -> None:
         self.agreed: dict[bytes, bytes] = {}
         self.streams: dict[bytes, Stream] = {}
-        self.maskers: dict[int, KeyPair] = {}
+        self.maskers: dict[int, MaskKey] = {}
         self.netted: tuple[bytes, bytes, bytes] | None = None
         self.nets: dict[int, NDArray[Any]] = {}
         self.envelopes: dict[bytes, AESGCM] = {}

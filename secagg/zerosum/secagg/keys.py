@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from zerosum.secagg.cache import SessionCache
+from zerosum.secagg.cache import MaskKey, SessionCache
 from zerosum.secagg.errors import LowOrderKey, NonCanonicalKey
 from zerosum.secagg.prg import Stream
 from zerosum.secagg.wire import u64
@@ -195,7 +195,7 @@ class PairMasks:
 
     Parameters
     ----------
-    own : KeyPair
+    own : KeyPair or MaskKey
         The party's mask keys.
     request : bytes
         The request's digest.
@@ -203,7 +203,7 @@ class PairMasks:
         Keeps a stream for the other party of its pair.
     """
 
-    def __init__(self, own: KeyPair, request: bytes, cache: SessionCache | None = None) -> None:
+    def __init__(self, own: MaskKey, request: bytes, cache: SessionCache | None = None) -> None:
         self._own = own
         self._label = _MASK + request
         self._cache = cache
@@ -245,7 +245,7 @@ class Channel:
         Digest of the session.
     index : int
         The client's roster index.
-    own : KeyPair
+    own : KeyPair or MaskKey
         The client's channel keys.
     cache : SessionCache, optional
         Keeps the cipher of an envelope from its sealing to its opening.

@@ -13,8 +13,9 @@ from zerosum.client.contribution import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.accounting import sampling_terms
 from zerosum.server.figures import OBSERVERS, all_figures
+from zerosum.server.planning import example_units, other_protections
 from zerosum.server.sampling import group_sizes
-from zerosum.server.spec import SamplingSpec
+from zerosum.server.spec import Experiment, SamplingSpec
 from zerosum.server.terms import ExampleUnit, Sampling, Tally, terms_of
 from zerosum.server.thresholds import SMALLEST_COHORT, survivors_needed
 
@@ -269,3 +270,28 @@ def _figures(
     )
     masked = run.secagg.protocol != "none"
     return all_figures(known, tally, how, privacy.delta, masked=masked, observers=observers)
+
+
+def planned_run(experiment: Experiment, population: int, dimension: int) -> PlannedRun:
+    """Return what calibration has to know of an experiment: all but its noise."""
+    return PlannedRun(
+        sampling=experiment.sampling,
+        secagg=experiment.secagg,
+        encoding=experiment.encoding,
+        population=population,
+        rounds=experiment.rounds,
+        dimension=dimension,
+        others=_others(experiment, population),
+        examples=lambda privacy: example_units(experiment, privacy),
+    )
+
+
+def _others(experiment: Experiment, population: int) -> dict[str, Others]:
+    """Return the sums beside those of training that a target epsilon has to leave room for."""
+    every = experiment.evaluation.federated_every
+    counts = {"evaluate": experiment.rounds // every if every else 0, "components": 1}
+    return {
+        kind: Others(protection, counts[kind])
+        for kind, protection in other_protections(experiment, population).items()
+        if counts[kind]
+    }

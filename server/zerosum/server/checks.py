@@ -1,7 +1,5 @@
 """What must hold between sections, the population and the model, before anything starts."""
 
-import math
-
 from zerosum.client.contribution import CohortTooSmallError
 from zerosum.client.devices import here, missing
 from zerosum.client.exact import ExactUnavailableError, check_available
@@ -10,11 +8,11 @@ from zerosum.client.scales import NoiseOutOfRangeError
 from zerosum.secagg.failures import share_of
 from zerosum.server import rules
 from zerosum.server.accounting import check_delta
-from zerosum.server.calibration import Others, PlannedRun, find_noise_multiplier
+from zerosum.server.calibration import find_noise_multiplier, planned_run
 from zerosum.server.config import ConfigError
 from zerosum.server.optimizers import ServerOptimizer
-from zerosum.server.planning import example_units, other_protections, planned_protections
-from zerosum.server.sampling import group_sizes
+from zerosum.server.planning import planned_protections
+from zerosum.server.sampling import expected_cohort, group_sizes, largest_session
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import SMALLEST_COHORT, Thresholds
 
@@ -81,11 +79,6 @@ def check_device(experiment: Experiment) -> None:
         raise ConfigError(
             f'device = "{experiment.device}": {reason}; write one of {found}, or leave it'
         )
-
-
-def expected_cohort(experiment: Experiment, population: int) -> int:
-    """Return the cohort of a round: exact, or expected under Poisson sampling."""
-    return experiment.sampling.cohort or population
 
 
 def _check_sampling(experiment: Experiment, population: int) -> None:
@@ -185,39 +178,6 @@ def _resolve_noise(experiment: Experiment, population: int, dimension: int) -> E
 def _with_noise(experiment: Experiment, noise: float) -> Experiment:
     update = {"noise_multiplier": noise, "epsilon": None}
     return experiment.model_copy(update={"privacy": experiment.privacy.model_copy(update=update)})
-
-
-def planned_run(experiment: Experiment, population: int, dimension: int) -> PlannedRun:
-    """Return what calibration has to know of an experiment: all but its noise."""
-    return PlannedRun(
-        sampling=experiment.sampling,
-        secagg=experiment.secagg,
-        encoding=experiment.encoding,
-        population=population,
-        rounds=experiment.rounds,
-        dimension=dimension,
-        others=_others(experiment, population),
-        examples=lambda privacy: example_units(experiment, privacy),
-    )
-
-
-def _others(experiment: Experiment, population: int) -> dict[str, Others]:
-    """Return the sums beside those of training that a target epsilon has to leave room for."""
-    every = experiment.evaluation.federated_every
-    counts = {"evaluate": experiment.rounds // every if every else 0, "components": 1}
-    return {
-        kind: Others(protection, counts[kind])
-        for kind, protection in other_protections(experiment, population).items()
-        if counts[kind]
-    }
-
-
-def largest_session(experiment: Experiment, population: int) -> int:
-    """Return the clients in the largest session that is planned for: six deviations over most."""
-    cohort = group_sizes(expected_cohort(experiment, population), experiment.secagg.groups)[1]
-    if experiment.sampling.kind == "poisson":
-        return min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
-    return cohort
 
 
 def _check_ring(experiment: Experiment, population: int, dimension: int) -> None:

@@ -16,9 +16,9 @@ from zerosum.client.cuts import CutCounts
 from zerosum.client.request import Kind
 from zerosum.secagg.cuts import FOLDS
 from zerosum.server.aggregate import Aggregate
-from zerosum.server.checks import largest_session
 from zerosum.server.coordinator import RoundAbandoned
 from zerosum.server.planning import planned_protections
+from zerosum.server.sampling import largest_session
 from zerosum.server.spec import Experiment
 
 log = logging.getLogger("zerosum.server")

@@ -27,12 +27,12 @@ from zerosum.server.calibration import (
     planned_cohort,
     planned_figures,
     planned_participations,
+    planned_run,
 )
-from zerosum.server.checks import expected_cohort, planned_run
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import ACCEPTED_WRAP, planned_protections
 from zerosum.server.rounding import rounded_up
-from zerosum.server.sampling import group_sizes
+from zerosum.server.sampling import expected_cohort, group_sizes
 from zerosum.server.spec import Experiment
 from zerosum.server.thresholds import Thresholds
 

@@ -5,9 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from zerosum.client.components import moments_length
 from zerosum.client.contribution import Protection
-from zerosum.client.request import Kind, Question, evaluation_length
+from zerosum.client.request import Kind, Question, evaluation_length, moments_length
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import DeploymentSpec, Experiment

@@ -11,15 +11,14 @@ from zerosum.client.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
 from zerosum.client.system import named_path
 from zerosum.server.accounting import RunLedger
-from zerosum.server.calibration import planned_figures
+from zerosum.server.calibration import planned_figures, planned_run
 from zerosum.server.checkpoint import STATE, Checkpoint, load_checkpoint
-from zerosum.server.checks import planned_run
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.left_out import LEFT_OUT
 from zerosum.server.planning import configuration_digest, fixed_part
 from zerosum.server.rounding import rounded_up
 from zerosum.server.runs import CONFIG, DATA, LEDGER, LOCK, METRICS, RunFolder, check_unused
-from zerosum.server.schedule import Planned
+from zerosum.server.sampling import Planned
 from zerosum.server.spec import Experiment
 
 log = logging.getLogger("zerosum.server")

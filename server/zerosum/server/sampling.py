@@ -1,15 +1,69 @@
 """Which clients take part in a round."""
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
 from zerosum.client.entropy import Entropy
+from zerosum.client.request import Kind
 from zerosum.secagg.randomness import SEED_BYTES, Keystream
-from zerosum.server.spec import SamplingSpec
+from zerosum.server.spec import Experiment, SamplingSpec
 
 
 def group_sizes(cohort: int, groups: int) -> tuple[int, int]:
     """Return the least and the largest size of groups that a cohort is split into evenly."""
     return cohort // groups, -(-cohort // groups)
+
+
+def expected_cohort(experiment: Experiment, population: int) -> int:
+    """Return the cohort of a round: exact, or expected under Poisson sampling."""
+    return experiment.sampling.cohort or population
+
+
+def largest_session(experiment: Experiment, population: int) -> int:
+    """Return the clients in the largest session that is planned for: six deviations over most."""
+    cohort = group_sizes(expected_cohort(experiment, population), experiment.secagg.groups)[1]
+    if experiment.sampling.kind == "poisson":
+        return min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
+    return cohort
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One private sum of a run, with its cohort.
+
+    Attributes
+    ----------
+    kind : str
+        What is asked.
+    number : int
+        The round of training that it belongs to; 0 for what comes before the first.
+    attempt : int
+        How many attempts at it were charged before, with other noise.
+    groups : tuple of tuple of int
+        Roster indices.
+    left_out : int
+        How many more were drawn and are not asked.
+    """
+
+    kind: Kind
+    number: int
+    attempt: int
+    groups: tuple[tuple[int, ...], ...]
+    left_out: int = 0
+
+    @property
+    def session_round(self) -> int:
+        """The round of its sessions: they rise through a run."""
+        if self.kind == "components":
+            return 1
+        return 2 * self.number + (self.kind == "evaluate")
+
+    @property
+    def cohort(self) -> int:
+        """Clients asked."""
+        return sum(map(len, self.groups))
 
 
 class CohortSampler:

@@ -1,49 +1,11 @@
 """Which private sums a run consists of, in order, and who is asked in each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from zerosum.client.request import Kind
 from zerosum.server.left_out import LeftOut
-from zerosum.server.sampling import CohortSampler
+from zerosum.server.sampling import CohortSampler, Planned
 from zerosum.server.spec import Experiment
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One private sum of a run, with its cohort.
-
-    Attributes
-    ----------
-    kind : str
-        What is asked.
-    number : int
-        The round of training that it belongs to; 0 for what comes before the first.
-    attempt : int
-        How many attempts at it were charged before, with other noise.
-    groups : tuple of tuple of int
-        Roster indices.
-    left_out : int
-        How many more were drawn and are not asked.
-    """
-
-    kind: Kind
-    number: int
-    attempt: int
-    groups: tuple[tuple[int, ...], ...]
-    left_out: int = 0
-
-    @property
-    def session_round(self) -> int:
-        """The round of its sessions: they rise through a run."""
-        if self.kind == "components":
-            return 1
-        return 2 * self.number + (self.kind == "evaluate")
-
-    @property
-    def cohort(self) -> int:
-        """Clients asked."""
-        return sum(map(len, self.groups))
 
 
 class Schedule:

@@ -39,8 +39,8 @@ from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.accounting import RunLedger
 from zerosum.server.app_grid import AppGrid, StrategyGrid
 from zerosum.server.app_rounds import AppRounds, AppRun, evaluation_privacy, in_words
-from zerosum.server.calibration import planned_figures
-from zerosum.server.checks import planned_run, prepare
+from zerosum.server.calibration import planned_figures, planned_run
+from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.coordinator import Coordinator, Nodes
 from zerosum.server.flower import read_keys

@@ -63,8 +63,8 @@ from zerosum.server.results import (
 )
 from zerosum.server.resuming import DataRecord, check_cohort, check_continues
 from zerosum.server.runs import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
-from zerosum.server.sampling import CohortSampler
-from zerosum.server.schedule import Planned, Schedule
+from zerosum.server.sampling import CohortSampler, Planned
+from zerosum.server.schedule import Schedule
 from zerosum.server.spec import Experiment
 from zerosum.server.sums import Invitation, Shape
 
