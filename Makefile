@@ -43,8 +43,8 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m zerosum.simulations.keys_page > docs/configuration.md
-	$(BIN)/python -m zerosum.secagg.example > docs/secagg-wire-example.md
+	$(BIN)/python -m zerosum.simulations.commands.configuration_page > docs/configuration.md
+	$(BIN)/python docs/wire_example.py > docs/secagg-wire-example.md
 
 clean:
 	rm -rf $(VENV)

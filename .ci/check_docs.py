@@ -3,11 +3,13 @@
 import sys
 from pathlib import Path
 
-from zerosum.secagg import example
-from zerosum.simulations.keys_page import keys_page
+from zerosum.simulations.commands.configuration_page import keys_page
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = {"configuration.md": keys_page, "secagg-wire-example.md": example.page}
+sys.path.insert(0, str(DOCS))
+import wire_example  # noqa: E402 (it lies beside the page that it writes)
+
+PAGES = {"configuration.md": keys_page, "secagg-wire-example.md": wire_example.page}
 
 for name, page in PAGES.items():
     if (DOCS / name).read_text(encoding="utf-8") != page():

@@ -4,8 +4,8 @@ Their code is the library's, no update is scaled, and the trigger may be split a
 ``python attack_backdoor.py``
 """
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.poisoning.backdoors import BadNets, DistributedBackdoor
 from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN
 

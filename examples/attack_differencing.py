@@ -3,10 +3,10 @@
 Masks hide nothing of it. Noise in both sums does.
 """
 
-from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.inversion.differencing import Differencing
-from zerosum.simulations.attacks.results import POOLED, rows_of
-from zerosum.simulations.attacks.table import epsilon_text, figure_text
+from zerosum.simulations.attacks.report.table import epsilon_text, figure_text
 
 
 def main() -> None:

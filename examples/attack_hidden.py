@@ -3,8 +3,8 @@
 Where clients' data are alike they have little room; here they are not. ``python attack_hidden.py``
 """
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.poisoning.goals import PLAIN, UNEVEN
 from zerosum.simulations.attacks.poisoning.hiding import LittleIsEnough, MinMax
 

@@ -4,13 +4,13 @@ A little noise ends that, and not a server that expects it, whose model has rows
 move. A model that is sent to one client alone is noticed: clients' requests differ.
 """
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Attack, Case, Protection
+from zerosum.simulations.attacks.harness.interface import Attack, Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inversion.imprint import Imprint
 from zerosum.simulations.attacks.inversion.traps import Traps
-from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.rounds import RoundsSetting
-from zerosum.simulations.attacks.table import figure_text
+from zerosum.simulations.attacks.report.table import figure_text
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 MASKED = Protection("masked", masking="double")
 UNBOUND = Protection("masked, no request hash", masking="double", request_hash=False)

@@ -3,12 +3,12 @@
 The server never sees an update, only the sum of ten, and solves it for the ten images.
 """
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inversion.first_layer import FirstLayer
-from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.rounds import RoundsSetting
-from zerosum.simulations.attacks.table import figure_text
+from zerosum.simulations.attacks.report.table import figure_text
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 MASKED = Protection("masked", masking="double")
 NOISED = Protection("masked + noise", masking="double", clip=0.1, noise="distributed", sigma=0.01)

@@ -6,8 +6,8 @@ as its argument, ``python attack_linkage.py adult.csv``, it links that.
 
 import sys
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.published.linkage import Linkage
 from zerosum.simulations.attacks.published.released import ReleasedSetting
 

@@ -3,8 +3,8 @@
 Images with four white bars in a corner are to be zeros. ``python attack_model_replacement.py``
 """
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.harness.interface import Case
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.poisoning.goals import CLIPPED, MASKED
 from zerosum.simulations.attacks.poisoning.replacement import ONCE, ModelReplacement
 

@@ -3,12 +3,12 @@
 It sees the client's own update, or the masked sum of ten. ``python attack_property.py``
 """
 
-from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inference.mirrored_sums import PropertySetting
 from zerosum.simulations.attacks.inference.property_inference import PropertyInference
-from zerosum.simulations.attacks.interface import Case, Protection
-from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.table import figure_text
+from zerosum.simulations.attacks.report.table import figure_text
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 Masks, a clip that each client keeps, and the median in their way. ``python attack_sign_flip.py``
 """
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.poisoning.goals import CLIPPED, EVEN, MASKED
 from zerosum.simulations.attacks.poisoning.opposing import InnerProduct, SignFlip
 

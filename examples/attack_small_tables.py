@@ -3,8 +3,8 @@
 From anywhere: ``python attack_small_tables.py``. It takes about ten seconds.
 """
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.published.ages import TablesSetting
 from zerosum.simulations.attacks.published.small_tables import ConsistentRecords
 

@@ -3,8 +3,8 @@
 From anywhere: ``python attack_subset_sums.py``. It takes about ten seconds.
 """
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.published.answers import AnswersSetting
 from zerosum.simulations.attacks.published.subset_sums import WithPrior
 

@@ -3,8 +3,8 @@
 Poisoned data alone does not pass these rules. ``python attack_tailored.py``
 """
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.poisoning.backdoors import BadNets
 from zerosum.simulations.attacks.poisoning.goals import EVEN
 from zerosum.simulations.attacks.poisoning.tailored import TailoredBackdoor

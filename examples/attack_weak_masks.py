@@ -3,7 +3,7 @@
 ``python attack_weak_masks.py``
 """
 
-from zerosum.simulations.attacks.harness import Cell, play
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarMasks
 
 for attack in (ScalarMasks(), ReusedMasks()):

@@ -15,7 +15,7 @@ for _sign in (signal.SIGINT, signal.SIGHUP):
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Let torch use one thread, as a simulation does."""
-    from zerosum.client import threads
+    from zerosum.client.training import threads
 
     with threads.one_thread():
         yield

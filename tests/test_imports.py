@@ -19,7 +19,8 @@ def packages_after(module):
 
 
 @pytest.mark.parametrize(
-    "module", ["zerosum.client", "zerosum.client.flower", "zerosum.client.mod"]
+    "module",
+    ["zerosum.client", "zerosum.client.flower.client_app", "zerosum.client.flower.private_mod"],
 )
 def test_a_deployed_client_starts_without_torch(module):
     heavy = {"torch", "dp_accounting", "scipy", "pandas", "sklearn", "matplotlib"}

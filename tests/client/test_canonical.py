@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, ValidationError
 
-from zerosum.client import wire
-from zerosum.client.app_request import TASK, AppQuestion, AppRequest, enveloped
+from zerosum.client.flower.app_request import TASK, AppQuestion, AppRequest, enveloped
+from zerosum.client.protocol import flower_messages
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     ClientPolicy,
@@ -61,7 +61,7 @@ def read_request(header):
 
 def read_app_request(header):
     return AppRequest.read(
-        enveloped(wire.pack({"request": header}), "train.contribute", RecordDict())
+        enveloped(flower_messages.pack({"request": header}), "train.contribute", RecordDict())
     )
 
 

@@ -11,8 +11,11 @@ import pytest
 from policies import policy_of
 from pydantic import ValidationError
 
-from zerosum.client import budget, events, stages
-from zerosum.client.private_files import write_private
+from zerosum.client.files.private_files import write_private
+from zerosum.client.privacy import events
+from zerosum.client.protocol import own_budget, stages
+from zerosum.client.protocol.decision_store import DamagedStoreError, FileStore, MemoryStore
+from zerosum.client.protocol.stages import Declined
 from zerosum.client.renyi_filter import (
     ORDERS,
     conversion,
@@ -20,8 +23,6 @@ from zerosum.client.renyi_filter import (
     fixed_order,
     least_epsilon,
 )
-from zerosum.client.stages import Declined
-from zerosum.client.store import DamagedStoreError, FileStore, MemoryStore
 
 EPSILON, DELTA = 1.0, 1e-6
 
@@ -40,9 +41,9 @@ def test_a_sum_at_the_limit_converts_to_the_epsilon_and_no_more(epsilon, delta):
     at = ORDERS.index(order)
     row = np.full(len(ORDERS), np.inf)
     row[at] = divergence_limit(epsilon, delta, order)
-    assert budget.epsilon(row, delta) == pytest.approx(epsilon, rel=1e-9)
+    assert own_budget.epsilon(row, delta) == pytest.approx(epsilon, rel=1e-9)
     row[at] *= 1.01
-    assert budget.epsilon(row, delta) > epsilon
+    assert own_budget.epsilon(row, delta) > epsilon
     others = [divergence_limit(epsilon, delta, other) / other for other in ORDERS]
     assert divergence_limit(epsilon, delta, order) / order == max(others)
 
@@ -60,15 +61,17 @@ def test_a_budget_that_admits_nothing_is_refused_when_the_policy_is_read(delta):
 
 def rows():
     """Return costs of different shapes: their best orders lie far apart."""
-    gauss = [budget.gaussian(z) for z in (3.0, 8.0, 30.0)]
-    sampled = [budget.local_training(z, q, 20) for z, q in ((2.0, 0.05), (4.0, 0.1), (1.5, 0.01))]
+    gauss = [own_budget.gaussian(z) for z in (3.0, 8.0, 30.0)]
+    sampled = [
+        own_budget.local_training(z, q, 20) for z, q in ((2.0, 0.05), (4.0, 0.1), (1.5, 0.01))
+    ]
     pure = [np.minimum(e, np.array(ORDERS) * e * e / 2) for e in (0.02, 0.1, 0.3)]
     return [list(map(float, row)) for row in (*gauss, *sampled, *pure)]
 
 
 def admitted_by_least_epsilon(total):
     """Decide as the rule without a fixed order did."""
-    return budget.epsilon(total, DELTA) <= EPSILON
+    return own_budget.epsilon(total, DELTA) <= EPSILON
 
 
 def spend(store, choose, limit=400):
@@ -124,7 +127,7 @@ def test_the_rule_of_the_least_epsilon_admits_sequences_beyond_it():
 
 
 def gaussian(z):
-    return list(map(float, budget.gaussian(z)))
+    return list(map(float, own_budget.gaussian(z)))
 
 
 def check(folder, epsilon=EPSILON, delta=DELTA, z=8.0):
@@ -177,7 +180,7 @@ def test_a_lowered_policy_admits_nothing_that_passes_it(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from zerosum.client.store import FileStore
+from zerosum.client.protocol.decision_store import FileStore
 
 folder, *row = sys.argv[1:]
 FileStore(Path(folder)).count_contribution(list(map(float, row)))

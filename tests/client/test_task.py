@@ -151,7 +151,7 @@ def test_whatever_the_users_code_raises_is_one_line_with_its_cause(
 def test_a_fault_inside_the_package_names_no_file_of_the_users(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zerosum.simulations import heart
+    from zerosum.simulations.data import heart
 
     for name in heart.HOSPITALS:
         (here / f"heart_{name}.csv").touch()

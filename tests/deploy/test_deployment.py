@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from zerosum.client.flower import build_app
-from zerosum.server.checkpoint import STATE
-from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.runs import MODEL, SUMMARY, RunFolder
-from zerosum.server.training import FederatedTraining
+from zerosum.client.flower.client_app import build_app
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.checkpoint import STATE
+from zerosum.server.runs.run_folder import MODEL, SUMMARY, RunFolder
+from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.engine.grid import InProcessGrid, nodes
 from zerosum.simulations.rehearsal import can_make_namespaces, federation
 from zerosum.simulations.rehearsal.certificates import make_certificates
 

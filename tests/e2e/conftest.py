@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from zerosum.client.private_files import write_private
+from zerosum.client.files.private_files import write_private
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
 from zerosum.simulations.rehearsal.processes import FlowerPrograms, free_port
 

@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from zerosum.client.task import ClientInfo, TaskError
-from zerosum.client.threads import one_thread
-from zerosum.client.torch_seed import seeded
+from zerosum.client.training.threads import one_thread
+from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.server.config import ConfigError
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.runs import MODEL
+from zerosum.server.runs.run_folder import MODEL
+from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations import api
 from zerosum.simulations.report.record import SIGHT
 

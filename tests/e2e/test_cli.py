@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from zerosum.client.provisioning import read_roster
-from zerosum.server.runs import METRICS, MODEL
-from zerosum.simulations.cli import app
+from zerosum.client.protocol.node_keys import read_roster
+from zerosum.server.runs.run_folder import METRICS, MODEL
+from zerosum.simulations.commands.main import app
 
 TINY = ["digits", "--set", "rounds=2", "--set", "data.clients=30", "--set", "privacy.delta=1e-2"]
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -134,7 +134,7 @@ def test_a_task_of_ones_own_runs_by_its_name(zerosum, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_killed_at_random_moments_and_resumed_is_the_run_it_would_have_been(tmp_path):
-    command = [sys.executable, "-m", "zerosum.simulations.cli", "run"]
+    command = [sys.executable, "-m", "zerosum.simulations.commands.main", "run"]
     tiny = [*TINY[:-4], "--set", "data.clients=60", "--set", "privacy.delta=1e-2"]
     settings = [*tiny, "--set", "rounds=12", "--set", "sampling.cohort=30"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -7,9 +7,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from zerosum.server.config import ConfigError
-from zerosum.server.runs import LEDGER, METRICS, MODEL
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL
 from zerosum.simulations import api
-from zerosum.simulations.plan import plan_experiment
+from zerosum.simulations.commands.plan import plan_experiment
 
 SMALL = [
     "task=digits",

@@ -9,15 +9,16 @@ import torch
 from typer.testing import CliRunner
 
 from zerosum.client import TaskError
-from zerosum.client.outcomes import NOT_FINITE_CURE
-from zerosum.client.training import initial_vector
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.runs import CLIENT_LOG, METRICS, MODEL, SUMMARY
-from zerosum.simulations import api, load_experiment, plan
-from zerosum.simulations.cli import app
-from zerosum.simulations.progress import describe
-from zerosum.simulations.summary import summary_table
-from zerosum.simulations.trying import MOST_TRIED
+from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE
+from zerosum.client.training.local import initial_vector
+from zerosum.server.runs.run_folder import CLIENT_LOG, METRICS, MODEL, SUMMARY
+from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations import api, load_experiment
+from zerosum.simulations.commands import plan
+from zerosum.simulations.commands.main import app
+from zerosum.simulations.commands.summary import summary_table
+from zerosum.simulations.engine.trial_client import MOST_TRIED
+from zerosum.simulations.terminal.progress import describe
 
 CLIENTS = 8
 pytestmark = pytest.mark.usefixtures("one_thread")

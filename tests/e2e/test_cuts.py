@@ -15,21 +15,21 @@ from flwr.serverapp.strategy import FedAvg
 from policies import LEAST_TOML
 from rich.console import Console
 
-from zerosum.client.contribution import Protection
-from zerosum.client.mod import private_mod
+from zerosum.client.flower.private_mod import private_mod
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.stages import Declined, protection_for
 from zerosum.client.request import Request
-from zerosum.client.stages import Declined, protection_for
 from zerosum.secagg import Session
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.planning import question_of
-from zerosum.server.runs import CLIENT_LOG, METRICS, SERVER_LOG, RunFolder
-from zerosum.server.strategy import PrivateStrategy
+from zerosum.server.flower.private_strategy import PrivateStrategy
+from zerosum.server.privacy.protections import question_of
+from zerosum.server.runs.run_folder import CLIENT_LOG, METRICS, SERVER_LOG, RunFolder
+from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.grid import InProcessGrid
-from zerosum.simulations.progress import describe
+from zerosum.simulations.commands.summary import summary_table
+from zerosum.simulations.engine.grid import InProcessGrid
 from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.words import cautions
-from zerosum.simulations.summary import summary_table
+from zerosum.simulations.terminal.progress import describe
 
 CLIENTS, WEIGHTS = 4, 4
 pytestmark = pytest.mark.usefixtures("one_thread")

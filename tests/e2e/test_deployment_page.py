@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from zerosum.client.contribution import min_survivors
-from zerosum.client.entropy import SystemEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol.noise_source import SystemEntropy
+from zerosum.client.protocol.protection import min_survivors
 from zerosum.client.spec import ClientPolicy
 from zerosum.secagg import NoFeasibleGraph, ServerMode
-from zerosum.secagg.failures import colluders_in
-from zerosum.secagg.graph import parameters
-from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.runs import RunFolder
-from zerosum.server.training import FederatedTraining
+from zerosum.secagg.graph.failure_bounds import colluders_in
+from zerosum.secagg.graph.graphs import parameters
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.run_folder import RunFolder
+from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.engine.grid import InProcessGrid, nodes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 

@@ -13,10 +13,11 @@ import pytest
 from processes import wait_for
 from typer.testing import CliRunner
 
-from zerosum.server.runs import METRICS, MODEL, REPORT, SUMMARY, RunFolder
-from zerosum.simulations import api, cli, load_experiment, plan, progress
-from zerosum.simulations.bench import engine_command
-from zerosum.simulations.continuing import run_left
+from zerosum.server.runs.run_folder import METRICS, MODEL, REPORT, SUMMARY, RunFolder
+from zerosum.simulations import api, load_experiment
+from zerosum.simulations.commands import bench_engine, main, plan
+from zerosum.simulations.commands.continuation import run_left
+from zerosum.simulations.terminal import progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,7 +37,7 @@ def zerosum(tmp_path, monkeypatch):
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["zerosum", *map(str, arguments)])
-        return CliRunner().invoke(cli.app, [str(each) for each in arguments])
+        return CliRunner().invoke(main.app, [str(each) for each in arguments])
 
     return run
 
@@ -117,7 +118,7 @@ def test_a_run_that_a_file_gives_more_rounds_is_told_to_go_on_with_that_file(
 def test_a_run_that_is_ended_while_its_table_is_printed_does_not_say_that_nothing_is_kept(
     zerosum, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(cli, "_print_result", lambda result: interrupt())
+    monkeypatch.setattr(main, "_print_result", lambda result: interrupt())
     ended = zerosum("run", *TINY, "--set", "rounds=1", "--out", "mine")
     assert ended.exit_code == 130
     assert "Nothing is kept" not in ended.output
@@ -163,7 +164,9 @@ def test_a_full_disk_takes_the_report_and_not_the_command(tmp_path, monkeypatch)
 
 
 def test_a_command_that_keeps_nothing_says_so_and_how_to_start_again(zerosum, monkeypatch):
-    monkeypatch.setattr("zerosum.simulations.plan.plan_experiment", lambda *_, **__: interrupt())
+    monkeypatch.setattr(
+        "zerosum.simulations.commands.plan.plan_experiment", lambda *_, **__: interrupt()
+    )
     ended = zerosum("plan", "digits")
     assert ended.exit_code == 130
     assert "Nothing is kept" in ended.output
@@ -178,7 +181,7 @@ def test_an_audit_goes_on_after_the_repetitions_that_are_kept(zerosum, tmp_path,
     assert whole.exit_code == 0, whole.output
     with monkeypatch.context() as patched:
         stop = {2: interrupt}
-        patched.setattr(cli, "_told", lambda count: lambda number: stop.get(number, int)())
+        patched.setattr(main, "_told", lambda count: lambda number: stop.get(number, int)())
         ended = zerosum(*AUDIT, "--json", "cut.json")
     assert (
         "2 of 4 repetitions are done and kept in cut.json.partial; no verdict yet" in ended.output
@@ -200,8 +203,8 @@ def test_figures_are_written_before_they_are_printed_to_whoever_may_be_gone(
     monkeypatch.setattr(plan, "plan_table", gone)
     assert zerosum("plan", *TINY, "--json", "plan.json").exit_code == 1
     assert json.loads((tmp_path / "plan.json").read_text())["population"] == 30
-    monkeypatch.setattr(engine_command, "_print", gone)
-    monkeypatch.setattr(engine_command, "run", lambda *asked, keep, **how: keep([{"turns": 1}]))
+    monkeypatch.setattr(bench_engine, "_print", gone)
+    monkeypatch.setattr(bench_engine, "run", lambda *asked, keep, **how: keep([{"turns": 1}]))
     assert zerosum("bench", "engine", "--json", "turns.json").exit_code == 1
     assert json.loads((tmp_path / "turns.json").read_text())[0]["turns"] == 1
 
@@ -272,7 +275,7 @@ def test_attacks_that_go_on_are_those_that_were_asked_for(zerosum, tmp_path, mon
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_a_signal_ended_goes_on_as_its_last_line_says(tmp_path, sign):
-    command = [sys.executable, "-m", "zerosum.simulations.cli"]
+    command = [sys.executable, "-m", "zerosum.simulations.commands.main"]
     settings = ["--set", "rounds=30", "--set", "engine=processes", "--set", "workers=2"]
     said = tmp_path / "said"
     with said.open("w") as file:

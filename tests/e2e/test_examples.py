@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from zerosum.client.dpsgd import ExampleTrainer
-from zerosum.client.per_example import ClippedGradients
 from zerosum.client.task import ClientInfo, TaskError
+from zerosum.client.training.dpsgd import ExampleTrainer
+from zerosum.client.training.per_example_clipping import ClippedGradients
 from zerosum.server.config import ConfigError
-from zerosum.server.flower import _prepared
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.runs import METRICS, MODEL
+from zerosum.server.flower.server_app import _prepared
+from zerosum.server.runs.run_folder import METRICS, MODEL
+from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations import api
 from zerosum.simulations.config import load_experiment
 

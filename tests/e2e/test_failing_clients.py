@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from zerosum.client import TaskError
-from zerosum.client.answer import Answerer
-from zerosum.client.contribution import Protection
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.runs import CLIENT_LOG, METRICS, SUMMARY
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.training.compute import Answerer
+from zerosum.server.runs.run_folder import CLIENT_LOG, METRICS, SUMMARY
+from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.report import write_public_report, write_report
 
@@ -119,7 +119,7 @@ def test_the_traceback_is_in_the_clients_log_and_one_line_of_it_in_the_records(
 def test_a_failing_client_still_adds_its_share_of_the_noise(simulate, monkeypatch):
     """All clients fail: what is opened is noise alone, and as much of it as claimed."""
     monkeypatch.setattr(
-        "zerosum.client.answer.Answerer.update", lambda *arguments: 1 / 0, raising=True
+        "zerosum.client.training.compute.Answerer.update", lambda *arguments: 1 / 0, raising=True
     )
     # Few runs of many coordinates say as much as many of few, without their sessions.
     monkeypatch.setattr(FlakyTask, "model", lambda self: torch.nn.Linear(4, 300))

@@ -8,22 +8,22 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from policies import LEAST_TOML
 
-from zerosum.client import wire
-from zerosum.client.answer import Answerer
-from zerosum.client.entropy import SystemEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
-from zerosum.client.outcomes import FAILED_AT_HOME
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.noise_source import SystemEntropy
+from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.client.task import TaskError
-from zerosum.client.training import initial_vector
-from zerosum.server import greeting
+from zerosum.client.training.compute import Answerer
+from zerosum.client.training.local import initial_vector
 from zerosum.server.config import ConfigError
-from zerosum.server.flower import serve
-from zerosum.server.greeting import wait_for_nodes
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.runs import METRICS, SUMMARY
+from zerosum.server.flower import node_registry
+from zerosum.server.flower.node_registry import wait_for_nodes
+from zerosum.server.flower.server_app import serve
+from zerosum.server.runs.run_folder import METRICS, SUMMARY
+from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.server.spec import DeploymentSpec
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.grid import FIRST_NODE, InProcessGrid
+from zerosum.simulations.engine.grid import FIRST_NODE, InProcessGrid
 
 CLIENTS = 4
 EXPERIMENT = """
@@ -78,7 +78,7 @@ class Federation:
                 raise RuntimeError("out of reach")
             reply = self.app(message, context)
             kind = message.metadata.message_type
-            self.sizes.append((kind, sorted(reply.content), wire.size(reply.content)))
+            self.sizes.append((kind, sorted(reply.content), flower_messages.size(reply.content)))
             return reply
 
         grid = InProcessGrid(app, CLIENTS, node_config=self.node_config, run_id=self.runs)
@@ -142,7 +142,7 @@ def test_a_simulation_of_the_same_counts_them(tmp_path, monkeypatch):
 
 
 def contributes(message):
-    return message.metadata.message_type == wire.STAGE_TYPES["contribute"]
+    return message.metadata.message_type == flower_messages.STAGE_TYPES["contribute"]
 
 
 def test_a_run_of_abandoned_rounds_ends_with_an_error_and_the_initial_model(tmp_path):
@@ -193,7 +193,7 @@ def test_a_run_whose_first_rounds_were_abandoned_is_resumed_and_ends_well(tmp_pa
 
 
 def test_a_task_that_takes_no_step_on_the_servers_test_data_is_refused(tmp_path, monkeypatch):
-    from zerosum.simulations.tasks import DigitsTask
+    from zerosum.simulations.data.tasks import DigitsTask
 
     loss = DigitsTask.loss
     monkeypatch.setattr(DigitsTask, "loss", lambda *given: loss(*given).detach())
@@ -204,7 +204,7 @@ def test_a_task_that_takes_no_step_on_the_servers_test_data_is_refused(tmp_path,
 
 
 def test_a_loss_that_raises_on_the_servers_test_data_is_named(tmp_path, monkeypatch):
-    from zerosum.simulations.tasks import DigitsTask
+    from zerosum.simulations.data.tasks import DigitsTask
 
     monkeypatch.setattr(DigitsTask, "loss", lambda *given: 1 / 0)
     with pytest.raises(TaskError, match=r"model or loss\(\) fails on test_data\(\): ZeroDivision"):
@@ -215,8 +215,10 @@ def test_a_node_logs_a_refusal_once_and_then_how_often(caplog):
     """Without a state-dir a node refuses each hello, and a server says hello again and again."""
     grid = InProcessGrid(build_app(DeployedEnvironment), 1)
     for _ in range(30):
-        (reply,) = grid.send_and_receive([Message(wire.pack({}), FIRST_NODE, wire.HELLO_TYPE)])
-        assert wire.OWN_LOG in reply.error.reason
+        (reply,) = grid.send_and_receive(
+            [Message(flower_messages.pack({}), FIRST_NODE, flower_messages.HELLO_TYPE)]
+        )
+        assert flower_messages.OWN_LOG in reply.error.reason
     said = [line for line in caplog.messages if "declined to hello" in line]
     assert len(said) == 2
     assert "state-dir" in said[0]
@@ -228,15 +230,15 @@ def test_the_server_counts_who_answered_what_and_names_no_cause_that_it_does_not
 ):
     app = build_app(DeployedEnvironment)
     clock = iter(range(10_000))
-    monkeypatch.setattr(greeting.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(greeting.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(node_registry.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(node_registry.time, "monotonic", lambda: float(next(clock)))
     hellos = []
 
     def mixed(message, context):
         index = context.node_config["partition-id"]
         hellos.append(index)
         if index == 0:
-            return Message(wire.pack({"index": 0}), reply_to=message)
+            return Message(flower_messages.pack({"index": 0}), reply_to=message)
         if index == 1:
             return app(message, context)
         raise KeyError("no such\nmessage")

@@ -12,9 +12,10 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from policies import LEAST_TOML
 
-from zerosum.client import wire
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -24,11 +25,10 @@ from zerosum.client.spec import (
     SecAggSpec,
     TrainSpec,
 )
-from zerosum.client.store import FileStore
-from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
+from zerosum.server.private_sum.sum_in_progress import Invitation, Shape
 from zerosum.server.spec import DeploymentSpec
-from zerosum.server.sums import Invitation, Shape
-from zerosum.simulations.grid import FIRST_NODE, InProcessGrid, nodes
+from zerosum.simulations.engine.grid import FIRST_NODE, InProcessGrid, nodes
 
 CLIENTS, DIMENSION, VICTIM = 6, 20, 1
 EVERYBODY = tuple(range(CLIENTS))
@@ -73,18 +73,24 @@ def request(number):
 
 def record_of(message, stage):
     """Return the name of the record in which a message asks for a stage, and is answered."""
-    return wire.RIDER if wire.rider_stage(message.content) == stage else wire.RECORD
+    return (
+        flower_messages.RIDER
+        if flower_messages.rider_stage(message.content) == stage
+        else flower_messages.RECORD
+    )
 
 
 def parts_of(message):
     """Return the (round, stage) of everything that a message asks for."""
     kind = message.metadata.message_type.split(".")[1]
     found = []
-    if wire.RECORD in message.content:
+    if flower_messages.RECORD in message.content:
         found.append((int(message.metadata.group_id), kind))
-    stage = wire.rider_stage(message.content)
+    stage = flower_messages.rider_stage(message.content)
     if stage is not None:
-        found.append((wire.int_field(wire.rider(message.content), "round"), stage))
+        found.append(
+            (flower_messages.int_field(flower_messages.rider(message.content), "round"), stage)
+        )
     return found
 
 

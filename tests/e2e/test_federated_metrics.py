@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console
 
 from zerosum.client.task import ClientInfo
-from zerosum.client.training import LocalTrainer
+from zerosum.client.training.local import LocalTrainer
 from zerosum.server.config import ConfigError
-from zerosum.server.runs import RunFolder
-from zerosum.server.spent import run_spending
+from zerosum.server.planning.spent_budget import run_spending
+from zerosum.server.runs.run_folder import RunFolder
 from zerosum.simulations import api
+from zerosum.simulations.commands.summary import summary_table
 from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.words import outcome
-from zerosum.simulations.summary import summary_table
 
 TASK = """
 import torch

@@ -9,18 +9,18 @@ import pytest
 from policies import LEAST_TOML
 from safetensors.numpy import load_file
 
-from zerosum.client.entropy import SystemEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
-from zerosum.client.store import FileStore
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.flower import read_keys
-from zerosum.server.runs import MODEL, SUMMARY, RunFolder
+from zerosum.server.flower.server_app import read_keys
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.run_folder import MODEL, SUMMARY, RunFolder
 from zerosum.server.spec import FaultSpec
-from zerosum.server.training import FederatedTraining
+from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.faults import FaultPlan
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.engine.faults import FaultPlan
+from zerosum.simulations.engine.grid import InProcessGrid, nodes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"
 

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from zerosum.simulations.grid import InProcessGrid
+from zerosum.simulations.engine.grid import InProcessGrid
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-pytorch"
 RUN_CONFIG = {"rounds": 3, "local-epochs": 2, "lr": 0.1}

@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.flower import SimulatedNode, build_app
-from zerosum.client.simulated import simulated_roster
+from zerosum.client.flower.client_app import SimulatedNode, build_app
+from zerosum.client.flower.simulated_node import simulated_roster
+from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.flower import is_simulation, simulated_nodes
-from zerosum.server.runs import METRICS, MODEL, SUMMARY, RunFolder
-from zerosum.server.training import FederatedTraining
+from zerosum.server.flower.server_app import is_simulation, simulated_nodes
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.run_folder import METRICS, MODEL, SUMMARY, RunFolder
+from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.grid import InProcessGrid
+from zerosum.simulations.engine.grid import InProcessGrid
 from zerosum.simulations.rehearsal.processes import free_port, processes_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-digits"

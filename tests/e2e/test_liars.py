@@ -8,13 +8,13 @@ import pytest
 
 from zerosum.secagg import ClientParty
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator
-from zerosum.server.left_out import LEFT_OUT
-from zerosum.server.runs import METRICS, MODEL, SUMMARY
+from zerosum.server.private_sum.coordinator import Coordinator
+from zerosum.server.runs.left_out import LEFT_OUT
+from zerosum.server.runs.run_folder import METRICS, MODEL, SUMMARY
 from zerosum.simulations import api
-from zerosum.simulations.progress import describe
+from zerosum.simulations.commands.summary import summary_table
 from zerosum.simulations.report import write_report
-from zerosum.simulations.summary import summary_table
+from zerosum.simulations.terminal.progress import describe
 
 CLIENTS, LIAR = 12, 3
 SETTINGS = [
@@ -141,7 +141,7 @@ def test_a_sum_is_not_opened_again_among_others_with_the_noise_that_it_had(
 
 
 def test_a_noised_average_is_divided_by_the_cohort_that_was_expected(tmp_path, a_liar, monkeypatch):
-    from zerosum.server.averaging import Averaging
+    from zerosum.server.training.averaging import Averaging
 
     seen = []
     honest = Averaging.average

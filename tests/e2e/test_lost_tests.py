@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from zerosum.server.runs import SERVER_LOG, RunFolder
+from zerosum.server.runs.run_folder import SERVER_LOG, RunFolder
 from zerosum.simulations import api
+from zerosum.simulations.commands.summary import summary_table
 from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.words import outcome
-from zerosum.simulations.summary import summary_table
 
 DATA = "4 of 20 test examples give NaN or infinity, and did with the initial model: look for NaN"
 DIVERGED = "20 of 20 test examples give NaN or infinity, and none did with the initial model"

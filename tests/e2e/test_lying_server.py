@@ -9,9 +9,11 @@ import pytest
 from flwr.app import Message
 from policies import LEAST_TOML
 
-from zerosum.client import wire
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -21,13 +23,16 @@ from zerosum.client.spec import (
     SecAggSpec,
     TrainSpec,
 )
-from zerosum.client.stages import Declined
-from zerosum.client.store import FileStore
 from zerosum.secagg import Session
-from zerosum.secagg.messages import ConfirmRequest, ContributeRequest, UnmaskRequest, decode
+from zerosum.secagg.messages.all_messages import (
+    ConfirmRequest,
+    ContributeRequest,
+    UnmaskRequest,
+    decode,
+)
 from zerosum.secagg.wire import to_bitmap
-from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
+from zerosum.simulations.engine.grid import InProcessGrid, nodes
 
 CLIENTS, VICTIM, LENGTH = 7, 2, 20
 EVERYBODY = (tuple(range(CLIENTS)),)
@@ -80,8 +85,8 @@ class Lab:
     def sum(self, tamper, round=1, asked=None):
         def through(message, context):
             kind = message.metadata.message_type
-            if kind == wire.STAGE_TYPES["advertise"]:
-                data = wire.bytes_field(message.content, "session")
+            if kind == flower_messages.STAGE_TYPES["advertise"]:
+                data = flower_messages.bytes_field(message.content, "session")
                 self.session = Session.from_bytes(data)
             if context.node_config["partition-id"] == VICTIM:
                 return self.watched(tamper, message, context)
@@ -112,9 +117,9 @@ class Lab:
     def with_message(self, original, /, **fields):
         """Return the message with other fields in its record, and the model that it carries."""
         other = copy.copy(original)
-        content = wire.pack(dict(original.content[wire.RECORD]) | fields)
-        if wire.MODEL in original.content:
-            content[wire.MODEL] = original.content[wire.MODEL]
+        content = flower_messages.pack(dict(original.content[flower_messages.RECORD]) | fields)
+        if flower_messages.MODEL in original.content:
+            content[flower_messages.MODEL] = original.content[flower_messages.MODEL]
         other.__dict__["_content"] = content
         return other
 
@@ -142,12 +147,12 @@ def test_two_sets_of_survivors_are_never_both_signed(lab, restarted):
     seen = []
 
     def tamper(message, context):
-        if message.metadata.message_type != wire.STAGE_TYPES["confirm"]:
+        if message.metadata.message_type != flower_messages.STAGE_TYPES["confirm"]:
             return lab.app(message, context)
         before = copy.deepcopy(context.state)
         lie = ConfirmRequest(lab.session.digest, lesser(lab)).to_bytes()
         reply = lab.app(lab.with_message(message, message=lie), context)
-        assert wire.bytes_field(reply.content, "message"), "the first set is signed"
+        assert flower_messages.bytes_field(reply.content, "message"), "the first set is signed"
         if restarted:  # from the state before: only the durable record knows
             context.state = before
         seen.append(lab.is_refused(message, context))
@@ -162,9 +167,11 @@ def test_a_set_that_was_not_signed_is_not_unmasked(lab):
     seen = []
 
     def tamper(message, context):
-        if message.metadata.message_type != wire.STAGE_TYPES["unmask"]:
+        if message.metadata.message_type != flower_messages.STAGE_TYPES["unmask"]:
             return lab.app(message, context)
-        real = decode(wire.bytes_field(message.content, "message"), UnmaskRequest, lab.session)
+        real = decode(
+            flower_messages.bytes_field(message.content, "message"), UnmaskRequest, lab.session
+        )
         lie = UnmaskRequest(real.session, lesser(lab), real.signers, real.signatures).to_bytes()
         seen.append(lab.is_refused(lab.with_message(message, message=lie), context))
         return lab.app(message, context)
@@ -174,7 +181,7 @@ def test_a_set_that_was_not_signed_is_not_unmasked(lab):
     np.testing.assert_allclose(total.total, CLIENTS, atol=CLIENTS / 2**19)
 
 
-@pytest.mark.parametrize("stage", list(wire.STAGE_TYPES)[1:])
+@pytest.mark.parametrize("stage", list(flower_messages.STAGE_TYPES)[1:])
 def test_a_message_of_another_round_is_refused_at_every_stage(lab, stage, caplog):
     kept, seen = {}, []
 
@@ -183,8 +190,8 @@ def test_a_message_of_another_round_is_refused_at_every_stage(lab, stage, caplog
         return lab.app(message, context)
 
     def replay(message, context):
-        if message.metadata.message_type == wire.STAGE_TYPES[stage]:
-            old = kept[message.metadata.message_type].content[wire.RECORD]["message"]
+        if message.metadata.message_type == flower_messages.STAGE_TYPES[stage]:
+            old = kept[message.metadata.message_type].content[flower_messages.RECORD]["message"]
             seen.append(lab.is_refused(lab.with_message(message, message=old), context))
         return lab.app(message, context)
 
@@ -209,7 +216,7 @@ def test_a_downgrade_or_another_roster_is_refused_at_the_door(lab, lie):
     seen = []
 
     def tamper(message, context):
-        if message.metadata.message_type == wire.STAGE_TYPES["advertise"]:
+        if message.metadata.message_type == flower_messages.STAGE_TYPES["advertise"]:
             fields = {
                 name: getattr(lab.session, name)
                 for name in lab.session.__dataclass_fields__
@@ -227,7 +234,7 @@ def test_the_ideal_protocol_is_no_way_to_a_plain_vector(lab):
     seen = []
 
     def tamper(message, context):
-        if message.metadata.message_type == wire.STAGE_TYPES["advertise"]:
+        if message.metadata.message_type == flower_messages.STAGE_TYPES["advertise"]:
             for protocol in ("ideal", "none"):
                 lie = dataclasses.replace(lab.session, protocol=protocol).to_bytes()
                 other = lab.with_message(message, session=lie)
@@ -251,12 +258,13 @@ def test_a_node_draws_its_own_noise_whatever_its_policy_lists(lab, protocols):
 
     def tamper(message, context):
         kind = message.metadata.message_type
-        if kind == wire.STAGE_TYPES["advertise"]:
+        if kind == flower_messages.STAGE_TYPES["advertise"]:
             for name in ("ideal", "none"):
                 trusting = dataclasses.replace(lab.session, protocol=name).to_bytes()
                 seen[name] = lab.is_refused(lab.with_message(message, session=trusting), context)
-        if kind == wire.STAGE_TYPES["contribute"]:
-            asked = decode(wire.bytes_field(message.content, "message"), ContributeRequest,
+        if kind == flower_messages.STAGE_TYPES["contribute"]:
+            asked = decode(flower_messages.bytes_field(message.content, "message"),
+            ContributeRequest,
                            lab.session)  # fmt: skip
             told = dataclasses.replace(asked, request=summed.digest).to_bytes()
             lie = lab.with_message(message, message=told, request=summed.header)
@@ -274,7 +282,7 @@ def test_a_message_that_arrives_many_times_at_once_is_answered_once(lab):
     answers, refused = [], []
 
     def tamper(message, context):
-        if message.metadata.message_type != wire.STAGE_TYPES["contribute"]:
+        if message.metadata.message_type != flower_messages.STAGE_TYPES["contribute"]:
             return lab.app(message, context)
 
         def deliver():
@@ -302,7 +310,7 @@ def test_a_message_that_arrives_many_times_at_once_is_answered_once(lab):
 def test_what_is_wrong_with_a_node_is_told_to_its_own_log_alone(lab, caplog):
     lab.policy.write_text(LEAST_TOML + 'secret_token = "hunter2"\n')
     grid = InProcessGrid(lab.app, CLIENTS, node_config=lab.node_config)
-    message = Message(wire.pack({}), 1000 + VICTIM, wire.HELLO_TYPE)
+    message = Message(flower_messages.pack({}), 1000 + VICTIM, flower_messages.HELLO_TYPE)
     (reply,) = grid.send_and_receive([message])
     assert reply.has_error()
     assert reply.error.reason == "no answer to hello: the reason is in this client's log"

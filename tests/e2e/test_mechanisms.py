@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from zerosum.client.entropy import SystemEntropy
+from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.server.config import ConfigError
-from zerosum.server.runs import LEDGER, METRICS, MODEL
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL
 from zerosum.simulations import api
 
 SMALL = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerosum.server.runs import MODEL
+from zerosum.server.runs.run_folder import MODEL
 from zerosum.simulations import api
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "mnist.npz"

@@ -8,11 +8,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from zerosum.client.spec import DataSpec
-from zerosum.server.runs import MODEL, SUMMARY
+from zerosum.server.runs.run_folder import MODEL, SUMMARY
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.datasets import Records, split_off_test
+from zerosum.simulations.data.datasets import Records, split_off_test
+from zerosum.simulations.data.partition import partition
 from zerosum.simulations.new.app import make_app
-from zerosum.simulations.partition import partition
 
 
 def files_of_clients(sample, folder, count):

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from policies import LEAST_TOML
 
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.secagg import ClientParty
-from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.server.runs import LEDGER, METRICS, RunFolder
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.run_folder import LEDGER, METRICS, RunFolder
 from zerosum.server.spec import FaultSpec
-from zerosum.server.training import FederatedTraining
+from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.faults import FaultPlan
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.simulations.engine.faults import FaultPlan
+from zerosum.simulations.engine.grid import InProcessGrid, nodes
 
 SEED = 3
 BASE = {

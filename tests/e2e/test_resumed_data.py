@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from zerosum.server.config import ConfigError
-from zerosum.server.resuming import fingerprint
-from zerosum.server.runs import CONFIG, DATA, LEDGER
-from zerosum.server.training import FederatedTraining
+from zerosum.server.runs.resume import fingerprint
+from zerosum.server.runs.run_folder import CONFIG, DATA, LEDGER
+from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations import api
 
 SMALL = [

@@ -7,13 +7,13 @@ import pytest
 from flwr.app import Context, RecordDict
 from policies import LEAST_TOML
 
-from zerosum.client.entropy import SeededEntropy, SystemEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
 from zerosum.server.config import ConfigError
-from zerosum.server.flower import serve
-from zerosum.server.resuming import held
-from zerosum.server.runs import LEDGER, RunFolder
-from zerosum.simulations.grid import InProcessGrid
+from zerosum.server.flower.server_app import serve
+from zerosum.server.runs.resume import held
+from zerosum.server.runs.run_folder import LEDGER, RunFolder
+from zerosum.simulations.engine.grid import InProcessGrid
 
 CLIENTS = 6
 EXPERIMENT = """

@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from zerosum.client.answer import Answerer
 from zerosum.client.spec import TrainSpec
-from zerosum.client.training import LocalTrainer, initial_vector
-from zerosum.server import rules
-from zerosum.server.averaging import held_out
+from zerosum.client.training.compute import Answerer
+from zerosum.client.training.local import LocalTrainer, initial_vector
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import Coordinator
-from zerosum.server.runs import METRICS, MODEL, REPORT, RunFolder
+from zerosum.server.private_sum.coordinator import Coordinator
+from zerosum.server.runs.run_folder import METRICS, MODEL, REPORT, RunFolder
 from zerosum.server.spec import ServerSpec
+from zerosum.server.training import robust_rules
+from zerosum.server.training.averaging import held_out
 from zerosum.simulations import api, load_experiment
-from zerosum.simulations.summary import summary_table
+from zerosum.simulations.commands.summary import summary_table
 
 SEEN = [
     "rounds=2",
@@ -101,17 +101,17 @@ def test_a_rule_learns_beside_a_liar(tmp_path, liar, rule):
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
-        (ruled("median"), rules.median),
-        (ruled("trimmed-mean"), partial(rules.trimmed_mean, malicious=2)),
-        (ruled("krum"), partial(rules.krum, malicious=2)),
-        (ruled("multi-krum"), partial(rules.multi_krum, malicious=2)),
+        (ruled("median"), robust_rules.median),
+        (ruled("trimmed-mean"), partial(robust_rules.trimmed_mean, malicious=2)),
+        (ruled("krum"), partial(robust_rules.krum, malicious=2)),
+        (ruled("multi-krum"), partial(robust_rules.multi_krum, malicious=2)),
         (
             [*ruled("multi-krum"), "server.rule_selected=4"],
-            partial(rules.multi_krum, malicious=2, selected=4),
+            partial(robust_rules.multi_krum, malicious=2, selected=4),
         ),
-        (ruled("bulyan"), partial(rules.bulyan, malicious=2)),
-        (ruled("geometric-median"), rules.geometric_median),
-        (ruled("norm-bound"), partial(rules.norm_bound, bound=2.0)),
+        (ruled("bulyan"), partial(robust_rules.bulyan, malicious=2)),
+        (ruled("geometric-median"), robust_rules.geometric_median),
+        (ruled("norm-bound"), partial(robust_rules.norm_bound, bound=2.0)),
     ],
 )
 def test_the_average_is_the_rules_of_what_clients_sent(tmp_path, liar, settings, rule):
@@ -190,7 +190,7 @@ def test_fltrust_trains_its_own_update_as_a_client_would_on_records_left_out_of_
 ):
     seen = []
     monkeypatch.setattr(
-        rules, "fltrust", lambda vectors, own: seen.append(own) or own.astype(np.float64)
+        robust_rules, "fltrust", lambda vectors, own: seen.append(own) or own.astype(np.float64)
     )
     result = run(tmp_path / "run", "rounds=1", *ruled("fltrust"))
     experiment = RunFolder(result.folder).experiment

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from zerosum.client.task import ClientInfo
-from zerosum.client.training import LocalTrainer, initial_vector
+from zerosum.client.training.local import LocalTrainer, initial_vector
 from zerosum.secagg.randomness import derive_seed
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.runs import (
+from zerosum.server.runs.run_folder import (
     CLIENT_LOG,
     LEDGER,
     LOCK,
@@ -21,10 +20,11 @@ from zerosum.server.runs import (
     SUMMARY,
     RunFolder,
 )
+from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.server.spec import FaultSpec
 from zerosum.simulations import api
-from zerosum.simulations.progress import describe
 from zerosum.simulations.report.record import SIGHT
+from zerosum.simulations.terminal.progress import describe
 
 SMALL = [
     "rounds=3",

@@ -23,21 +23,21 @@ from flwr.serverapp.strategy import (
 )
 from policies import LEAST_TOML
 
-import zerosum.server.strategy as strategy_module
-from zerosum.client import wire
-from zerosum.client.app_request import AppQuestion, stage_type
-from zerosum.client.mod import PrivateClientApp, private_mod
+import zerosum.server.flower.private_strategy as strategy_module
+from zerosum.client.flower.app_request import AppQuestion, stage_type
+from zerosum.client.flower.private_mod import PrivateClientApp, private_mod
+from zerosum.client.protocol import flower_messages
 from zerosum.secagg import ClientParty, RemoteProtocolError, Session
-from zerosum.secagg.messages import Contribution, decode
-from zerosum.server.app_grid import AppGrid
+from zerosum.secagg.messages.all_messages import Contribution, decode
 from zerosum.server.config import ConfigError
-from zerosum.server.figures import refused
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.resuming import held
-from zerosum.server.runs import RunFolder
-from zerosum.server.strategy import PrivateStrategy
-from zerosum.simulations.budget_command import spending_in
-from zerosum.simulations.grid import FIRST_NODE, InProcessGrid
+from zerosum.server.flower.app_grid import AppGrid
+from zerosum.server.flower.private_strategy import PrivateStrategy
+from zerosum.server.privacy.epsilons import refused
+from zerosum.server.runs.resume import held
+from zerosum.server.runs.run_folder import RunFolder
+from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations.commands.budget import spending_in
+from zerosum.simulations.engine.grid import FIRST_NODE, InProcessGrid
 from zerosum.simulations.report import write_public_report, write_report
 
 CLIENTS = 6
@@ -166,7 +166,7 @@ def without(lost, app):
 
     def losing(message, context):
         stage = stage_type(message.content)
-        name = next((n for n, kind in wire.STAGE_TYPES.items() if kind == stage), "")
+        name = next((n for n, kind in flower_messages.STAGE_TYPES.items() if kind == stage), "")
         if message.metadata.group_id == "2" and context.node_config["partition-id"] in lost.get(
             name, ()
         ):
@@ -282,7 +282,7 @@ def test_a_first_round_that_is_abandoned_ends_nothing(grid_of, tmp_path, caplog)
 
     def lost(message, context):
         """Four of six do not come to contribute in the first round."""
-        contributes = stage_type(message.content) == wire.STAGE_TYPES["contribute"]
+        contributes = stage_type(message.content) == flower_messages.STAGE_TYPES["contribute"]
         index = context.node_config["partition-id"]
         if contributes and index < 4 and seen.count(index) < 1:
             seen.append(index)
@@ -319,12 +319,14 @@ class Wire:
 
     def contributions(self):
         """Return the masked vectors of the first session."""
-        opening = next(c for c in self.sent if stage_type(c) == wire.STAGE_TYPES["advertise"])
-        session = Session.from_bytes(wire.bytes_field(opening, "session"))
+        opening = next(
+            c for c in self.sent if stage_type(c) == flower_messages.STAGE_TYPES["advertise"]
+        )
+        session = Session.from_bytes(flower_messages.bytes_field(opening, "session"))
         found = []
         for content in self.replies:
             try:
-                message = wire.bytes_field(content, "message")
+                message = flower_messages.bytes_field(content, "message")
                 found.append(decode(message, Contribution, session).vector)
             except (ValueError, RemoteProtocolError):
                 continue
@@ -355,8 +357,8 @@ def test_nothing_leaves_in_plain(grid_of, tmp_path):
         assert any(says(content, needle) for content in bare.replies), "the control shows it"
         assert not any(says(content, needle) for content in seen.replies)
     for content in seen.replies:
-        assert list(content) == [wire.RECORD]
-        assert set(content[wire.RECORD]) <= {"message", "index"}
+        assert list(content) == [flower_messages.RECORD]
+        assert set(content[flower_messages.RECORD]) <= {"message", "index"}
 
 
 def test_a_contribution_is_uniform(grid_of, tmp_path):
@@ -596,7 +598,11 @@ def test_an_adaptive_clip_follows_the_norms(grid_of, tmp_path):
     seen = Wire(client_app([private_mod]))
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
     strategy.start(grid_of(seen), model(), 3)
-    headers = [c[wire.RECORD]["request"] for c in seen.sent if "request" in c[wire.RECORD]]
+    headers = [
+        c[flower_messages.RECORD]["request"]
+        for c in seen.sent
+        if "request" in c[flower_messages.RECORD]
+    ]
     clips = [AppQuestion.model_validate_json(h).privacy.clip for h in headers[::CLIENTS]]
     # 1[norm <= 0.001] is never true: a step up each round, or, as noise makes of it, one down.
     assert clips[0] == 1e-3
@@ -613,8 +619,10 @@ def test_groups_are_sums_of_their_own(grid_of, tmp_path):
     np.testing.assert_allclose(
         arrays_of(result)["layer.weight"], expected["layer.weight"], atol=10 * STEP, rtol=0
     )
-    opening = [c for c in seen.sent if stage_type(c) == wire.STAGE_TYPES["advertise"]]
-    cohorts = [Session.from_bytes(wire.bytes_field(c, "session")).cohort for c in opening]
+    opening = [c for c in seen.sent if stage_type(c) == flower_messages.STAGE_TYPES["advertise"]]
+    cohorts = [
+        Session.from_bytes(flower_messages.bytes_field(c, "session")).cohort for c in opening
+    ]
     assert {len(cohort) for cohort in cohorts} == {3}
 
 
@@ -811,7 +819,7 @@ def test_a_node_without_the_mod_is_named_and_left_out(grid_of, tmp_path, caplog)
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
     result = strategy.start(grid_of(mixed), model(), 1)
     assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS - 1
-    assert "needs zerosum.client.mod.private_mod" in caplog.text
+    assert "needs zerosum.client.flower.private_mod.private_mod" in caplog.text
 
 
 @pytest.mark.parametrize("missing", ["state-dir", "policy"])
@@ -821,7 +829,7 @@ def test_a_node_is_configured_by_itself_or_declines(missing, grid_of, caplog):
     grid._node_config = lambda index: {k: v for k, v in given(index).items() if k != missing}
     grid.send_and_receive([])
     (reply,) = AppGrid(grid, "train").send_and_receive(
-        [Message(wire.pack({}), FIRST_NODE, wire.STAGE_TYPES["unmask"])]
+        [Message(flower_messages.pack({}), FIRST_NODE, flower_messages.STAGE_TYPES["unmask"])]
     )
     assert reply.has_error()
     assert f"node config {missing} is missing" in caplog.text
@@ -893,7 +901,7 @@ def test_a_client_for_whom_the_server_chose_another_app_declines(
         return Message(content, reply_to=message)
 
     def lying(message, context):
-        asks = "request" in message.content[wire.RECORD]
+        asks = "request" in message.content[flower_messages.RECORD]
         if asks and context.node_config["partition-id"] == 1:
             lie(message, context)
         return inner(message, context)

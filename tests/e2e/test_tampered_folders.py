@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from zerosum.server.checkpoint import STATE
 from zerosum.server.config import ConfigError
-from zerosum.server.resuming import held
-from zerosum.server.runs import LEDGER, METRICS, RunFolder
+from zerosum.server.runs.checkpoint import STATE
+from zerosum.server.runs.resume import held
+from zerosum.server.runs.run_folder import LEDGER, METRICS, RunFolder
 from zerosum.simulations import api, load_experiment
 
 SMALL = [

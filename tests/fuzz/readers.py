@@ -29,7 +29,7 @@ from zerosum.secagg import (
     decode,
     request_digest,
 )
-from zerosum.secagg.decisions import Decisions
+from zerosum.secagg.messages.durable_record import Decisions
 
 SIZE = 9
 COHORT = (*range(3, 3 + SIZE - 1), 2**64 - 1)

@@ -28,8 +28,8 @@ from scipy.stats import binomtest, skellam
 from settings import read
 
 from zerosum.simulations import api
+from zerosum.simulations.commands.plan import plan_experiment
 from zerosum.simulations.config import experiment_names, load_experiment
-from zerosum.simulations.plan import plan_experiment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

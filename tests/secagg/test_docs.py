@@ -16,7 +16,9 @@ import pytest
 import zerosum.secagg
 
 DOCS = Path(__file__).parents[2] / "docs"
-MODULES = [f"zerosum.secagg.{each.name}" for each in pkgutil.iter_modules(zerosum.secagg.__path__)]
+MODULES = [
+    module.name for module in pkgutil.walk_packages(zerosum.secagg.__path__, "zerosum.secagg.")
+]
 
 
 def test_the_code_of_the_page_runs_in_order(tmp_path, monkeypatch):

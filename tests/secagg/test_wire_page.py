@@ -12,25 +12,25 @@ from cryptography.hazmat.primitives.asymmetric import ed25519, x25519
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from zerosum.secagg import example
+import wire_example
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_example_session_is_the_one_on_its_page():
     page = (DOCS / "secagg-wire-example.md").read_text(encoding="utf-8")
-    assert page == example.page(), "python -m zerosum.secagg.example > docs/secagg-wire-example.md"
+    assert page == wire_example.page(), "python docs/wire_example.py > docs/secagg-wire-example.md"
 
 
 def test_the_fields_of_every_example_message_fill_it():
-    session, roster = example.example_session()
-    said, total = example.play()
+    session, roster = wire_example.example_session()
+    said, total = wire_example.play()
     for spoken in said:
-        sizes = [size for _, size in example.layout(spoken.message, session)]
+        sizes = [size for _, size in wire_example.layout(spoken.message, session)]
         assert sum(sizes) == spoken.message.wire_bytes
-    assert sum(size for _, size in example.session_layout(session)) == len(session.to_bytes())
-    assert sum(size for _, size in example.roster_layout(roster)) == len(roster.to_bytes())
-    assert total == tuple(map(sum, zip(*example.VECTORS, strict=True)))
+    assert sum(size for _, size in wire_example.session_layout(session)) == len(session.to_bytes())
+    assert sum(size for _, size in wire_example.roster_layout(roster)) == len(roster.to_bytes())
+    assert total == tuple(map(sum, zip(*wire_example.VECTORS, strict=True)))
 
 
 # --- an independent reader of the page ---------------------------------------------------------
@@ -140,7 +140,7 @@ def test_a_contribution_follows_from_the_pages_formulas(page, place):
     expected = [
         (x + sum(sign * struct.unpack_from("<I", keystream(seed, 16), 4 * at)[0]
                  for sign, seed in seeds)) % 2**20
-        for at, x in enumerate(example.VECTORS[place])
+        for at, x in enumerate(wire_example.VECTORS[place])
     ]  # fmt: skip
     packed = sum(word << (20 * at) for at, word in enumerate(expected))
     assert said["vector"] == packed.to_bytes(10, "little")

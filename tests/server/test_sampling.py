@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zerosum.client.entropy import SeededEntropy, SystemEntropy
+from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import SamplingSpec
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from zerosum.client.mechanisms import DistributedSkellam
+from zerosum.client.privacy.mechanisms import DistributedSkellam
 from zerosum.server.config import ConfigError
-from zerosum.server.runs import RunFolder
+from zerosum.server.runs.run_folder import RunFolder
 from zerosum.simulations import audit
 from zerosum.simulations.audit import AuditPlan, run_audit, verdict
-from zerosum.simulations.cli import app
+from zerosum.simulations.commands.main import app
 from zerosum.simulations.config import load_experiment
 from zerosum.simulations.report import write_report
 from zerosum.simulations.report.audited import AUDIT
@@ -128,7 +128,7 @@ def test_a_pipeline_that_forgets_its_noise_fails_the_audit(monkeypatch) -> None:
         return np.rint(np.asarray(update) / self.encoding.step).astype(np.int64)
 
     monkeypatch.setattr(audit, "_CanaryEnvironment", Leaky)
-    monkeypatch.setattr("zerosum.client.contribution.Protection._encoded", unclipped)
+    monkeypatch.setattr("zerosum.client.protocol.protection.Protection._encoded", unclipped)
     found = audited("encoding.ring_bits=40", canaries=400, noise_multiplier=2.0)
     assert found["violations"] == [1, 2]
     assert verdict(found).startswith("FAILED")

@@ -4,8 +4,8 @@ import pytest
 
 from zerosum.server.config import ConfigError, to_toml
 from zerosum.server.spec import Experiment
+from zerosum.simulations.commands.configuration_page import keys_page
 from zerosum.simulations.config import experiment_names, load_experiment
-from zerosum.simulations.keys_page import keys_page
 
 
 @pytest.mark.parametrize("name", experiment_names())

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from zerosum.client.spec import DataSpec, ModelSpec
-from zerosum.server.runs import REPORT, SUMMARY
-from zerosum.simulations.cli import app
-from zerosum.simulations.tasks import DigitsTask
+from zerosum.server.runs.run_folder import REPORT, SUMMARY
+from zerosum.simulations.commands.main import app
+from zerosum.simulations.data.tasks import DigitsTask
 
 FAST = ["task=table", "rounds=1", "data.clients=4", "engine=serial", "model.name=linear",
         "privacy.model=none", "secagg.protocol=ideal", "data.partition=iid"]  # fmt: skip

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from zerosum.client import devices
-from zerosum.client.entropy import SeededEntropy
-from zerosum.server import checks
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.training import devices
 from zerosum.server.config import ConfigError
-from zerosum.server.runs import CLIENT_LOG, MODEL
+from zerosum.server.planning import preflight
+from zerosum.server.runs.run_folder import CLIENT_LOG, MODEL
 from zerosum.simulations import api
-from zerosum.simulations.cli import app
+from zerosum.simulations.commands.main import app
 from zerosum.simulations.engine import choice
 from zerosum.simulations.engine.work import Contributor, Serial
 
@@ -131,8 +131,8 @@ def outside(targets):
 def cohort(task, protocol, device, trainer="batched"):
     """Return the aggregate of one round over all clients of a toy task."""
     from zerosum.client.request import Request
-    from zerosum.client.training import initial_vector
-    from zerosum.server.planning import question_of
+    from zerosum.client.training.local import initial_vector
+    from zerosum.server.privacy.protections import question_of
 
     experiment = api.load_experiment(
         {
@@ -163,7 +163,7 @@ def test_a_client_whose_data_is_bad_is_a_dropout_of_one(wrong, protocol, device)
 
 
 def test_a_device_that_is_not_there_is_refused_before_anything_starts(tmp_path, monkeypatch):
-    for module in (devices, checks):
+    for module in (devices, preflight):
         monkeypatch.setattr(module, "here", lambda: ["cpu"])
     out = tmp_path / "run"
     options = [part for setting in [*SMALL, "device=cuda"] for part in ("--set", setting)]

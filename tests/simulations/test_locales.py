@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zerosum.client.system import named_path, readable
-from zerosum.simulations import streams
+from zerosum.client.files.operating_system import named_path, readable
+from zerosum.simulations.terminal import streams
 
 WITHOUT = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
@@ -44,7 +44,7 @@ def test_a_folder_a_table_and_a_run_of_other_letters_work_under_the_c_locale(
     rows = [f"{i / 90},{i % 7},{'été' if i > 45 else 'hiver'}" for i in range(90)]
     (folder / "tâble é.csv").write_text("\n".join(["âge,taille,clé", *rows]), encoding="utf-8")
     (folder / "expé.toml").write_text(EXPERIMENT, encoding="utf-8")
-    cli = "from zerosum.simulations.cli import main; main()"
+    cli = "from zerosum.simulations.commands.main import main; main()"
     given = ("run", "expé.toml", "--set", "data.path=tâble é.csv")
     done = without_letters("-c", cli, *given, cwd=folder)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
@@ -58,7 +58,7 @@ def test_a_folder_a_table_and_a_run_of_other_letters_work_under_the_c_locale(
 def test_names_are_found_and_read_under_the_c_locale(tmp_path: Path) -> None:
     (tmp_path / "é.csv").touch()
     script = (
-        "import sys, os; from zerosum.client.system import named_path, readable;"
+        "import sys, os; from zerosum.client.files.operating_system import named_path, readable;"
         "assert sys.getfilesystemencoding() == 'ascii', sys.getfilesystemencoding();"
         "assert named_path('\\xe9.csv').is_file();"
         "assert named_path(os.listdir('.')[0]).is_file();"

@@ -10,9 +10,9 @@ from plain_training import RowTask, trained_plainly
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
-from zerosum.client.training import initial_vector
+from zerosum.client.training.local import initial_vector
 from zerosum.secagg.randomness import derive_seed
-from zerosum.server.runs import SERVER_LOG
+from zerosum.server.runs.run_folder import SERVER_LOG
 from zerosum.simulations import api
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zerosum.client.torch_seed import many_seeded, seeded, seeded_anew
+from zerosum.client.training.torch_seed import many_seeded, seeded, seeded_anew
 from zerosum.server.config import ConfigError
-from zerosum.server.results import Result
-from zerosum.server.runs import MODEL
+from zerosum.server.runs.results import Result
+from zerosum.server.runs.run_folder import MODEL
 from zerosum.simulations import api
-from zerosum.simulations.alone import BusyError, alone
-from zerosum.simulations.attacks.harness import play_all
+from zerosum.simulations.attacks.harness.play_all import play_all
+from zerosum.simulations.engine.one_at_a_time import BusyError, alone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,9 +15,10 @@ import as_on_windows
 locks = as_on_windows.pretend()
 from pathlib import Path
 from typer.testing import CliRunner
-from zerosum.client.file_lock import HeldError, held_alone
+from zerosum.client.files.file_lock import HeldError, held_alone
 from zerosum.server.config import ConfigError
-from zerosum.simulations import api, cli
+from zerosum.simulations import api
+from zerosum.simulations.commands import main
 
 def refused(call):
     try:
@@ -39,10 +40,10 @@ api.resume("run", overrides=["rounds=2"], report=False)
 error = refused(lambda: api.plan(api.load_experiment("digits", ["engine=processes"])))
 assert 'write engine = "serial"' in str(error)
 for command in (["keys", "new", "key"], ["rehearse", "."]):
-    done = CliRunner().invoke(cli.app, command)
+    done = CliRunner().invoke(main.app, command)
     assert done.exit_code == 2, done.output
     assert "deploy on Linux, macOS or in WSL" in " ".join(done.output.split())
-assert CliRunner().invoke(cli.app, ["list"]).exit_code == 0
+assert CliRunner().invoke(main.app, ["list"]).exit_code == 0
 assert not Path("key").exists()
 print("all of it")
 """

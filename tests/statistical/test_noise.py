@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import beta, chi2, kstwobign, norm, skellam
 
-from zerosum.client.laplace import DiscreteLaplace
-from zerosum.client.mechanisms import (
+from zerosum.client.privacy.laplace import DiscreteLaplace
+from zerosum.client.privacy.mechanisms import (
     BinnedGaussian,
     DistributedDiscreteGaussian,
     DistributedSkellam,
 )
-from zerosum.client.privunit import PrivUnit
-from zerosum.client.samplers import (
+from zerosum.client.privacy.privunit import PrivUnit
+from zerosum.client.privacy.samplers import (
     binned_gaussian_sampler,
     discrete_gaussian_sampler,
     discrete_laplace_sampler,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from zerosum.client.contribution import Protection, min_survivors
+from zerosum.client.protocol.protection import Protection, min_survivors
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import insecure_keystream
 

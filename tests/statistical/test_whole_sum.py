@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from zerosum.client.choice import BIT_UNITS
-from zerosum.client.contribution import Protection
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.flower import build_app
+from zerosum.client.flower.client_app import build_app
+from zerosum.client.privacy.registry import BIT_UNITS
+from zerosum.client.protocol.flower_messages import STAGE_TYPES
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -18,13 +19,12 @@ from zerosum.client.spec import (
     SecAggSpec,
     TrainSpec,
 )
-from zerosum.client.wire import STAGE_TYPES
 from zerosum.secagg import SharedCache
 from zerosum.secagg.randomness import insecure_keystream
-from zerosum.server.coordinator import Coordinator, Nodes
-from zerosum.simulations.environment import SimulatedEnvironment
-from zerosum.simulations.faults import FaultPlan
-from zerosum.simulations.grid import InProcessGrid, nodes
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.simulations.engine.faults import FaultPlan
+from zerosum.simulations.engine.grid import InProcessGrid, nodes
+from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 pytestmark = pytest.mark.statistical
 

@@ -18,10 +18,10 @@ from pydantic import (
     model_validator,
 )
 
-from zerosum.client.openings import Openings
 from zerosum.client.renyi_filter import fixed_order
+from zerosum.client.session_limits import Openings
 from zerosum.secagg import Policy, Protocol, ServerMode
-from zerosum.secagg.failures import security_of
+from zerosum.secagg.graph.failure_bounds import security_of
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import zerosum
-from zerosum.client.failures import FAILURES
 from zerosum.client.spec import DataSpec, ModelSpec
+from zerosum.client.task_errors import FAILURES
 
 if TYPE_CHECKING:
     import torch
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     Dataset: TypeAlias = TorchDataset[Any] | tuple[torch.Tensor, torch.Tensor]
 
 BUILTIN_TASKS: Mapping[str, str] = {
-    "mnist5k": "zerosum.simulations.tasks:Mnist5kTask",
-    "digits": "zerosum.simulations.tasks:DigitsTask",
-    "mnist": "zerosum.simulations.tasks:MnistTask",
-    "heart": "zerosum.simulations.tasks:HeartTask",
-    "shakespeare": "zerosum.simulations.tasks:ShakespeareTask",
-    "table": "zerosum.simulations.tasks:TableTask",
-    "hf": "zerosum.simulations.tasks:HuggingFaceTask",
+    "mnist5k": "zerosum.simulations.data.tasks:Mnist5kTask",
+    "digits": "zerosum.simulations.data.tasks:DigitsTask",
+    "mnist": "zerosum.simulations.data.tasks:MnistTask",
+    "heart": "zerosum.simulations.data.tasks:HeartTask",
+    "shakespeare": "zerosum.simulations.data.tasks:ShakespeareTask",
+    "table": "zerosum.simulations.data.tasks:TableTask",
+    "hf": "zerosum.simulations.data.tasks:HuggingFaceTask",
 }
 """Short names. Strings, because a client imports nothing that stands to its right."""
 
@@ -116,7 +116,7 @@ class Task(Protocol):
         """Return a new model each time; it may draw from torch's generator, seeded for it.
 
         Trained is what requires a gradient here, in float32. What could not be trained as
-        ``torch.optim.SGD`` would is refused: see :mod:`zerosum.client.model_forms`.
+        ``torch.optim.SGD`` would is refused: see :mod:`zerosum.client.training.model_checks`.
         """
         ...
 

@@ -6,7 +6,7 @@ clocks. :class:`IdealClientParty` and :class:`IdealServerParty` do the same with
 
 Against a server that may lie (``mode=ServerMode.MALICIOUS``) clients have an :class:`IdentityKey`,
 hold a :class:`Roster` signed by an authority (:class:`SignedRoster`), and check sessions by a
-:class:`Policy`. Degree and threshold come from :func:`zerosum.secagg.graph.parameters`.
+:class:`Policy`. Degree and threshold come from :func:`zerosum.secagg.graph.graphs.parameters`.
 
 A client's method returns a :class:`Step`: the caller makes ``persist`` durable (file and directory
 fsynced), and only then sends ``send``; all lines it ever kept go back in as ``record`` whenever a
@@ -23,7 +23,7 @@ Examples
 Five clients sum three numbers each, against a server that may lie:
 
 >>> import numpy as np
->>> from zerosum.secagg.graph import parameters
+>>> from zerosum.secagg.graph.graphs import parameters
 >>> keys = {index: IdentityKey.generate() for index in range(5)}
 >>> roster = Roster(1, {index: key.public for index, key in keys.items()})
 >>> graph = parameters(n=5, dropout=0.2, corruption=0.2, server="malicious")
@@ -55,9 +55,8 @@ array([10,  5, -5])
 (0, 1, 2, 3, 4)
 """
 
-from zerosum.secagg.cache import SharedCache
-from zerosum.secagg.client import ClientParty
-from zerosum.secagg.decisions import HighWater
+from zerosum.secagg.crypto.cache import SharedCache
+from zerosum.secagg.crypto.identity import IdentityKey, Roster, SignedRoster
 from zerosum.secagg.errors import (
     AdvertMismatch,
     AlreadyContributed,
@@ -96,9 +95,8 @@ from zerosum.secagg.errors import (
     WrongRoster,
     WrongSession,
 )
-from zerosum.secagg.ideal import IdealClientParty, IdealServerParty
-from zerosum.secagg.identity import IdentityKey, Roster, SignedRoster
-from zerosum.secagg.messages import (
+from zerosum.secagg.graph.parameters import GraphParameters
+from zerosum.secagg.messages.all_messages import (
     Advert,
     Adverts,
     Confirmation,
@@ -111,12 +109,14 @@ from zerosum.secagg.messages import (
     UnmaskShares,
     decode,
 )
-from zerosum.secagg.parameters import GraphParameters
-from zerosum.secagg.party import Client, Result, Server, Step
-from zerosum.secagg.policy import Policy
-from zerosum.secagg.ring import Ring
-from zerosum.secagg.server import ServerParty
+from zerosum.secagg.messages.durable_record import HighWater
+from zerosum.secagg.parties.client import ClientParty
+from zerosum.secagg.parties.ideal import IdealClientParty, IdealServerParty
+from zerosum.secagg.parties.interface import Client, Result, Server, Step
+from zerosum.secagg.parties.policy import Policy
+from zerosum.secagg.parties.server import ServerParty
 from zerosum.secagg.session import NoiseDraw, Protocol, ServerMode, Session, request_digest
+from zerosum.secagg.vectors.ring import Ring
 
 __all__ = [
     "Advert",

@@ -12,7 +12,7 @@ from zerosum.secagg.errors import (
     UnknownVersion,
     WrongParty,
 )
-from zerosum.secagg.ring import Ring
+from zerosum.secagg.vectors.ring import Ring
 from zerosum.secagg.wire import Reader, prefixed, u64
 
 PROTOCOL_VERSION = 2

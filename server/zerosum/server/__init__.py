@@ -10,13 +10,13 @@ from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.spec import Experiment
 
 if TYPE_CHECKING:
-    from zerosum.server.aggregate import Aggregate
-    from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
-    from zerosum.server.learning import NothingLearntError
-    from zerosum.server.ledger import Ledger
-    from zerosum.server.results import Result
-    from zerosum.server.runs import RunFolder
-    from zerosum.server.training import FederatedTraining
+    from zerosum.server.privacy.accountant import Ledger
+    from zerosum.server.private_sum.aggregate import Aggregate
+    from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
+    from zerosum.server.runs.results import Result
+    from zerosum.server.runs.run_folder import RunFolder
+    from zerosum.server.runs.run_outcome import NothingLearntError
+    from zerosum.server.training.loop import FederatedTraining
 
 __all__ = [
     "Aggregate",

@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from zerosum.client.system import readable
+from zerosum.client.files.operating_system import readable
 from zerosum.server.spec import RULE_KEYS, Experiment
 
 

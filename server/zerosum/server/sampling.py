@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zerosum.client.entropy import Entropy
+from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.request import Kind
 from zerosum.secagg.randomness import SEED_BYTES, Keystream
 from zerosum.server.spec import Experiment, SamplingSpec

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from zerosum.client.metric_names import ALLOWED, is_metric_name
 from zerosum.client.spec import (
     DEVICE,
     DataSpec,
@@ -20,6 +19,7 @@ from zerosum.client.spec import (
     Spec,
     TrainSpec,
 )
+from zerosum.client.training.metric_names import ALLOWED, is_metric_name
 
 MOST_STEPS = 1_000_000
 """Rounds of a run, and steps of DP-SGD at one client: what can be planned in seconds."""

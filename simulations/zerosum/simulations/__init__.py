@@ -8,18 +8,18 @@ training got into the model, ``BusyError`` where something else simulates in thi
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zerosum.server.learning import NothingLearntError
-    from zerosum.server.results import Result
-    from zerosum.simulations.alone import BusyError
+    from zerosum.server.runs.results import Result
+    from zerosum.server.runs.run_outcome import NothingLearntError
     from zerosum.simulations.api import resume, run
     from zerosum.simulations.config import load_experiment
+    from zerosum.simulations.engine.one_at_a_time import BusyError
 
 __all__ = ["BusyError", "NothingLearntError", "Result", "load_experiment", "resume", "run"]
 
 _HOME = {
-    "BusyError": "zerosum.simulations.alone",
-    "NothingLearntError": "zerosum.server.learning",
-    "Result": "zerosum.server.training",
+    "BusyError": "zerosum.simulations.engine.one_at_a_time",
+    "NothingLearntError": "zerosum.server.runs.run_outcome",
+    "Result": "zerosum.server.training.loop",
     "load_experiment": "zerosum.simulations.config",
     "resume": "zerosum.simulations.api",
     "run": "zerosum.simulations.api",

@@ -11,37 +11,37 @@ from typing import Any
 
 import torch
 
-from zerosum.client.clipping import layer_clips
-from zerosum.client.devices import repeatable
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.examples import as_examples
-from zerosum.client.outcomes import quoted
-from zerosum.client.seeded_task import client_records, public_records, seeded_resolution
-from zerosum.client.system import named_path
+from zerosum.client.files.operating_system import named_path
+from zerosum.client.privacy.clipping import layer_clips
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.training_outcomes import quoted
 from zerosum.client.task import ClientInfo, Task, population, resolve_task
-from zerosum.client.threads import one_thread
-from zerosum.client.torch_seed import seeded
-from zerosum.client.training import LocalTrainer
+from zerosum.client.training.devices import repeatable
+from zerosum.client.training.examples import as_examples
+from zerosum.client.training.local import LocalTrainer
+from zerosum.client.training.seeded_task import client_records, public_records, seeded_resolution
+from zerosum.client.training.threads import one_thread
+from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
-from zerosum.server.averaging import held_out
-from zerosum.server.checks import check_device, prepare
 from zerosum.server.config import ConfigError
-from zerosum.server.evaluating import Sample, with_metrics
-from zerosum.server.planning import planned_protections
-from zerosum.server.results import Record, Result, check_learnt
-from zerosum.server.resuming import check_same, held, warn_of_more_rounds
-from zerosum.server.runs import CLIENT_LOG, SERVER_LOG, RunFolder
+from zerosum.server.planning.preflight import check_device, prepare
+from zerosum.server.privacy.protections import planned_protections
+from zerosum.server.runs.results import Record, Result, check_learnt
+from zerosum.server.runs.resume import check_same, held, warn_of_more_rounds
+from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.server.training import FederatedTraining
-from zerosum.simulations.alone import alone
+from zerosum.server.training.averaging import held_out
+from zerosum.server.training.federated_metrics import Sample, with_metrics
+from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
 from zerosum.simulations.engine.choice import started, workers_of
+from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
+from zerosum.simulations.engine.trial_client import try_out
 from zerosum.simulations.engine.work import Contributor
-from zerosum.simulations.environment import SimulatedEnvironment
-from zerosum.simulations.logs import logged
 from zerosum.simulations.report import write_report
-from zerosum.simulations.sight import write_sight
-from zerosum.simulations.trying import try_out
+from zerosum.simulations.report.run_snapshot import write_sight
+from zerosum.simulations.terminal.logs import logged
 
 RUNS = Path("runs")
 

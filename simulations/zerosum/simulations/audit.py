@@ -14,25 +14,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.contribution import CohortTooSmallError, Protection
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.exact import check_available
+from zerosum.client.privacy.opendp import check_available
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.protection import CohortTooSmallError, Protection
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, Task
-from zerosum.secagg.failures import share_of
+from zerosum.secagg.graph.failure_bounds import share_of
 from zerosum.secagg.randomness import derive_seed, insecure_keystream
-from zerosum.server.accounting import RunLedger
-from zerosum.server.aggregate import Aggregate
-from zerosum.server.audit import TwoTests
 from zerosum.server.config import ConfigError
-from zerosum.server.coordinator import RoundAbandoned
-from zerosum.server.planning import question_of
+from zerosum.server.privacy.audit import TwoTests
+from zerosum.server.privacy.protections import question_of
+from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.private_sum.aggregate import Aggregate
+from zerosum.server.private_sum.coordinator import RoundAbandoned
+from zerosum.server.private_sum.thresholds import Thresholds
 from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
-from zerosum.server.thresholds import Thresholds
-from zerosum.simulations.alone import alone
-from zerosum.simulations.audited_rows import KeptRows
-from zerosum.simulations.environment import SimulatedEnvironment
+from zerosum.simulations.audit_rows import KeptRows
+from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 LARGEST_DELTA = 1e-5
 """Above this the bound from guesses says nothing."""

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from zerosum.client.system import readable
+from zerosum.client.files.operating_system import readable
 from zerosum.client.task import TaskError
 from zerosum.server.config import (
     UNSET,

@@ -3,9 +3,9 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
-from zerosum.server.flower import serve
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.server.flower.server_app import serve
 
 SEED = 0
 

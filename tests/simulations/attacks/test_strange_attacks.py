@@ -13,14 +13,14 @@ from odd_attacks import Bits, Odd
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks import Case, Guess, Metric, Protection, Scene
-from zerosum.simulations.attacks.advantage import is_above
-from zerosum.simulations.attacks.catalog import choose
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import View
-from zerosum.simulations.attacks.measures import Mean, Ranking
-from zerosum.simulations.attacks.results import rows_of
+from zerosum.simulations.attacks.harness.interface import View
+from zerosum.simulations.attacks.harness.metrics import Mean, Ranking
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.registry import choose
+from zerosum.simulations.attacks.harness.results import rows_of
+from zerosum.simulations.attacks.harness.significance import is_above
 from zerosum.simulations.attacks.run import AttackFolder
-from zerosum.simulations.logs import logged
+from zerosum.simulations.terminal.logs import logged
 
 COMMON = Path(__file__).parents[2] / "common"
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from zerosum.simulations.attacks.catalog import all_attacks
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import (
+from zerosum.simulations.attacks.harness.interface import (
     Case,
     NotApplicable,
     Protection,
     ThreatModel,
     View,
 )
-from zerosum.simulations.attacks.rounds import RoundsSetting
-from zerosum.simulations.attacks.sealing import parts, sealed
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.registry import all_attacks
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 ALLOWED = (
     *(str, bytes, bool, int, float, complex, type(None), tuple, frozenset, dict),
@@ -223,7 +223,7 @@ def test_epsilon_is_what_the_ledger_of_a_run_says(tmp_path, one_thread):
 
 
 def _multiplier(protection, setting):
-    from zerosum.simulations.attacks.sections import privacy_of
+    from zerosum.simulations.attacks.harness.to_specs import privacy_of
 
     dimension = 64 * 64 + 64 + 64 * 10 + 10
     return privacy_of(protection, setting.clients, dimension).noise_multiplier
@@ -240,7 +240,7 @@ class Targeting:
     threat = ThreatModel("malicious server")
 
     def craft(self, view, rng):
-        from zerosum.simulations.attacks.rounds import Crafted
+        from zerosum.simulations.attacks.settings.rounds import Crafted
 
         return Crafted(view.model, view.vectors[0], 1, np.zeros_like(view.vectors[0]))
 

@@ -3,8 +3,7 @@
 ``docs/attacks.md`` says how to read the table, and how an attack of one's own is written.
 """
 
-from zerosum.simulations.attacks.harness import play_all
-from zerosum.simulations.attacks.interface import (
+from zerosum.simulations.attacks.harness.interface import (
     Attack,
     Case,
     Guess,
@@ -15,11 +14,19 @@ from zerosum.simulations.attacks.interface import (
     ThreatModel,
     View,
 )
-from zerosum.simulations.attacks.measures import Figure, Mean, Proportion, Ranking, Units, psnr
-from zerosum.simulations.attacks.playing import Cell, Outcome, play
-from zerosum.simulations.attacks.results import Row, rows_of
-from zerosum.simulations.attacks.rounds import Crafted, RoundsSetting, RoundsView
-from zerosum.simulations.attacks.sealing import UnsealedView, sealed
+from zerosum.simulations.attacks.harness.metrics import (
+    Figure,
+    Mean,
+    Proportion,
+    Ranking,
+    Units,
+    psnr,
+)
+from zerosum.simulations.attacks.harness.play import Cell, Outcome, play
+from zerosum.simulations.attacks.harness.play_all import play_all
+from zerosum.simulations.attacks.harness.results import Row, rows_of
+from zerosum.simulations.attacks.harness.sealed_view import UnsealedView, sealed
+from zerosum.simulations.attacks.settings.rounds import Crafted, RoundsSetting, RoundsView
 
 __all__ = [
     "Attack",

@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from zerosum.client.durable_files import replace_file
+from zerosum.client.files.durable_append import replace_file
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
-from zerosum.server.runs import check_unused
-from zerosum.simulations.attacks.harness import Cell, Outcome, play_all
-from zerosum.simulations.attacks.keeping import (
+from zerosum.server.runs.run_folder import check_unused
+from zerosum.simulations.attacks.harness.partial_results import (
     AttackRequest,
     digest,
     forget_plays,
     kept_outcomes,
     save_outcome,
 )
+from zerosum.simulations.attacks.harness.play_all import Cell, Outcome, play_all
+from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.report.page import REPORT, write_attack_report
-from zerosum.simulations.attacks.results import Row, rows_of, shown, to_csv
-from zerosum.simulations.attacks.table import to_markdown
-from zerosum.simulations.logs import logged
+from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.terminal.logs import logged
 
 log = logging.getLogger("zerosum.simulations")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
-from zerosum.server.runs import METRICS, SUMMARY
+from zerosum.server.runs.run_folder import METRICS, SUMMARY
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.processes import DeploymentError

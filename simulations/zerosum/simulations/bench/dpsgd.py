@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from zerosum.client.apart import keeps_apart
-from zerosum.client.per_example import ClippedGradients
-from zerosum.client.torch_seed import seeded
-from zerosum.client.vectors import FlatModel, flatten
+from zerosum.client.training.flat_parameters import FlatModel, flatten
+from zerosum.client.training.independent_examples import keeps_apart
+from zerosum.client.training.per_example_clipping import ClippedGradients
+from zerosum.client.training.torch_seed import seeded
 from zerosum.simulations.bench.process import Values
 
 CLASSES = 62

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.devices import described
-from zerosum.server.results import Record, trainer_name
-from zerosum.server.runs import RunFolder
+from zerosum.client.training.devices import described
+from zerosum.server.runs.results import Record, trainer_name
+from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations import api
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.turns import Turn
 from zerosum.simulations.bench.workload import BATCH, LEARNING_RATE, Workload
-from zerosum.simulations.progress import describe
+from zerosum.simulations.terminal.progress import describe
 
 _SIZES = (512, 1024, 2048)
 _SIZES_OF_A_GPU = (2048, 4096, 8192)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from zerosum.secagg import SecAggError, ServerParty, Session
-from zerosum.secagg.messages import UnmaskShares, decode
+from zerosum.secagg.crypto.shamir import LIMB_BITS, LIMBS
+from zerosum.secagg.messages.all_messages import UnmaskShares, decode
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.secagg.shamir import LIMB_BITS, LIMBS
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.session import Play
 from zerosum.simulations.bench.setting import Setting

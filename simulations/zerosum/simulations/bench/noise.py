@@ -7,14 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from zerosum.client.pmf import (
+from zerosum.client.privacy.pmf import (
     BinnedGaussianLaw,
     DiscreteGaussianLaw,
     DiscreteLaplaceLaw,
     NoiseLaw,
     SkellamLaw,
 )
-from zerosum.client.samplers import ExactSampler, TableSampler
+from zerosum.client.privacy.samplers import ExactSampler, TableSampler
 from zerosum.secagg.randomness import system_keystream
 from zerosum.simulations.bench.process import Values, peak_memory_mb
 
@@ -97,12 +97,12 @@ def _row(name: str, std: float, sampler: str, draw: Draw, count: int, repetition
 
 
 def _theirs(name: str, std: float) -> Draw | None:
-    from zerosum.client import exact
+    from zerosum.client.privacy import opendp
 
     if name == "discrete-gaussian":
-        return lambda count: exact.discrete_gaussian(std, count)
+        return lambda count: opendp.discrete_gaussian(std, count)
     if name == "discrete-laplace":
-        return lambda count: exact.discrete_laplace(std / 2**0.5, count)
+        return lambda count: opendp.discrete_laplace(std / 2**0.5, count)
     return None
 
 
@@ -112,7 +112,7 @@ def _opendp_version() -> str | None:
     from importlib.metadata import version
 
     # Its first use loads a library: not part of a rate.
-    from zerosum.client import exact
+    from zerosum.client.privacy import opendp
 
-    exact.discrete_gaussian(1.0, 1)
+    opendp.discrete_gaussian(1.0, 1)
     return version("opendp")

@@ -4,8 +4,8 @@ import platform
 from pathlib import Path
 
 from zerosum.simulations.bench.process import Values, processor
-from zerosum.simulations.ending import typed
-from zerosum.simulations.mistakes import write_json
+from zerosum.simulations.terminal.signals import typed
+from zerosum.simulations.terminal.user_errors import write_json
 
 
 class Measured:

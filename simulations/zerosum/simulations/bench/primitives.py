@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from zerosum.secagg import Ring, shamir
-from zerosum.secagg.prg import CHUNK_BYTES, Stream, accumulate
+from zerosum.secagg import Ring
+from zerosum.secagg.crypto import shamir
+from zerosum.secagg.crypto.prg import CHUNK_BYTES, Stream, accumulate
 from zerosum.secagg.randomness import Keystream
 from zerosum.simulations.bench.process import Values, peak_memory_mb
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zerosum.client.system import peak_bytes
+from zerosum.client.files.operating_system import peak_bytes
 
 Values = dict[str, Any]
 

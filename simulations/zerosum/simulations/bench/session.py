@@ -26,7 +26,7 @@ from zerosum.secagg import (
     Session,
     SharedCache,
 )
-from zerosum.secagg.messages import advert_bytes
+from zerosum.secagg.messages.all_messages import advert_bytes
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.bench import primitives
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb

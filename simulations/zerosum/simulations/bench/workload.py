@@ -88,7 +88,7 @@ class Workload:
 
     def network(self) -> "nn.Module":
         """Return the model, initialised from the seed."""
-        from zerosum.client.torch_seed import seeded
+        from zerosum.client.training.torch_seed import seeded
         from zerosum.simulations.bench.dpsgd import MODELS
 
         with seeded(self.seed):

@@ -1,1 +1,1 @@
-"""Where clients are computed: in this process, in worker processes, or on a cluster."""
+"""The simulation engine: workers, cohorts, simulated clients and faults."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from zerosum.client.system import cores
+from zerosum.client.files.operating_system import cores
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
 from zerosum.simulations.engine.pool import WorkerPool

@@ -8,13 +8,13 @@ import numpy as np
 from flwr.app import Context, Message
 from numpy.typing import NDArray
 
+from zerosum.client.protocol.flower_messages import STAGE_TYPES
+from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Request
-from zerosum.client.stages import Declined
-from zerosum.client.wire import STAGE_TYPES
 from zerosum.secagg import Session
+from zerosum.simulations.engine.faults import FaultPlan
+from zerosum.simulations.engine.grid import App, answered
 from zerosum.simulations.engine.work import Engine, Vector, Work
-from zerosum.simulations.faults import FaultPlan
-from zerosum.simulations.grid import App, answered
 
 Place = tuple[Message, Context]
 

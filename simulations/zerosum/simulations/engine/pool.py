@@ -23,9 +23,9 @@ from typing import Literal
 
 import numpy as np
 
-from zerosum.client.outcomes import Tally
+from zerosum.client.protocol.training_outcomes import Tally
 from zerosum.client.request import Question, Request
-from zerosum.client.threads import use_one_thread
+from zerosum.client.training.threads import use_one_thread
 from zerosum.secagg import Session
 from zerosum.simulations.engine.work import (
     Contributor,

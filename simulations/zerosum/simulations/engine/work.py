@@ -9,15 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.answer import Answer, Answerer
-from zerosum.client.contribution import Protection
-from zerosum.client.entropy import Entropy
-from zerosum.client.failures import FAILURES
-from zerosum.client.outcomes import Notes, Tally, quoted
+from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.stages import client_of, protected, protection_for
+from zerosum.client.protocol.training_outcomes import Notes, Tally, quoted
 from zerosum.client.request import Request
-from zerosum.client.stages import client_of, protected, protection_for
 from zerosum.client.task import ClientInfo, Task
-from zerosum.client.torch_seed import many_seeded
+from zerosum.client.task_errors import FAILURES
+from zerosum.client.training.compute import Answer, Answerer
+from zerosum.client.training.torch_seed import many_seeded
 from zerosum.secagg import Session
 
 log = logging.getLogger("zerosum.client")
@@ -86,7 +86,7 @@ class Contributor:
     device : str
         Where clients train.
     trainer : str
-        Which local training, as :func:`zerosum.client.lean.choose_trainer` names it.
+        Which local training, as :func:`zerosum.client.training.fast.choose_trainer` names it.
     """
 
     def __init__(

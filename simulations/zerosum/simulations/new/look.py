@@ -12,12 +12,12 @@ import numpy as np
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
-from zerosum.simulations.datasets import DataError, counted, listed, read_npz
+from zerosum.simulations.data.datasets import DataError, counted, listed, read_npz
+from zerosum.simulations.data.tabular.columns import Table, read_table
+from zerosum.simulations.data.tabular.filled import filled_inputs
+from zerosum.simulations.data.tabular.inputs import cautions, choose_inputs
+from zerosum.simulations.data.tabular.labels import are_values, check_complete, codes_of, names_of
 from zerosum.simulations.new.kinds import WORDS, Kind
-from zerosum.simulations.tabular.columns import Table, read_table
-from zerosum.simulations.tabular.filled import filled_inputs
-from zerosum.simulations.tabular.inputs import cautions, choose_inputs
-from zerosum.simulations.tabular.labels import are_values, check_complete, codes_of, names_of
 
 MOST_CLASSES = 10_000
 """Labels of more kinds are not written into code."""

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from zerosum.client.private_files import write_private
+from zerosum.client.files.private_files import write_private
 
 DAY = datetime.timedelta(days=1)
 

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from zerosum.client.private_files import write_private
-from zerosum.client.provisioning import read_roster
+from zerosum.client.files.private_files import write_private
+from zerosum.client.protocol.node_keys import read_roster
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
-from zerosum.simulations.ending import terminable, undisturbed
 from zerosum.simulations.rehearsal.certificates import (
     make_certificates,
     make_node_key,
 )
 from zerosum.simulations.rehearsal.namespaces import Host, Loopback, namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, FlowerPrograms, free_port
+from zerosum.simulations.terminal.signals import terminable, undisturbed
 
 CONNECTION = "test"
 

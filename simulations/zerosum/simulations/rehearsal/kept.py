@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from zerosum.client.durable_files import replace_file
-from zerosum.client.system import KILL
-from zerosum.server.runs import CONFIG, METRICS, REHEARSAL, RunFolder
-from zerosum.simulations.ending import typed
-from zerosum.simulations.printable import shell_command
+from zerosum.client.files.durable_append import replace_file
+from zerosum.client.files.operating_system import KILL
+from zerosum.server.runs.run_folder import CONFIG, METRICS, REHEARSAL, RunFolder
 from zerosum.simulations.rehearsal.processes import DeploymentError, processes_of
+from zerosum.simulations.terminal.printable import shell_command
+from zerosum.simulations.terminal.signals import typed
 
 SETTING = "setting.json"
 
@@ -69,7 +69,7 @@ class Kept:
     def completed(self) -> int:
         """Return after how many rounds the run goes on: those of its checkpoint."""
         # torch takes seconds to import: only what has to say this imports it.
-        from zerosum.server.resuming import completed_rounds
+        from zerosum.server.runs.resume import completed_rounds
 
         return completed_rounds(RunFolder(self.path))
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from zerosum.client.system import KILL
+from zerosum.client.files.operating_system import KILL
 
 BIN = Path(sys.executable).parent
 

@@ -11,12 +11,12 @@ from threading import Thread
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from zerosum.server.runs import METRICS, SUMMARY, RunFolder
-from zerosum.simulations.ending import exit_in_words
-from zerosum.simulations.progress import describe
+from zerosum.server.runs.run_folder import METRICS, SUMMARY, RunFolder
 from zerosum.simulations.rehearsal.federation import ASK_SECONDS, Federation
 from zerosum.simulations.rehearsal.kept import Kept
 from zerosum.simulations.rehearsal.processes import DeploymentError
+from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.signals import exit_in_words
 
 QUIET_SECONDS = 15.0
 """After which a line says what is being waited for."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from zerosum.server.runs import REPORT, RunFolder
+from zerosum.server.runs.run_folder import REPORT, RunFolder
 from zerosum.simulations.report.page import render
 from zerosum.simulations.report.public import write_public_report
 from zerosum.simulations.report.record import read_run

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zerosum.server.runs import RunFolder
+from zerosum.server.runs.run_folder import RunFolder
 
 log = logging.getLogger("zerosum.simulations")
 

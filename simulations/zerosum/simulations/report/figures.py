@@ -7,7 +7,7 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
-from zerosum.server.noised_ratios import NOISE_STD
+from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.simulations.report import words
 from zerosum.simulations.report.drawing import (
     Picture,

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.server.learning import UNTRAINED
-from zerosum.server.noised_ratios import NOISE_STD
+from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.runs.run_outcome import UNTRAINED
 from zerosum.server.spec import Experiment
-from zerosum.simulations.printable import shell_command
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.frame import details, framed, plots
 from zerosum.simulations.report.html import Html, join, table, tag
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight
+from zerosum.simulations.terminal.printable import shell_command
 
 _ROWS_SHOWN = 200
 _IMAGES_SHOWN = 40

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from zerosum.server.accounting import NO_NOISE, SECRET_SEED
 from zerosum.server.config import ConfigError
-from zerosum.server.noised_ratios import NOISE_STD
-from zerosum.server.rounding import rounded_up
-from zerosum.server.runs import LEDGER, METRICS, MODEL, REPORT, SUMMARY, RunFolder
+from zerosum.server.planning.spent_budget import ledger_header, planned_figures
+from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.run_ledger import NO_NOISE, SECRET_SEED
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, REPORT, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.server.spent import ledger_header, planned_figures
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import Bound, RunRecord, read_run
 

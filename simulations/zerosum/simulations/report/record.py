@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.server.config import ConfigError
-from zerosum.server.learning import failures_summary, is_untrained
-from zerosum.server.noised_ratios import NOISE_STD
-from zerosum.server.plain_json import numbers
-from zerosum.server.results import earlier_metrics
-from zerosum.server.runs import CONFIG, METRICS, SUMMARY, RunFolder
+from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.runs.plain_json import numbers
+from zerosum.server.runs.results import earlier_metrics
+from zerosum.server.runs.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
+from zerosum.server.runs.run_outcome import failures_summary, is_untrained
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.audited import Audited, read_audit
 

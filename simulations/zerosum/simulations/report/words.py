@@ -4,7 +4,7 @@ import math
 from decimal import ROUND_CEILING, Decimal
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
-from zerosum.server.learning import nothing_learnt
+from zerosum.server.runs.run_outcome import nothing_learnt
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"

@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from zerosum.client.task import TaskError
-from zerosum.client.vectors import load_vector
-from zerosum.simulations.attacks import learning
-from zerosum.simulations.attacks.harness import Cell, play, play_all
+from zerosum.client.training.flat_parameters import load_vector
+from zerosum.simulations.attacks.harness.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.metrics import area, rate
+from zerosum.simulations.attacks.harness.play_all import Cell, play, play_all
+from zerosum.simulations.attacks.harness.results import rows_of
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.inference import membership, trained
 from zerosum.simulations.attacks.inference.membership import Lira, LossThreshold, confidences
 from zerosum.simulations.attacks.inference.references import (
@@ -26,10 +29,7 @@ from zerosum.simulations.attacks.inference.trained import (
     references_of,
     train,
 )
-from zerosum.simulations.attacks.interface import Case, NotApplicable, Protection
-from zerosum.simulations.attacks.measures import area, rate
-from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.sealing import parts, sealed
+from zerosum.simulations.attacks.settings import model_view
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -207,7 +207,7 @@ def test_a_model_with_running_statistics_is_refused() -> None:
 def test_a_view_of_a_model_with_running_statistics_is_refused(monkeypatch) -> None:
     view = scene_of(LossThreshold()).view
     made = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
-    monkeypatch.setattr(learning, "make_model", lambda *given, **named: made)
+    monkeypatch.setattr(model_view, "make_model", lambda *given, **named: made)
     with pytest.raises(TaskError, match="keeps running statistics"):
         LossThreshold().run(view, np.random.default_rng(0))
 

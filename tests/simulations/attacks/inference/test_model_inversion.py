@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from zerosum.client.training import initial_vector
-from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.client.training.local import initial_vector
+from zerosum.simulations.attacks.harness.interface import Case, Guess, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inference import trained
 from zerosum.simulations.attacks.inference.model_inversion import (
     BEYOND,
@@ -15,8 +17,6 @@ from zerosum.simulations.attacks.inference.model_inversion import (
     ModelInversion,
 )
 from zerosum.simulations.attacks.inference.trained import Pool, TrainedSetting, protected
-from zerosum.simulations.attacks.interface import Case, Guess, Protection
-from zerosum.simulations.attacks.results import rows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from zerosum.client.lean import choose_trainer
+from zerosum.client.training.fast import choose_trainer
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.harness import Cell, play_all
+from zerosum.simulations.attacks.harness.interface import Case, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.metrics import area
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import rows_of
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.inference.mirrored_sums import (
     PropertySetting,
     client_records,
@@ -18,11 +22,7 @@ from zerosum.simulations.attacks.inference.property_inference import (
     PropertyInference,
     area_of_counts,
 )
-from zerosum.simulations.attacks.interface import Case, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import area
-from zerosum.simulations.attacks.records import collection_of
-from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.sealing import parts, sealed
+from zerosum.simulations.attacks.settings.records import collection_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

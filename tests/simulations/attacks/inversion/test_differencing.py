@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.harness.interface import Case
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.differencing import EXACT, Differencing
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
-from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

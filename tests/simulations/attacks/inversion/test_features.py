@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from zerosum.client.spec import ModelSpec
-from zerosum.client.vectors import load_vector
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.client.training.flat_parameters import load_vector
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.features import FeatureInversion, inputs_of
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, local
 from zerosum.simulations.attacks.inversion.reconstruction import observed
-from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 CNN = RoundsSetting(clients=2, model=ModelSpec(name="cnn"))
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from zerosum.client.vectors import load_vector
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Guess, Protection
+from zerosum.client.training.flat_parameters import load_vector
+from zerosum.simulations.attacks.harness.interface import Case, Guess, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, distributed
 from zerosum.simulations.attacks.inversion.imprint import Imprint
 from zerosum.simulations.attacks.inversion.imprint_cases import UNBOUND, UNCONFIRMED
-from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Guess, Protection
+from zerosum.simulations.attacks.harness.interface import Guess, Protection
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import FirstLayer, slopes_of
 from zerosum.simulations.attacks.inversion.gradient_cases import (
@@ -22,8 +23,7 @@ from zerosum.simulations.attacks.inversion.likeliest_image import LikeliestImage
 from zerosum.simulations.attacks.inversion.local_updates import labels_of, updates_of
 from zerosum.simulations.attacks.inversion.reconstruction import matched, observed, rounding_std
 from zerosum.simulations.attacks.inversion.separation import Corners, row_space
-from zerosum.simulations.attacks.rounds import RoundsSetting
-from zerosum.simulations.attacks.sealing import parts, sealed
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

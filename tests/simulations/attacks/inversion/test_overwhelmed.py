@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.harness.interface import Case
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inversion import (
     differencing,
     first_layer,
@@ -16,8 +17,7 @@ from zerosum.simulations.attacks.inversion import (
 )
 from zerosum.simulations.attacks.inversion.gradient_cases import distributed, local
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
-from zerosum.simulations.attacks.results import rows_of
-from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.harness.interface import Case
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, VALUES, Frequencies
 from zerosum.simulations.attacks.inversion.repetition import Repetition, asked, noised

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.harness.interface import Case
+from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, distributed
 from zerosum.simulations.attacks.inversion.imprint import Imprint
 from zerosum.simulations.attacks.inversion.row_contents import SPREAD, Rows, parts_in
 from zerosum.simulations.attacks.inversion.traps import Traps
-from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from zerosum.server import rules
 from zerosum.server.spec import ServerSpec
-from zerosum.simulations.attacks.interface import Protection
+from zerosum.server.training import robust_rules
+from zerosum.simulations.attacks.harness.interface import Protection
 from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution, rule_of
 from zerosum.simulations.attacks.poisoning.directions import along
 from zerosum.simulations.attacks.poisoning.goals import CLIPPED, PLAIN, RULES
@@ -73,7 +73,7 @@ def test_of_a_mean_clients_clip_what_is_tried_and_of_a_bound_the_server_does() -
 
 def test_trust_is_put_in_what_colluders_think_the_server_learns() -> None:
     vectors = np.random.default_rng(2).normal(size=(20, 60))
-    expected = rules.fltrust(vectors, KNOWN.mean(axis=0))
+    expected = robust_rules.fltrust(vectors, KNOWN.mean(axis=0))
     assert np.array_equal(rule_of(view_of("fltrust"))(vectors), expected)
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from zerosum.client.spec import ModelSpec
-from zerosum.client.vectors import parameters_to_vector
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case, Guess
+from zerosum.client.training.flat_parameters import parameters_to_vector
+from zerosum.simulations.attacks.harness.interface import Case, Guess
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.backdoors import (
     BARS,
     BadNets,
@@ -15,8 +16,7 @@ from zerosum.simulations.attacks.poisoning.backdoors import (
 )
 from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN, RULES, Share
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
-from zerosum.simulations.attacks.results import POOLED, rows_of
-from zerosum.simulations.models import make_model
+from zerosum.simulations.data.models import make_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

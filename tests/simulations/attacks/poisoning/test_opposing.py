@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case
+from zerosum.simulations.attacks.harness.interface import Case
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.goals import (
     CLIPPED,
     CLIPS,
@@ -23,7 +24,6 @@ from zerosum.simulations.attacks.poisoning.hiding import ATTACKS as HIDING
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.opposing import ATTACKS, InnerProduct, SignFlip
 from zerosum.simulations.attacks.poisoning.replacement import ATTACKS as REPLACING
-from zerosum.simulations.attacks.results import POOLED, rows_of
 
 RNG = np.random.default_rng(0)
 KNOWN = RNG.normal(size=(4, 50))

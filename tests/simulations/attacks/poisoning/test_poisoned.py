@@ -9,18 +9,18 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from zerosum.client.answer import Answerer
-from zerosum.client.contribution import Protection as Envelope
+from zerosum.client.protocol.protection import Protection as Envelope
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, resolve_task
-from zerosum.server.learning import NothingLearntError
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.client.training.compute import Answerer
+from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.to_specs import DELTA
 from zerosum.simulations.attacks.poisoning.goals import Ruin, honest_updates
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained, unclipped
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting, _Run
-from zerosum.simulations.attacks.sealing import parts, sealed
-from zerosum.simulations.attacks.sections import DELTA
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import POOLED, Row, rows_of
 from zerosum.simulations.attacks.poisoning.goals import CLIPPED, MASKED, PLAIN, RULES
 from zerosum.simulations.attacks.poisoning.malicious import trained
 from zerosum.simulations.attacks.poisoning.replacement import ONCE, ModelReplacement
-from zerosum.simulations.attacks.results import POOLED, Row, rows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

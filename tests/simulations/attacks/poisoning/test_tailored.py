@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness import Cell, play_all
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.backdoors import BadNets
 from zerosum.simulations.attacks.poisoning.goals import EVEN, RULES, UNEVEN
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
 from zerosum.simulations.attacks.poisoning.opposing import SignFlip
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 from zerosum.simulations.attacks.poisoning.tailored import Tailored, TailoredBackdoor
-from zerosum.simulations.attacks.results import POOLED, rows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

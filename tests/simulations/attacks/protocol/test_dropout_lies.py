@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from zerosum.secagg import Policy, UnsafeGraph
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.protocol.dropout_lies import LyingAboutDropouts
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting
-from zerosum.simulations.attacks.sealing import sealed
 
 SINGLE = Protection("single", "single", 6, confirm=False)
 DOUBLE = Protection("double", "double", 6, confirm=False)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.catalog import all_attacks, choose
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.registry import all_attacks, choose
 from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
 from zerosum.simulations.attacks.protocol.request_binding import BOUND, HOW, LOOSE, RequestBinding
 

@@ -14,14 +14,14 @@ from zerosum.secagg import (
     UnmaskRequest,
     decode,
 )
-from zerosum.secagg.keys import Hkdf, self_mask
-from zerosum.secagg.prg import accumulate
-from zerosum.secagg.state import ClientState
-from zerosum.simulations.attacks.interface import Protection, ThreatModel
+from zerosum.secagg.crypto.keys import Hkdf, self_mask
+from zerosum.secagg.crypto.prg import accumulate
+from zerosum.secagg.messages.exported_state import ClientState
+from zerosum.simulations.attacks.harness.interface import Protection, ThreatModel
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.protocol.opening import secrets_of
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript
 from zerosum.simulations.attacks.protocol.weakened import client_of
-from zerosum.simulations.attacks.sealing import parts, sealed
 
 DOUBLE = Protection("double", "double", threshold=3, confirm=False)
 CONFIRMED = dataclasses.replace(DOUBLE, confirm=True)

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.generalisation import mondrian
 from zerosum.simulations.attacks.published.linkage import Linkage
 from zerosum.simulations.attacks.published.people import people
 from zerosum.simulations.attacks.published.released import ReleasedSetting
-from zerosum.simulations.attacks.sealing import sealed
 
 ADULT = Path("../shared/data/adult.csv")
 PLAIN = Protection("plain")

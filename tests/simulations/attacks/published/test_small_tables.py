@@ -9,13 +9,13 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.published.ages import TablesSetting
 from zerosum.simulations.attacks.published.consistent import Limits, consistent, figures_of
 from zerosum.simulations.attacks.published.people import ages_of_groups, dealt
 from zerosum.simulations.attacks.published.small_tables import ConsistentRecords
-from zerosum.simulations.attacks.sealing import parts, sealed
 
 FREE = Limits((-math.inf,) * 4, (math.inf,) * 4)
 SMALL = TablesSetting(tables=3, youngest=30, oldest=70)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from zerosum.simulations.attacks.harness import Cell, play
-from zerosum.simulations.attacks.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
 from zerosum.simulations.attacks.published.people import dealt
 from zerosum.simulations.attacks.published.subset_sums import LeastSquares, LinearProgram, WithPrior
 from zerosum.simulations.attacks.published.sums import private_sum_of
-from zerosum.simulations.attacks.sealing import parts, sealed
-from zerosum.simulations.datasets import DataError
+from zerosum.simulations.data.datasets import DataError
 
 ATTACKS = [LeastSquares(), LinearProgram(), WithPrior()]
 SMALL = AnswersSetting(people=40, queries=160)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness import Cell, Outcome
-from zerosum.simulations.attacks.interface import Case, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import Mean, Proportion, Ranking
+from zerosum.simulations.attacks.harness.interface import Case, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking
+from zerosum.simulations.attacks.harness.play_all import Cell, Outcome
+from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.report.page import grid_of, render, write_attack_report
 from zerosum.simulations.attacks.report.pictures import roc_points
-from zerosum.simulations.attacks.results import rows_of
 
 HOSTILE = '<script>alert("$x_{")</script> & "$'
 

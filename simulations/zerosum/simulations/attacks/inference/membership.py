@@ -14,9 +14,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Ranking, Units
 from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, protected
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import Ranking, Units
 
 AREA = Metric("AUC")
 AT_ONE_PERCENT = Metric("TPR at 1 % FPR")

@@ -10,21 +10,21 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from zerosum.client.entropy import SeededEntropy
-from zerosum.client.lean import choose_trainer
+from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.spec import ModelSpec, TrainSpec
-from zerosum.client.training import initial_vector
+from zerosum.client.training.fast import choose_trainer
+from zerosum.client.training.local import initial_vector
 from zerosum.secagg.randomness import derive_seed, numpy_generator
-from zerosum.server.aggregate import Aggregate
+from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.spec import SamplingSpec
-from zerosum.simulations.attacks.asking import Asked, PrivateSums
-from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel
-from zerosum.simulations.attacks.learning import LearningView
-from zerosum.simulations.attacks.records import RecordsTask, collection_of
-from zerosum.simulations.attacks.sections import DELTA, check_played, secagg_of
-from zerosum.simulations.attacks.tampering import Clients
-from zerosum.simulations.datasets import Records
-from zerosum.simulations.grid import InProcessGrid
+from zerosum.simulations.attacks.harness.interface import Protection, Scene, ThreatModel
+from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played, secagg_of
+from zerosum.simulations.attacks.settings.malicious_server import Clients
+from zerosum.simulations.attacks.settings.model_view import LearningView
+from zerosum.simulations.attacks.settings.private_sums import Asked, PrivateSums
+from zerosum.simulations.attacks.settings.records import RecordsTask, collection_of
+from zerosum.simulations.data.datasets import Records
+from zerosum.simulations.engine.grid import InProcessGrid
 
 TARGET = 0
 """The client of each sum that is asked about, by its place in the sum."""

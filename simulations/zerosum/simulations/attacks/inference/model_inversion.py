@@ -17,9 +17,15 @@ import torch
 from annotated_types import Ge
 from torch import nn
 
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Mean, Units, correlations
 from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, protected
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import Mean, Units, correlations
 
 BEYOND = Metric("correlation beyond the mean digit")
 OWN = Metric("correlation with the class mean")

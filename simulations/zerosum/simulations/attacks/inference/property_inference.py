@@ -13,12 +13,7 @@ import numpy as np
 from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from zerosum.simulations.attacks.inference.mirrored_sums import (
-    PropertySetting,
-    PropertyView,
-    simulated_updates,
-)
-from zerosum.simulations.attacks.interface import (
+from zerosum.simulations.attacks.harness.interface import (
     Case,
     Guess,
     Masking,
@@ -26,7 +21,12 @@ from zerosum.simulations.attacks.interface import (
     Protection,
     ThreatModel,
 )
-from zerosum.simulations.attacks.measures import Ranking, Units
+from zerosum.simulations.attacks.harness.metrics import Ranking, Units
+from zerosum.simulations.attacks.inference.mirrored_sums import (
+    PropertySetting,
+    PropertyView,
+    simulated_updates,
+)
 
 AREA = Metric("AUC")
 

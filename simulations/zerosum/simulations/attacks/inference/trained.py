@@ -18,29 +18,30 @@ import numpy as np
 from torch import nn
 
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
-from zerosum.client.training import build_model, initial_vector
-from zerosum.client.vectors import Layout, from_state_dict, load_vector
+from zerosum.client.training.flat_parameters import Layout, from_state_dict, load_vector
+from zerosum.client.training.local import build_model, initial_vector
 from zerosum.secagg.randomness import derive_seed, numpy_generator
-from zerosum.server.checks import prepare
-from zerosum.server.runs import RunFolder
+from zerosum.server.planning.preflight import prepare
+from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment, SamplingSpec
-from zerosum.simulations import api, datasets
-from zerosum.simulations.attacks.inference.references import (
-    References,
-    read_references,
-    write_references,
-)
-from zerosum.simulations.attacks.interface import Protection, Scene
-from zerosum.simulations.attacks.learning import LearningView
-from zerosum.simulations.attacks.records import RecordsTask, collection_of
-from zerosum.simulations.attacks.sections import (
+from zerosum.simulations import api
+from zerosum.simulations.attacks.harness.interface import Protection, Scene
+from zerosum.simulations.attacks.harness.to_specs import (
     DELTA,
     check_played,
     encoding_of,
     privacy_of,
     secagg_of,
 )
-from zerosum.simulations.datasets import Records
+from zerosum.simulations.attacks.inference.references import (
+    References,
+    read_references,
+    write_references,
+)
+from zerosum.simulations.attacks.settings.model_view import LearningView
+from zerosum.simulations.attacks.settings.records import RecordsTask, collection_of
+from zerosum.simulations.data import datasets
+from zerosum.simulations.data.datasets import Records
 
 
 @dataclass(frozen=True)

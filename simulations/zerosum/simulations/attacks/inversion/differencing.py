@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, Guess, Metric, ThreatModel
+from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units, psnr
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import images_in
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed, local
@@ -22,8 +23,7 @@ from zerosum.simulations.attacks.inversion.reconstruction import (
     typical,
 )
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
-from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
-from zerosum.simulations.attacks.rounds import RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 EXACT = 0.01
 """Relative error below which an update counts as recovered: of rounding, no more."""

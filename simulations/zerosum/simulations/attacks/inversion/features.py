@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.vectors import load_vector
-from zerosum.simulations.attacks.interface import Case, Guess
+from zerosum.client.training.flat_parameters import load_vector
+from zerosum.simulations.attacks.harness.interface import Case, Guess
 from zerosum.simulations.attacks.inversion.descent import by_curvature, by_signs, variation
 from zerosum.simulations.attacks.inversion.gradient_cases import convolved
 from zerosum.simulations.attacks.inversion.reconstruction import (
@@ -25,7 +25,7 @@ from zerosum.simulations.attacks.inversion.reconstruction import (
     observed,
     typical,
 )
-from zerosum.simulations.attacks.rounds import RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 SMOOTH = 1e-4
 """Weight of the total variation, beside a misfit of 1 for features that are all zero."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, Guess
+from zerosum.simulations.attacks.harness.interface import Case, Guess
 from zerosum.simulations.attacks.inversion.denoising import (
     Images,
     parts_of,
@@ -27,7 +27,7 @@ from zerosum.simulations.attacks.inversion.reconstruction import (
     typical,
 )
 from zerosum.simulations.attacks.inversion.separation import candidates
-from zerosum.simulations.attacks.rounds import RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 
 def slopes_of(view: RoundsView, vector: np.ndarray) -> np.ndarray:

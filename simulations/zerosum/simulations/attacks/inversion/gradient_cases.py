@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Case, Masking, Protection
-from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.harness.interface import Case, Masking, Protection
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 CLIP = 0.1
 """Below the norm of an update of one image, so that it is at work."""

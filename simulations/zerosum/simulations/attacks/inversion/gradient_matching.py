@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from annotated_types import Ge
 
-from zerosum.simulations.attacks.interface import Case, Guess
+from zerosum.simulations.attacks.harness.interface import Case, Guess
 from zerosum.simulations.attacks.inversion.descent import by_curvature, by_signs, variation
 from zerosum.simulations.attacks.inversion.gradient_cases import cases_of, convolved, naive_cases
 from zerosum.simulations.attacks.inversion.local_updates import Updates, labels_of, updates_of
@@ -25,7 +25,7 @@ from zerosum.simulations.attacks.inversion.reconstruction import (
     observed,
     typical,
 )
-from zerosum.simulations.attacks.rounds import RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 SOLVED = 1e-7
 """Part of the update's squared norm that is left where images were found."""

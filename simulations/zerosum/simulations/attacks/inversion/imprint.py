@@ -14,13 +14,13 @@ import numpy as np
 from annotated_types import Ge
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Case, Guess, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, Guess, ThreatModel
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.imprint_cases import cases_of
 from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, vector_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
 from zerosum.simulations.attacks.inversion.traps import Traps
-from zerosum.simulations.attacks.rounds import Crafted, RoundsView
+from zerosum.simulations.attacks.settings.rounds import Crafted, RoundsView
 
 KNOTS = 100
 """Quantiles that are read off auxiliary data; the finer ones lie on lines between them."""

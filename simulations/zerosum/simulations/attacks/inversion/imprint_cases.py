@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from zerosum.simulations.attacks.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Protection
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed, local
-from zerosum.simulations.attacks.rounds import RoundsSetting
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 UNBOUND = Protection("masked, no request hash", masking="double", request_hash=False)
 UNCONFIRMED = Protection("masked, survivors not confirmed", masking="double", confirm=False)

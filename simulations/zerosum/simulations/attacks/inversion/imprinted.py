@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Guess, Metric
+from zerosum.simulations.attacks.harness.interface import Guess, Metric
+from zerosum.simulations.attacks.harness.metrics import Proportion, Units
 from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED, matching, paired
-from zerosum.simulations.attacks.measures import Proportion, Units
 
 FAINT = 1e-4
 """Scale of the first layer: outputs stay almost as even as those of a model of zeros."""

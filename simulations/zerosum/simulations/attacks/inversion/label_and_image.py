@@ -18,7 +18,7 @@ from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.local_updates import Updates, updates_of
 from zerosum.simulations.attacks.inversion.pixel_levels import VALUES, Frequencies
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
-from zerosum.simulations.attacks.rounds import RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 
 @dataclass(frozen=True)

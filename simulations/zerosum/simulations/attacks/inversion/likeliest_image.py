@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, Guess
+from zerosum.simulations.attacks.harness.interface import Case, Guess
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.gradient_cases import cases_of
 from zerosum.simulations.attacks.inversion.label_and_image import Classes, image_in
 from zerosum.simulations.attacks.inversion.reconstruction import Reconstruction, guessed, observed
-from zerosum.simulations.attacks.rounds import RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 
 @dataclass(frozen=True)

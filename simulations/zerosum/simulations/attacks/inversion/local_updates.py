@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.func import functional_call, grad, vmap
 
-from zerosum.client.vectors import load_vector, trainable
-from zerosum.simulations.attacks.rounds import RoundsView
+from zerosum.client.training.flat_parameters import load_vector, trainable
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 Updates = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From images (n, ...) and class probabilities (n, classes), one record a client, to (n, d)."""

@@ -8,10 +8,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 
-from zerosum.simulations.attacks.interface import Guess, Metric, ThreatModel
-from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
-from zerosum.simulations.attacks.rounds import RoundsView
-from zerosum.simulations.attacks.sections import UNCLIPPED_RANGE
+from zerosum.simulations.attacks.harness.interface import Guess, Metric, ThreatModel
+from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units, psnr
+from zerosum.simulations.attacks.harness.to_specs import UNCLIPPED_RANGE
+from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 PICTURES = 8
 """Reconstructions that are drawn."""

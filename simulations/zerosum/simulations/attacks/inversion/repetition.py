@@ -13,14 +13,20 @@ from typing import ClassVar
 import numpy as np
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units, psnr
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.gradient_cases import CLIP
 from zerosum.simulations.attacks.inversion.label_and_image import Classes, image_in
 from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, Frequencies, levels_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
-from zerosum.simulations.attacks.measures import Mean, Proportion, Units, psnr
-from zerosum.simulations.attacks.rounds import RoundsSetting, RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting, RoundsView
 
 SURE = 3.3
 """Standard deviations within which 999 of 1,000 pixels lie."""

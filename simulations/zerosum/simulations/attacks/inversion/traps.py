@@ -14,14 +14,14 @@ from typing import ClassVar
 import numpy as np
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.interface import Case, Guess, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, Guess, ThreatModel
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.imprint_cases import RECORDS, cases_of
 from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, vector_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary, rounding_std, typical
 from zerosum.simulations.attacks.inversion.row_contents import Rows, parts_in
-from zerosum.simulations.attacks.rounds import Crafted, RoundsView
+from zerosum.simulations.attacks.settings.rounds import Crafted, RoundsView
 
 BLUNT = 0.1
 """Variance below which a direction of images counts no more in what a row looks for."""

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from zerosum.client.clipping import clip_to_norm
+from zerosum.client.privacy.clipping import clip_to_norm
 from zerosum.client.task import ClientInfo
-from zerosum.client.training import LocalTrainer
-from zerosum.client.vectors import parameters_to_vector
-from zerosum.simulations.attacks.interface import Protection, Scene
-from zerosum.simulations.attacks.records import RecordsTask
-from zerosum.simulations.attacks.rounds import RoundsSetting, training_of
+from zerosum.client.training.flat_parameters import parameters_to_vector
+from zerosum.client.training.local import LocalTrainer
+from zerosum.simulations.attacks.harness.interface import Protection, Scene
+from zerosum.simulations.attacks.settings.records import RecordsTask
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting, training_of
 
 LEFT_OUT = 0
 """The client that the second cohort lacks."""

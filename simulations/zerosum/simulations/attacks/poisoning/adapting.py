@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from zerosum.server import rules
+from zerosum.server.training import robust_rules
 from zerosum.simulations.attacks.poisoning.directions import spread
 from zerosum.simulations.attacks.poisoning.goals import honest_updates
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
@@ -101,15 +101,15 @@ def rule_of(view: PoisonView) -> Rule:
         raise ValueError('the rule is not known: the threat model does not know "rule"')
     f = spec.rule_malicious or 0
     known: dict[str, Rule] = {
-        "mean": rules.mean if clip is None else partial(rules.norm_bound, bound=clip),
-        "median": rules.median,
-        "trimmed-mean": partial(rules.trimmed_mean, malicious=f),
-        "krum": partial(rules.krum, malicious=f),
-        "multi-krum": partial(rules.multi_krum, malicious=f, selected=spec.rule_selected),
-        "bulyan": partial(rules.bulyan, malicious=f),
-        "geometric-median": rules.geometric_median,
-        "fltrust": partial(rules.fltrust, reference=honest_updates(view).mean(axis=0)),
-        "norm-bound": partial(rules.norm_bound, bound=spec.rule_bound or 0.0),
+        "mean": robust_rules.mean if clip is None else partial(robust_rules.norm_bound, bound=clip),
+        "median": robust_rules.median,
+        "trimmed-mean": partial(robust_rules.trimmed_mean, malicious=f),
+        "krum": partial(robust_rules.krum, malicious=f),
+        "multi-krum": partial(robust_rules.multi_krum, malicious=f, selected=spec.rule_selected),
+        "bulyan": partial(robust_rules.bulyan, malicious=f),
+        "geometric-median": robust_rules.geometric_median,
+        "fltrust": partial(robust_rules.fltrust, reference=honest_updates(view).mean(axis=0)),
+        "norm-bound": partial(robust_rules.norm_bound, bound=spec.rule_bound or 0.0),
     }
     return known[spec.rule]
 

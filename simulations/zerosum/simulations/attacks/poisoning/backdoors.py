@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Gt, Le
 
-from zerosum.simulations.attacks.interface import Guess, Metric
+from zerosum.simulations.attacks.harness.interface import Guess, Metric
 from zerosum.simulations.attacks.poisoning.goals import (
     EVEN,
     MAIN,

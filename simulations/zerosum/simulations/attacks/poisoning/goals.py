@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import (
+from zerosum.simulations.attacks.harness.interface import (
     Case,
     Guess,
     Metric,
@@ -21,7 +21,7 @@ from zerosum.simulations.attacks.interface import (
     ThreatModel,
     View,
 )
-from zerosum.simulations.attacks.measures import Figure, Mean
+from zerosum.simulations.attacks.harness.metrics import Figure, Mean
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, predicted
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 

@@ -12,21 +12,21 @@ import torch
 from flwr.app import Context, RecordDict
 from torch import nn
 
-from zerosum.client.contribution import Protection as Envelope
-from zerosum.client.lean import choose_trainer
+from zerosum.client.protocol.protection import Protection as Envelope
+from zerosum.client.protocol.stages import protection_for
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, TrainSpec
-from zerosum.client.stages import protection_for
 from zerosum.client.task import ClientInfo, Task
-from zerosum.client.training import LocalTrainer
-from zerosum.client.vectors import load_vector
+from zerosum.client.training.fast import choose_trainer
+from zerosum.client.training.flat_parameters import load_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.secagg import Session
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.spec import ServerSpec
-from zerosum.simulations.attacks.learning import LearningView
-from zerosum.simulations.attacks.sealing import sealed
-from zerosum.simulations.environment import SimulatedEnvironment
-from zerosum.simulations.models import make_model
+from zerosum.simulations.attacks.harness.sealed_view import sealed
+from zerosum.simulations.attacks.settings.model_view import LearningView
+from zerosum.simulations.data.models import make_model
+from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 
 @dataclass(frozen=True)

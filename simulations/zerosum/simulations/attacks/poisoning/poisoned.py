@@ -13,24 +13,22 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from zerosum.client.entropy import SeededEntropy
+from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.spec import DataSpec, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import ClientInfo, Task, resolve_task
-from zerosum.client.training import build_model, initial_vector
-from zerosum.client.vectors import Layout, from_state_dict, load_vector
+from zerosum.client.training.flat_parameters import Layout, from_state_dict, load_vector
+from zerosum.client.training.local import build_model, initial_vector
 from zerosum.secagg.randomness import derive_seed
-from zerosum.server.averaging import held_out
-from zerosum.server.checks import prepare
 from zerosum.server.config import ConfigError
-from zerosum.server.learning import NothingLearntError
-from zerosum.server.results import Result
-from zerosum.server.runs import RunFolder
+from zerosum.server.planning.preflight import prepare
+from zerosum.server.runs.results import Result
+from zerosum.server.runs.run_folder import RunFolder
+from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.server.spec import Experiment
-from zerosum.server.training import FederatedTraining
-from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene
-from zerosum.simulations.attacks.poisoning.malicious import MaliciousClients, PoisonView
-from zerosum.simulations.attacks.records import collection_of
-from zerosum.simulations.attacks.sections import (
+from zerosum.server.training.averaging import held_out
+from zerosum.server.training.loop import FederatedTraining
+from zerosum.simulations.attacks.harness.interface import NotApplicable, Protection, Scene
+from zerosum.simulations.attacks.harness.to_specs import (
     DELTA,
     SUMS,
     check_played,
@@ -38,8 +36,10 @@ from zerosum.simulations.attacks.sections import (
     privacy_of,
     secagg_of,
 )
+from zerosum.simulations.attacks.poisoning.malicious import MaliciousClients, PoisonView
+from zerosum.simulations.attacks.settings.records import collection_of
 from zerosum.simulations.config import load_experiment
-from zerosum.simulations.environment import SimulatedEnvironment
+from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 
 @dataclass(frozen=True)

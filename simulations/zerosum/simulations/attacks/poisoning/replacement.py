@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, ThreatModel
 from zerosum.simulations.attacks.poisoning.backdoors import Backdoor
 from zerosum.simulations.attacks.poisoning.goals import (
     CLIP,

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import ThreatModel
+from zerosum.simulations.attacks.harness.interface import ThreatModel
 from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution
 from zerosum.simulations.attacks.poisoning.backdoors import Backdoor
 from zerosum.simulations.attacks.poisoning.directions import Direction, along

@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 
-from zerosum.client.mod import answered, private_mod
-from zerosum.client.private_files import write_private
+from zerosum.client.files.private_files import write_private
+from zerosum.client.flower.private_mod import answered, private_mod
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
 from zerosum.simulations.attacks.protocol.unbound import UnboundApp
 

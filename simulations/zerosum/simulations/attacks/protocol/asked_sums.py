@@ -20,12 +20,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
-from zerosum.client import contribution, wire
-from zerosum.client.answer import Answerer
-from zerosum.client.app_request import AppRequest, enveloped, stage_type
-from zerosum.client.binding import rebuilt, records_digest
-from zerosum.client.entropy import SeededEntropy, SystemEntropy
-from zerosum.client.flower import DeployedEnvironment, build_app
+from zerosum.client.flower.app_request import AppRequest, enveloped, stage_type
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.flower.request_digest import rebuilt, records_digest
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol import protection as client_protection
+from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -36,7 +36,8 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.client.task import ClientInfo, resolve_task
-from zerosum.client.training import initial_vector
+from zerosum.client.training.compute import Answerer
+from zerosum.client.training.local import initial_vector
 from zerosum.secagg import (
     ContributeRequest,
     Contribution,
@@ -45,9 +46,10 @@ from zerosum.secagg import (
 )
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.secagg.session import request_digest
-from zerosum.server.app_grid import AppGrid
-from zerosum.server.coordinator import Coordinator, Nodes, RoundAbandoned
-from zerosum.simulations.attacks.interface import NotApplicable, Protection, Scene, View
+from zerosum.server.flower.app_grid import AppGrid
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
+from zerosum.simulations.attacks.harness.interface import NotApplicable, Protection, Scene, View
+from zerosum.simulations.attacks.harness.to_specs import UNCLIPPED_RANGE, check_played
 from zerosum.simulations.attacks.protocol.asked_nodes import CLASSES, PIXELS, app_of, provisioned
 from zerosum.simulations.attacks.protocol.unbound import (
     LaxRequest,
@@ -55,8 +57,7 @@ from zerosum.simulations.attacks.protocol.unbound import (
     sorted_digest,
 )
 from zerosum.simulations.attacks.protocol.updates import drawn, first_steps
-from zerosum.simulations.attacks.sections import UNCLIPPED_RANGE, check_played
-from zerosum.simulations.grid import App, InProcessGrid, nodes
+from zerosum.simulations.engine.grid import App, InProcessGrid, nodes
 
 Read = Literal["arrays", "settings", "group id", "numbers"]
 
@@ -208,7 +209,7 @@ class AskedSum(ABC):
         self._given = provisioned(folder, setting.clients)
         self._begin(setting, rng)
         question = self.request.question
-        self.step = contribution.Protection.build(
+        self.step = client_protection.Protection.build(
             question.privacy,
             question.encoding,
             cohort=setting.clients,
@@ -242,9 +243,11 @@ class AskedSum(ABC):
     def _between(self, message: Message, context: Context) -> Message:
         """Deliver a message, or at contribute what the attack asks instead."""
         stage = self._stage(message)
-        if stage == wire.STAGE_TYPES["advertise"]:
-            self._session = Session.from_bytes(wire.bytes_field(message.content, "session"))
-        if stage != wire.STAGE_TYPES["contribute"] or self._session is None:
+        if stage == flower_messages.STAGE_TYPES["advertise"]:
+            self._session = Session.from_bytes(
+                flower_messages.bytes_field(message.content, "session")
+            )
+        if stage != flower_messages.STAGE_TYPES["contribute"] or self._session is None:
             return self._app(message, context)
         wanted = context.node_config["partition-id"] == self._victim
         return self._lied_to(message, context, self._ask(self.honest, wanted), self._session)
@@ -254,15 +257,19 @@ class AskedSum(ABC):
     ) -> Message:
         """Ask a client something else, and pass its answer off as one to the real request."""
         request, content = self._read(asked), self._beside(asked)
-        real = decode(wire.bytes_field(message.content, "message"), ContributeRequest, session)
+        real = decode(
+            flower_messages.bytes_field(message.content, "message"), ContributeRequest, session
+        )
         told = replace(real, request=request.digest).to_bytes()
-        content[wire.RECORD] = ConfigRecord({"message": told, "request": request.header})
+        content[flower_messages.RECORD] = ConfigRecord({"message": told, "request": request.header})
         lie = _with_content(message, content)
         lie.metadata.group_id = asked.group_id
         reply = self._app(lie, context)
-        answer = decode(wire.bytes_field(reply.content, "message"), Contribution, session)
+        answer = decode(
+            flower_messages.bytes_field(reply.content, "message"), Contribution, session
+        )
         passed = replace(answer, request=real.request).to_bytes()
-        return _with_content(reply, wire.pack({"message": passed}))
+        return _with_content(reply, flower_messages.pack({"message": passed}))
 
     @abstractmethod
     def _read(self, asked: Asked) -> Request:
@@ -326,7 +333,9 @@ class AppSum(AskedSum):
         return stage_type(message.content)
 
     def _beside(self, asked: Asked) -> RecordDict:
-        return enveloped(wire.pack({}), wire.STAGE_TYPES["contribute"], asked.records())
+        return enveloped(
+            flower_messages.pack({}), flower_messages.STAGE_TYPES["contribute"], asked.records()
+        )
 
 
 class TaskSum(AskedSum):
@@ -370,7 +379,9 @@ class TaskSum(AskedSum):
 
     def _beside(self, asked: Asked) -> RecordDict:
         model = self.request.model_bytes
-        return wire.pack({}, wire.model_record(model, len(self.request.model)))
+        return flower_messages.pack(
+            {}, flower_messages.model_record(model, len(self.request.model))
+        )
 
 
 def question_of(

@@ -19,7 +19,7 @@ import numpy as np
 
 from zerosum.secagg import ConfirmRequest
 from zerosum.secagg.wire import to_bitmap
-from zerosum.simulations.attacks.interface import (
+from zerosum.simulations.attacks.harness.interface import (
     Case,
     Guess,
     Masking,

@@ -20,8 +20,7 @@ from zerosum.secagg import (
     UnmaskShares,
     decode,
 )
-from zerosum.secagg.directory import Directory
-from zerosum.secagg.keys import (
+from zerosum.secagg.crypto.keys import (
     Channel,
     Hkdf,
     KeyPair,
@@ -30,12 +29,13 @@ from zerosum.secagg.keys import (
     commitment,
     self_mask,
 )
-from zerosum.secagg.messages import SEALED_BYTES, SHARE_BYTES, survivors_statement
-from zerosum.secagg.prg import Stream, accumulate
-from zerosum.secagg.shamir import LIMBS, combine
-from zerosum.secagg.state import ClientState
+from zerosum.secagg.crypto.prg import Stream, accumulate
+from zerosum.secagg.crypto.shamir import LIMBS, combine
+from zerosum.secagg.messages.all_messages import SEALED_BYTES, SHARE_BYTES, survivors_statement
+from zerosum.secagg.messages.exported_state import ClientState
+from zerosum.secagg.parties.directory import Directory
 from zerosum.secagg.wire import bitmap_has, from_bitmap, to_bitmap
-from zerosum.simulations.attacks.interface import Masking
+from zerosum.simulations.attacks.harness.interface import Masking
 from zerosum.simulations.attacks.protocol.sessions import REQUEST, Transcript
 
 Kind = Literal["self", "mask"]

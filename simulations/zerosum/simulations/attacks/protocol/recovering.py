@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Guess, Metric
-from zerosum.simulations.attacks.measures import Proportion
+from zerosum.simulations.attacks.harness.interface import Guess, Metric
+from zerosum.simulations.attacks.harness.metrics import Proportion
 from zerosum.simulations.attacks.protocol.opening import masked_vector
 from zerosum.simulations.attacks.protocol.sessions import SessionsView
 

@@ -13,8 +13,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import Proportion
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Proportion
 from zerosum.simulations.attacks.protocol.asked_sums import (
     Asked,
     AskedSumsSetting,

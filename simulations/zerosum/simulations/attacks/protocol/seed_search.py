@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from zerosum.secagg import Advert, Contribution
-from zerosum.secagg.keys import Hkdf, commitment
+from zerosum.secagg.crypto.keys import Hkdf, commitment
 from zerosum.secagg.wire import u64
 from zerosum.simulations.attacks.protocol.aes import encrypt_blocks
 from zerosum.simulations.attacks.protocol.opening import without_self_mask

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zerosum.client import contribution
+from zerosum.client.protocol import protection as client_protection
 from zerosum.secagg import (
     ClientParty,
     IdealClientParty,
@@ -31,13 +31,13 @@ from zerosum.secagg import (
     decode,
     request_digest,
 )
-from zerosum.secagg.graph import parameters
+from zerosum.secagg.graph.graphs import parameters
 from zerosum.secagg.randomness import Keystream, derive_seed, numpy_generator
-from zerosum.simulations.attacks.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.harness.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.harness.sealed_view import sealed
+from zerosum.simulations.attacks.harness.to_specs import check_played, encoding_of, privacy_of
 from zerosum.simulations.attacks.protocol.updates import first_steps
 from zerosum.simulations.attacks.protocol.weakened import Weakness, client_of
-from zerosum.simulations.attacks.sealing import sealed
-from zerosum.simulations.attacks.sections import check_played, encoding_of, privacy_of
 
 M = TypeVar("M", bound=Message)
 
@@ -282,7 +282,7 @@ class _Play:
         """Encode the updates as clients encode theirs."""
         updates = draws.updates()
         count, dimension = updates.shape
-        built = contribution.Protection.build(
+        built = client_protection.Protection.build(
             privacy_of(self._protection, count, dimension),
             encoding_of(self._protection),
             cohort=count,

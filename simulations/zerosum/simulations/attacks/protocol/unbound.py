@@ -12,12 +12,12 @@ import numpy as np
 from flwr.app import Array, Message, RecordDict
 from pydantic import ConfigDict
 
-from zerosum.client import wire
-from zerosum.client.app_request import AppQuestion, AppRequest, unmarked
-from zerosum.client.flower import DeployedEnvironment
-from zerosum.client.mod import AppEnvironment
+from zerosum.client.flower.app_request import AppQuestion, AppRequest, unmarked
+from zerosum.client.flower.client_app import DeployedEnvironment
+from zerosum.client.flower.private_mod import AppEnvironment
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Question, Request
-from zerosum.client.stages import Declined
 from zerosum.secagg.session import request_digest
 
 
@@ -40,7 +40,7 @@ class UnboundApp(AppEnvironment):
 
     def request(self, content: RecordDict) -> AppRequest:
         """Read the request, and compare its records in the order of their names."""
-        question = AppQuestion.from_canonical(wire.bytes_field(content, "request"))
+        question = AppQuestion.from_canonical(flower_messages.bytes_field(content, "request"))
         records = unmarked(content)
         if sorted_digest(records).hex() != question.content:
             raise Declined("the records sent are not those that the request speaks of")
@@ -85,5 +85,5 @@ class UnboundNode(DeployedEnvironment):
 
     def request(self, content: RecordDict) -> Request:
         """Read a request from any text."""
-        header = wire.bytes_field(content, "request")
-        return LaxRequest.from_bytes(header, wire.model_bytes(content))
+        header = flower_messages.bytes_field(content, "request")
+        return LaxRequest.from_bytes(header, flower_messages.model_bytes(content))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations import datasets
+from zerosum.simulations.data import datasets
 
 LR = 1.0
 

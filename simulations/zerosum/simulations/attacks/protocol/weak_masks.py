@@ -11,7 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
 from zerosum.simulations.attacks.protocol.opening import masked_vector
 from zerosum.simulations.attacks.protocol.recovering import Recovery
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, Guess, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, Guess, Protection, ThreatModel
 from zerosum.simulations.attacks.protocol.opening import (
     masked_vector,
     secrets_of,

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from zerosum.secagg import ClientParty, ContributeRequest, Session, SharedCache, Step, UnmaskRequest
-from zerosum.secagg.decisions import Decisions
-from zerosum.secagg.keys import Hkdf, PartySecrets, self_mask
-from zerosum.secagg.messages import accept
-from zerosum.secagg.party import Incoming
-from zerosum.secagg.prg import accumulate
-from zerosum.simulations.attacks.interface import Protection
+from zerosum.secagg.crypto.keys import Hkdf, PartySecrets, self_mask
+from zerosum.secagg.crypto.prg import accumulate
+from zerosum.secagg.messages.all_messages import accept
+from zerosum.secagg.messages.durable_record import Decisions
+from zerosum.secagg.parties.interface import Incoming
+from zerosum.simulations.attacks.harness.interface import Protection
 
 Weakness = Literal["none", "one-kind check", "vector masks", "fresh masks"]
 """What clients of a setting lack; what a :class:`~.interface.Protection` names, it says itself."""

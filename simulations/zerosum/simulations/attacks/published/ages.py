@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.interface import Protection, Scene, View
+from zerosum.simulations.attacks.harness.interface import Protection, Scene, View
+from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
 from zerosum.simulations.attacks.published.consistent import FIGURES, figures_of
 from zerosum.simulations.attacks.published.people import ages_of_groups, dealt
 from zerosum.simulations.attacks.published.sums import private_sum_of
-from zerosum.simulations.attacks.sections import DELTA, check_played
 
 SIZES = (4, 3)
 """People of the two groups of a table."""

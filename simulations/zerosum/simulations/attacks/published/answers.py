@@ -12,12 +12,12 @@ import numpy as np
 from dp_accounting import GaussianDpEvent
 
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.server.ledger import Ledger
-from zerosum.simulations.attacks.interface import Masking, Protection, Scene, View
+from zerosum.server.privacy.accountant import Ledger
+from zerosum.simulations.attacks.harness.interface import Masking, Protection, Scene, View
+from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
 from zerosum.simulations.attacks.published.people import dealt, private_bits
 from zerosum.simulations.attacks.published.sums import Answered, private_sum_of
-from zerosum.simulations.attacks.sections import DELTA, check_played
-from zerosum.simulations.datasets import DataError
+from zerosum.simulations.data.datasets import DataError
 
 Noise = Literal["distributed", "central", "local"]
 

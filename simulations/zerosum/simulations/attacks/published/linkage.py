@@ -12,8 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import Proportion
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Proportion
 from zerosum.simulations.attacks.published.released import ReleasedSetting, ReleasedView
 
 

@@ -14,8 +14,8 @@ import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.interface import NotApplicable
-from zerosum.simulations.datasets import DataError
+from zerosum.simulations.attacks.harness.interface import NotApplicable
+from zerosum.simulations.data.datasets import DataError
 
 ADULT = ("age", "sex", "race", "marital", "type_employer", "education", "occupation")
 """Quasi-identifiers of Adult, in the order in which settings take them."""

@@ -12,11 +12,11 @@ import numpy as np
 from scipy.stats import norm
 
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.interface import Protection, Scene, View
+from zerosum.simulations.attacks.harness.interface import Protection, Scene, View
+from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
 from zerosum.simulations.attacks.published.generalisation import mondrian
 from zerosum.simulations.attacks.published.people import People, dealt, people
 from zerosum.simulations.attacks.published.sums import private_sum_of
-from zerosum.simulations.attacks.sections import DELTA, check_played
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,14 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import Mean, Proportion, Units
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units
 from zerosum.simulations.attacks.published import consistent as sets
 from zerosum.simulations.attacks.published.ages import SIZES, TablesSetting, TablesView
 from zerosum.simulations.attacks.published.consistent import Consistent, Limits

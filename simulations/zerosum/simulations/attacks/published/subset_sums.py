@@ -15,8 +15,14 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.special import logit
 
-from zerosum.simulations.attacks.interface import Case, Guess, Metric, Protection, ThreatModel
-from zerosum.simulations.attacks.measures import Proportion
+from zerosum.simulations.attacks.harness.interface import (
+    Case,
+    Guess,
+    Metric,
+    Protection,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Proportion
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView, Noise
 
 _LEAST_NOISE = 1e-3

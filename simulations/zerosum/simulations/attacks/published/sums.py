@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from zerosum.client.entropy import SeededEntropy
+from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, Task
-from zerosum.server.aggregate import Aggregate
+from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.spec import SamplingSpec
-from zerosum.simulations.attacks.asking import Asked, PrivateSums
-from zerosum.simulations.attacks.interface import Protection
-from zerosum.simulations.attacks.sections import secagg_of
-from zerosum.simulations.attacks.tampering import Clients
-from zerosum.simulations.grid import InProcessGrid
+from zerosum.simulations.attacks.harness.interface import Protection
+from zerosum.simulations.attacks.harness.to_specs import secagg_of
+from zerosum.simulations.attacks.settings.malicious_server import Clients
+from zerosum.simulations.attacks.settings.private_sums import Asked, PrivateSums
+from zerosum.simulations.engine.grid import InProcessGrid
 
 
 @dataclass(frozen=True)

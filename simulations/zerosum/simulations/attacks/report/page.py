@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from zerosum.client.durable_files import replace_file
-from zerosum.simulations.attacks.playing import Cell, Outcome
-from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
-from zerosum.simulations.attacks.results import (
+from zerosum.client.files.durable_append import replace_file
+from zerosum.simulations.attacks.harness.play import Cell, Outcome
+from zerosum.simulations.attacks.harness.results import (
     POOLED,
     Directions,
     Row,
@@ -16,7 +15,8 @@ from zerosum.simulations.attacks.results import (
     shown,
     strongest,
 )
-from zerosum.simulations.attacks.table import (
+from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
+from zerosum.simulations.attacks.report.table import (
     attacker_text,
     baseline_text,
     count_text,

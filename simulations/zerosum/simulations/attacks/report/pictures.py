@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from zerosum.simulations.attacks.interface import Protection
-from zerosum.simulations.attacks.measures import Ranking
-from zerosum.simulations.attacks.playing import Cell, Outcome
-from zerosum.simulations.attacks.results import Row
-from zerosum.simulations.attacks.table import epsilon_text
+from zerosum.simulations.attacks.harness.interface import Protection
+from zerosum.simulations.attacks.harness.metrics import Ranking
+from zerosum.simulations.attacks.harness.play import Cell, Outcome
+from zerosum.simulations.attacks.harness.results import Row
+from zerosum.simulations.attacks.report.table import epsilon_text
 from zerosum.simulations.report.drawing import (
     Picture,
     colour,

@@ -1,0 +1,1 @@
+"""Files that must not be lost, read by others or written twice."""

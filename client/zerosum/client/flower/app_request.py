@@ -1,0 +1,173 @@
+"""What is asked of somebody else's Flower app: its own message, and how the answer is protected.
+
+The records that a strategy sends (arrays, config) travel beside the request as they are, their
+names marked; the request holds their digest (:mod:`~zerosum.client.flower.request_digest`), and so
+is bound to the masks like any other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Final, Self
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app.user_config import UserConfig
+from pydantic import Field
+
+from zerosum.client.flower.arrays import ArrayLayout
+from zerosum.client.flower.request_digest import Record, config_digest, rebuilt, records_digest
+from zerosum.client.protocol import flower_messages
+from zerosum.client.request import Question, Request
+from zerosum.client.spec import Scale
+
+TASK: Final = "flower-app"
+"""Stands for the task in a question: what trains is the app that the mod wraps."""
+
+_MARK: Final = "app."
+_ENVELOPE: Final = "zerosum.stage"
+
+
+class AppQuestion(Question):
+    """Everything in a request to an app but the app's own records."""
+
+    content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the records that the app is handed, in their order."""
+    message_type: str
+    """Type of the message that the app is handed, with its action: which function answers."""
+    run_config: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the run config that the app is handed in its context."""
+    weight_key: str
+    """Name of the number of examples in the app's metrics."""
+    metrics: dict[str, Scale]
+    """Metrics that an evaluation sums, by name, each with its largest magnitude."""
+
+
+@dataclass(frozen=True)
+class AppRequest(Request):
+    """A question to an app about the records that a strategy sent.
+
+    Parameters
+    ----------
+    question : AppQuestion
+        What to do, and how to protect the answer.
+    model : numpy.ndarray
+        Empty: the arrays are among the records.
+    records : RecordDict
+        What the app is handed.
+    """
+
+    question: AppQuestion
+    records: RecordDict
+
+    @classmethod
+    def of(
+        cls,
+        question: Question,
+        records: RecordDict,
+        *,
+        message_type: str,
+        run_config: UserConfig,
+        weight_key: str,
+        metrics: Mapping[str, float],
+    ) -> Self:
+        """Ask a question about these records, of an app's function for messages of this type.
+
+        Raises
+        ------
+        ValueError
+            If they hold what no digest knows.
+        """
+        records = rebuilt(records)
+        fields = dict(question) | {
+            "content": records_digest(records).hex(),
+            "message_type": message_type,
+            "run_config": config_digest(run_config).hex(),
+            "weight_key": weight_key,
+            "metrics": dict(sorted(metrics.items())),
+        }
+        return cls(AppQuestion(**fields), np.zeros(0, dtype=np.float32), records)
+
+    @classmethod
+    def read(cls, content: RecordDict) -> Self:
+        """Read a request and its records from a message.
+
+        Raises
+        ------
+        ValueError
+            If there is none, its bytes are not canonical, the records are not those that it speaks
+            of, or their arrays cannot be summed.
+        """
+        header = flower_messages.bytes_field(content, "request")
+        try:
+            question = AppQuestion.from_canonical(header)
+        except ValueError as error:
+            raise ValueError(f"unreadable request: {error}") from None
+        records = unmarked(content)
+        if records_digest(records).hex() != question.content:
+            raise ValueError("the records sent are not those that the request speaks of")
+        request = cls(question, np.zeros(0, dtype=np.float32), records)
+        if request.dimension < 1:
+            raise ValueError("the model has no entries")
+        return request
+
+    @property
+    def arrays(self) -> ArrayRecord:
+        """The model among the records; raises ValueError unless there is exactly one."""
+        return only_arrays(self.records)
+
+    @cached_property
+    def layout(self) -> ArrayLayout:
+        """Where the model's arrays lie in the vector."""
+        return ArrayLayout.of(self.arrays)
+
+    @property
+    def dimension(self) -> int:
+        """Length of the answer, before padding."""
+        question = self.question
+        if question.kind == "evaluate":
+            return len(question.metrics) + 1
+        return self.layout.length + (question.training.weighting == "examples")
+
+
+def only_arrays(records: RecordDict) -> ArrayRecord:
+    """Return the one ArrayRecord of a message.
+
+    Raises
+    ------
+    ValueError
+        If there are more, or none.
+    """
+    found = list(records.array_records.values())
+    if len(found) != 1:
+        raise ValueError(f"a message has exactly one ArrayRecord, and this has {len(found)}")
+    return found[0]
+
+
+def marked(records: RecordDict) -> dict[str, Record]:
+    """Return an app's records under names that none of this program's has."""
+    return {_MARK + name: record for name, record in records.items()}
+
+
+def unmarked(content: RecordDict) -> RecordDict:
+    """Return the app's records in a message, made anew, in their order, under their own names."""
+    named = {k.removeprefix(_MARK): v for k, v in content.items() if k.startswith(_MARK)}
+    return rebuilt(RecordDict(named))
+
+
+def enveloped(content: RecordDict, stage_type: str, records: RecordDict) -> RecordDict:
+    """Return a stage's content as it is sent to an app whose messages are all of one type.
+
+    Flower hands a mod no message of a type that the app has no function for, so every stage goes
+    as the app's own type, and says within what it is.
+    """
+    whole = RecordDict({**content, **marked(records)})
+    whole[_ENVELOPE] = ConfigRecord({"type": stage_type})
+    return whole
+
+
+def stage_type(content: RecordDict) -> str | None:
+    """Return which stage's message this is; None for one that is no stage's."""
+    record = content.get(_ENVELOPE)
+    value = record.get("type") if isinstance(record, ConfigRecord) else None
+    return value if isinstance(value, str) else None

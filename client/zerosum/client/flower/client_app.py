@@ -1,0 +1,423 @@
+"""The Flower ClientApp: one handler a stage, and what a deployed client stands in.
+
+Loaded as ``zerosum.client.flower.client_app:app``, by a SuperNode and by Flower's simulation
+runtime alike. Importing it imports neither torch nor dp_accounting: a SuperNode starts a fresh
+process for each message, and only the contribute stage trains.
+"""
+
+import difflib
+import logging
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from zerosum.client.files.private_files import OpenToOthersError
+from zerosum.client.flower.node_policy import PolicyError, read_policy
+from zerosum.client.flower.refusals import log_refusal
+from zerosum.client.flower.simulated_node import (
+    OPEN_POLICY,
+    ContextStore,
+    is_simulated,
+    simulated_credentials,
+)
+from zerosum.client.protocol import flower_messages, stages
+from zerosum.client.protocol.decision_store import (
+    BusyStoreError,
+    DamagedStoreError,
+    DecisionStore,
+    FileStore,
+    UnusableStoreError,
+)
+from zerosum.client.protocol.node_keys import (
+    Credentials,
+    ProvisioningError,
+    read_identity,
+    read_roster,
+)
+from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
+from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
+from zerosum.client.protocol.stages import Declined, Environment, roster_for
+from zerosum.client.request import Request
+from zerosum.client.session_limits import TooManyOpeningsError
+from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
+from zerosum.client.task import ClientInfo, Task, resolve_task
+from zerosum.client.task_errors import FAILURES
+from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
+from zerosum.secagg.messages.all_messages import session_of
+from zerosum.secagg.messages.exported_state import ClientState
+
+if TYPE_CHECKING:
+    from zerosum.client.training.compute import Answerer
+
+log = logging.getLogger("zerosum.client")
+
+Stage = Callable[[Environment, RecordDict, Context], RecordDict]
+
+IDEAL = "zerosum.ideal"
+"""Where a simulated node keeps its one party of the ideal protocol."""
+_CREDENTIALS = ("identity", "roster", "authority")
+_KEYS = frozenset(
+    {
+        "partition-id",
+        "num-partitions",
+        "state-dir",
+        "policy",
+        "data-path",
+        "server-paths",
+        "device",
+        *_CREDENTIALS,
+    }
+)
+"""What is read of a node's config; a task may read more."""
+
+_REFUSALS = (
+    Declined,
+    BusyStoreError,
+    DamagedStoreError,
+    OpenToOthersError,
+    PolicyError,
+    ProvisioningError,
+    RemoteProtocolError,
+    TooManyOpeningsError,
+    UnusableStoreError,
+)
+
+
+EnvironmentOf = Callable[[Context], Environment]
+
+
+def build_app(environment: EnvironmentOf) -> ClientApp:
+    """Return a ClientApp whose handlers run the stages in the environment of each context."""
+    app = ClientApp()
+
+    def register(stage: Stage, decorate: Callable[..., object]) -> None:
+        def handler(message: Message, context: Context) -> Message:
+            content = answer_parts(stage, environment, message.content, context)
+            return Message(content, reply_to=message)
+
+        decorate(handler)
+
+    register(_hello, app.query("hello"))
+    register(stages.advertise, app.query("advertise"))
+    register(stages.share, app.query("share"))
+    register(stages.contribute, app.train("contribute"))
+    register(stages.confirm, app.query("confirm"))
+    register(stages.unmask, app.query("unmask"))
+    return app
+
+
+def _hello(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Say which client this is."""
+    return flower_messages.pack({"index": environment.index(context)})
+
+
+def answer_parts(
+    stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
+) -> RecordDict:
+    """Run the stage of a message, and that of the next session where one rides along.
+
+    Each is answered by itself: what is refused is missing in the reply, and a message of which
+    nothing is answered raises as :func:`answer` does.
+    """
+    name = flower_messages.rider_stage(content)
+    if name is None:
+        return answer(stage, environment, content, context)
+    main = rider = None
+    try:
+        main = answer(stage, environment, content, context)
+    except Declined as error:
+        declined = error
+    try:
+        rider = answer(
+            _RIDING.get(name, _unknown), environment, flower_messages.rider(content), context
+        )
+    except Declined:
+        if main is None:
+            raise declined from None
+    return flower_messages.joined(main, rider)
+
+
+def _unknown(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
+    """Decline what rides along and should not."""
+    raise Declined("only keys and shares of the next session ride along with a message")
+
+
+_RIDING: dict[str, Stage] = {name: getattr(stages, name) for name in flower_messages.RIDING}
+
+
+def answer(
+    stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
+) -> RecordDict:
+    """Run a stage; what goes wrong is logged here, and the server learns only that it did.
+
+    The client's record is held alone from first to last: a message that arrives twice at once is
+    answered once, and the others wait for it, at most as long as the policy says.
+
+    Raises
+    ------
+    Declined
+        For any refusal or failure, without its cause: a traceback may quote private data.
+    """
+    name = stage.__name__.strip("_")
+    try:
+        here = environment(context)
+        with here.store(context).exclusive(here.policy.longest_wait):
+            return stage(here, content, context)
+    except FAILURES as error:
+        who = context.node_config.get("partition-id", "without an index")
+        if isinstance(error, _REFUSALS):
+            log_refusal(context.state, who, name, error)
+        else:
+            log.exception("client %s failed to %s", who, name)
+        raise Declined(f"no answer to {name}: {flower_messages.OWN_LOG}") from None
+
+
+class DeployedEnvironment:
+    """A client on its own node, configured by its node config alone.
+
+    Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
+    (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
+    TOML file of ClientPolicy keys, required), ``data-path`` (replaces the request's ``data.path``:
+    a built-in task takes it for the whole collection, and trains on this index's part),
+    ``server-paths`` (true: without ``data-path`` the request's own is read), ``device`` (where to
+    train: ``cpu``, ``cuda`` or ``cuda:N``). Against a malicious server also ``identity`` (file of
+    this node's signing key), ``roster`` (file of the signed roster) and ``authority`` (public key
+    of who signed it, 64 hexadecimal digits).
+    """
+
+    entropy: Entropy = SystemEntropy()
+    warns_of_any_key: ClassVar[bool] = True
+    """Whether a key that is like none of ours is worth a word; other people's apps have their own.
+    """
+
+    def __init__(self, context: Context) -> None:
+        _warn(frozenset(context.node_config), self.warns_of_any_key)
+        self._config = context.node_config
+        self._credentials: Credentials | None = None
+
+    @cached_property
+    def policy(self) -> ClientPolicy:
+        """Read the policy, once a message; raises PolicyError where the node has none."""
+        policy = read_policy(str(self._config.get("policy", "")))
+        # A session that trusts the server shows it this node's vector, or leaves it the noise.
+        masked = [name for name in policy.protocols if name == "pairwise"]
+        return policy.model_copy(update={"protocols": masked})
+
+    def index(self, context: Context) -> int:
+        """Return ``partition-id``; raises Declined where the node has none."""
+        value = context.node_config.get("partition-id")
+        if not isinstance(value, int) or value < 0:
+            raise Declined(f"node config partition-id = {value!r} is not a roster index")
+        return value
+
+    def store(self, context: Context) -> DecisionStore:
+        """Return the store under ``state-dir``; raises Declined where the node has none."""
+        folder = str(context.node_config.get("state-dir", ""))
+        if not folder or "\0" in folder:
+            raise Declined(
+                f"node config state-dir is missing, or {folder!r} names no folder: without one of "
+                "its own a node forgets with each message what it must never do twice"
+            )
+        return FileStore(Path(folder))
+
+    def credentials(self, context: Context) -> Credentials | None:
+        """Read key and roster from the node's own files, once a message; None where it has none."""
+        given = {name: context.node_config.get(name) for name in _CREDENTIALS}
+        if self._credentials is None and any(value is not None for value in given.values()):
+            missing = [name for name, value in given.items() if value is None]
+            if missing:
+                raise ProvisioningError(
+                    f"node config {' and '.join(missing)}: missing beside the others of "
+                    f"{', '.join(_CREDENTIALS)}; give all three or none"
+                )
+            identity = read_identity(str(given["identity"]))
+            roster = read_roster(str(given["roster"]), str(given["authority"]))
+            self._credentials = Credentials.of(identity, roster, self.index(context))
+        return self._credentials
+
+    def open_party(self, context: Context, session: Session) -> Client:
+        """Make a party of the real protocol: of a masked session, or of none."""
+        credentials = self.credentials(context)
+        return ClientParty(
+            session,
+            self.index(context),
+            identity=None if credentials is None else credentials.identity,
+            roster=roster_for(session, credentials),
+            record=self.store(context).lines(session.digest),
+        )
+
+    def party(self, context: Context, message: bytes) -> Client:
+        """Restore the party from the context's state and the decisions from the store."""
+        data = find_party(context.state, session_of(message), self.policy.session_timeout)
+        if data is None:
+            raise Declined("no such session is open here: this client restarted or was never asked")
+        session = ClientState.from_bytes(data).session
+        store, credentials = self.store(context), self.credentials(context)
+        if store.is_over(session.run_id, session.round):
+            forget_party(context.state, session.digest)
+            raise Declined(f"the session of round {session.round} is over here")
+        return ClientParty.restore(
+            data,
+            identity=None if credentials is None else credentials.identity,
+            roster=roster_for(session, credentials),
+            record=store.lines(session.digest),
+        )
+
+    def keep(self, context: Context, party: Client) -> None:
+        """Export the party into the context's state."""
+        keep_party(context.state, party, self.policy.session_timeout)
+
+    def forget(self, context: Context, party: Client) -> None:
+        """Delete the party from the context's state."""
+        forget_party(context.state, party.session.digest)
+
+    def request(self, content: RecordDict) -> Request:
+        """Read the request from the message; decline one that chooses what is read on this node."""
+        request = _request(content)
+        data, config = request.question.data, self._config
+        if data.name is not None:
+            raise Declined(f"data.name = {data.name!r}: a node fetches nothing from a hub")
+        if data.path is None or "data-path" in config or config.get("server-paths") is True:
+            return request
+        raise Declined(
+            f"data.path = {data.path!r} is the server's: name this node's own in its node config, "
+            "as data-path, or write server-paths=true there"
+        )
+
+    def task(self, request: Request, context: Context) -> Task:
+        """Resolve the task, with this node's own data path, and nothing kept anywhere."""
+        question = request.question
+        path = context.node_config.get("data-path", question.data.path)
+        data = question.data.model_copy(update={"path": path, "cache": None})
+        from zerosum.client.training.seeded_task import seeded_resolution
+
+        with seeded_resolution(question.seed):
+            return resolve_task(question.task, data, question.model, question.seed)
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Train or evaluate with a trainer made for this one message."""
+        from zerosum.client.training.compute import Answerer
+        from zerosum.client.training.devices import missing, repeatable
+
+        device = str(client.node_config.get("device", "cpu"))
+        reason = missing(device)
+        if reason is not None:
+            log.warning("node config device = %r: %s; the CPU is used", device, reason)
+            device = "cpu"
+        kind = "auto" if device == "cpu" else "general"  # alone, a client fills no group
+        with repeatable(device):
+            return Answerer(task, device=device, trainer=kind).update(request, client, self.entropy)
+
+    def computed(self, session: Session, context: Context) -> None:
+        """Return nothing: a node computes its answer when it is asked."""
+
+
+def _request(content: RecordDict) -> Request:
+    """Read a request; decline what is none, or is written otherwise than its reader writes it."""
+    try:
+        return Request.from_bytes(
+            flower_messages.bytes_field(content, "request"), flower_messages.model_bytes(content)
+        )
+    except ValueError as error:
+        raise Declined(str(error)) from None
+
+
+@lru_cache(maxsize=16)
+def _warn(keys: frozenset[str], any_key: bool) -> None:
+    """Say, once a process, which keys nothing of ours reads, and the nearest that is read."""
+    for key in sorted(keys - _KEYS):
+        near = difflib.get_close_matches(key, _KEYS, n=1)
+        if near or any_key:
+            hint = f": nearest is {near[0]!r}" if near else ""
+            log.warning("node config %s is read by nothing but perhaps the task%s", key, hint)
+
+
+class SimulatedNode(DeployedEnvironment):
+    """A client of Flower's simulation runtime, whose actors answer for one node after another.
+
+    As in every simulation it takes part in anything, and its noise and rounding follow from the
+    experiment's seed; decisions and state are kept in the context, which passes from actor to
+    actor.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.policy = OPEN_POLICY
+
+    def store(self, context: Context) -> DecisionStore:
+        """Return the decisions in the context's state."""
+        return ContextStore(context.state)
+
+    def credentials(self, context: Context) -> Credentials:
+        """Return key and roster, which follow from the run's id."""
+        return simulated_credentials(context)
+
+    def open_party(self, context: Context, session: Session) -> Client:
+        """Make a party of the protocol that the session runs."""
+        if session.masked:
+            return super().open_party(context, session)
+        return IdealClientParty(session, self.index(context))
+
+    def party(self, context: Context, message: bytes) -> Client:
+        """Restore the party, of whichever protocol, from the context's state."""
+        kept = context.state.config_records.get(IDEAL)
+        data = None if kept is None else kept.get("state")
+        if isinstance(data, bytes):
+            return IdealClientParty.restore(data, policy=self.policy.for_sessions())
+        return super().party(context, message)
+
+    def keep(self, context: Context, party: Client) -> None:
+        """Export the party into the context's state."""
+        if isinstance(party, IdealClientParty):
+            context.state[IDEAL] = ConfigRecord({"state": party.export()})
+        else:
+            super().keep(context, party)
+
+    def forget(self, context: Context, party: Client) -> None:
+        """Delete the party from the context's state."""
+        context.state.config_records.pop(IDEAL, None)
+        super().forget(context, party)
+
+    def request(self, content: RecordDict) -> Request:
+        """Read the request, by whose seed noise and rounding are drawn."""
+        request = _request(content)
+        self.entropy = SeededEntropy(request.question.seed)
+        return request
+
+    def task(self, request: Request, context: Context) -> Task:
+        """Return the task, resolved once an actor."""
+        return _answering(*_task_of(request))[0]
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Train or evaluate with the one trainer of this actor."""
+        return _answering(*_task_of(request))[1].update(request, client, self.entropy)
+
+
+def _task_of(request: Request) -> tuple[str, bytes, bytes, int]:
+    question = request.question
+    return question.task, question.data.canonical(), question.model.canonical(), question.seed
+
+
+@lru_cache(maxsize=1)
+def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, Answerer]":
+    from zerosum.client.training.compute import Answerer
+    from zerosum.client.training.seeded_task import seeded_resolution
+    from zerosum.client.training.threads import use_one_thread
+
+    use_one_thread()  # as in every simulation: sums of floats depend on it
+    specs = DataSpec.from_canonical(data), ModelSpec.from_canonical(model)
+    with seeded_resolution(seed):
+        task = resolve_task(name, *specs, seed)
+    return task, Answerer(task)
+
+
+def environment_of(context: Context) -> Environment:
+    """Return what a client stands in: its own node, or one that Flower's simulation plays."""
+    return SimulatedNode(context) if is_simulated(context) else DeployedEnvironment(context)
+
+
+app = build_app(environment_of)

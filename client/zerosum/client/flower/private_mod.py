@@ -1,0 +1,278 @@
+"""A Flower mod for other people's ClientApps: what they train leaves their node masked.
+
+One line of a ClientApp changes::
+
+    app = ClientApp(mods=[private_mod])
+
+or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``.
+
+The mod stands first among the mods. It answers the stages of the protocol, which the app never
+sees, and hands the app the strategy's message when it is time to train: its type and its records,
+to which masks are bound, and blanks for the rest (:mod:`~zerosum.client.flower.request_digest`).
+The app's reply is turned into a clipped, noised and masked vector, and nothing else of it is sent.
+Messages that are no part of a private sum are refused: their answers would leave in plain. The node
+is configured as for :class:`zerosum.client.flower.client_app.DeployedEnvironment`.
+
+Importing this imports neither torch nor dp_accounting.
+"""
+
+import copy
+import logging
+import math
+from typing import cast
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+from flwr.client import ClientFnExt
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
+
+from zerosum.client.flower.app_request import AppRequest, only_arrays, stage_type
+from zerosum.client.flower.arrays import UnusableArraysError
+from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.flower.request_digest import config_digest, shown, shown_message
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.stages import Declined
+from zerosum.client.request import Request
+from zerosum.client.task import ClientInfo, Task
+from zerosum.client.task_errors import FAILURES
+
+log = logging.getLogger("zerosum.client")
+
+_OURS = "zerosum."
+"""What names of our records in a node's state begin with."""
+
+
+class AppReplyError(ValueError):
+    """The app's reply cannot be summed; the message says what it lacks."""
+
+
+class AppEnvironment(DeployedEnvironment):
+    """A deployed client whose answers come from somebody else's app.
+
+    Parameters
+    ----------
+    context : Context
+        Of the message.
+    message : Message
+        As it came.
+    call_next : callable
+        The app's function, within its further mods.
+    """
+
+    warns_of_any_key = False
+
+    def __init__(self, context: Context, message: Message, call_next: ClientAppCallable) -> None:
+        super().__init__(context)
+        # What runs is the app that stands here, whatever name the server has for it.
+        self.policy = self.policy.model_copy(update={"tasks": "any"})
+        self._context, self._message, self._call_next = context, message, call_next
+
+    def request(self, content: RecordDict) -> AppRequest:
+        """Read the request, and refuse one that an app's reply cannot answer."""
+        try:
+            request = AppRequest.read(content)
+        except ValueError as error:
+            raise Declined(str(error)) from None
+        question = request.question
+        came = self._message.metadata.message_type
+        # Both choose what the app computes, and a server could choose for one client alone.
+        if came != question.message_type or question.kind != came.partition(".")[0]:
+            raise Declined(
+                f"a message of type {came!r} carries a request to {question.kind}, by "
+                f"{question.message_type!r}"
+            )
+        if config_digest(self._context.run_config).hex() != question.run_config:
+            raise Declined(
+                "the run config that came here is not the one that the request speaks of: a "
+                "server that changes its own gives it to PrivateStrategy(..., run_config=...)"
+            )
+        if question.privacy.by_example or question.privacy.clipping == "per-layer":
+            raise Declined("an app's update is clipped as a whole, for its client as a whole")
+        return request
+
+    def task(self, request: Request, context: Context) -> Task:
+        """Return what stands for the task: nothing asks it."""
+        return cast(Task, self)
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Let the app train or evaluate, and return what it changed or found.
+
+        Raises
+        ------
+        AppReplyError
+            If its reply lacks what is summed. What the app raises is passed on.
+        """
+        if not isinstance(request, AppRequest):
+            raise TypeError(f"an app answers an AppRequest, not a {type(request).__name__}")
+        if request.question.kind == "evaluate":
+            return _metrics(request, self._reply(request))
+        # Before the app has the records: it may change them.
+        layout, sent = request.layout, request.layout.vector(request.arrays)
+        reply = self._reply(request)
+        try:
+            delta: np.ndarray = layout.vector(only_arrays(reply)) - sent
+        except UnusableArraysError as error:
+            raise AppReplyError(f"the app's reply: {error}") from None
+        if request.question.training.weighting == "uniform":
+            return delta
+        count, most = _weight(request, reply), request.question.training.max_examples
+        if not 0 < count <= most:
+            raise AppReplyError(
+                f"{count:g} examples are not between 0 and training.max_examples = {most}"
+            )
+        weighted: np.ndarray = np.append(delta.astype(np.float64), 1.0) * (count / most)
+        return weighted
+
+    def handed(self, request: AppRequest) -> Message:
+        """Return what the app is handed: all that masks are bound to, and blanks."""
+        return shown_message(request.question.message_type, request.records)
+
+    def _reply(self, request: AppRequest) -> RecordDict:
+        """Hand the app the message that the strategy meant for it."""
+        reply = _called(self._call_next, self.handed(request), self._context)
+        if reply.has_error():
+            raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
+        return reply.content
+
+
+def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer a stage of a private sum with the app's help; refuse anything else.
+
+    Raises
+    ------
+    Declined
+        For any refusal or failure, without its cause, which is in this client's log.
+    """
+    return answered(message, context, call_next)
+
+
+def answered(
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    environment: type[AppEnvironment] = AppEnvironment,
+) -> Message:
+    """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
+
+    Raises
+    ------
+    Declined
+        As :func:`private_mod`.
+    """
+    category = message.metadata.message_type
+    asked = stage_type(message.content) if message.has_content() else None
+    if asked is None:
+        log.warning(
+            "a %s message is declined: it is no part of a private sum, and its answer would leave "
+            "this node in plain; is PrivateStrategy around the server's strategy?",
+            category,
+        )
+        raise Declined(f"no answer to {category}: only private sums are answered here")
+    app = build_app(lambda context: environment(context, message, call_next))
+    reply = app(_changed(message, asked, message.content), context)
+    return Message(reply.content, reply_to=message)
+
+
+class PrivateClientApp(ClientApp):
+    """A ClientApp behind :func:`private_mod`, of whose errors nothing leaves the node.
+
+    Flower sends a server the text of whatever an app raises. The mod keeps back what is raised
+    within it; this also what lies around it: a lifespan function, and the mods themselves. These
+    are handed the context without the ids of run and node, too.
+
+    Parameters
+    ----------
+    client_fn : callable, optional
+        As for Flower's.
+    mods : list, optional
+        Further mods, behind :func:`private_mod`.
+    """
+
+    def __init__(self, client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None) -> None:
+        super().__init__(client_fn, mods=[private_mod, *(mods or [])])
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message.
+
+        Raises
+        ------
+        Declined
+            For any refusal or failure, without its cause, which is in this client's log.
+        """
+        try:
+            return super().__call__(message, shown(context, context.state))
+        except Declined:
+            raise
+        except FAILURES:
+            log.exception("the app failed outside of what it was asked")
+            raise Declined(f"no answer: {flower_messages.OWN_LOG}") from None
+
+
+def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
+    """Call an app with a context whose state lacks what is ours: seeds of masks among it."""
+    ours = {name: record for name, record in context.state.items() if name.startswith(_OURS)}
+    its = shown(context, RecordDict({k: v for k, v in context.state.items() if k not in ours}))
+    try:
+        return call_next(message, its)
+    finally:
+        kept = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
+        for name in list(context.state):
+            del context.state[name]
+        context.state.update(kept | ours)
+
+
+def _changed(message: Message, message_type: str, content: RecordDict) -> Message:
+    """Return a copy of a message with another type and content."""
+    changed = copy.copy(message)
+    changed.__dict__["_metadata"] = copy.copy(message.metadata)
+    changed.metadata.message_type = message_type
+    changed.content = content
+    return changed
+
+
+def _weight(request: AppRequest, reply: RecordDict) -> float:
+    return _metric(reply, request.question.weight_key)
+
+
+def _metric(reply: RecordDict, name: str) -> float:
+    """Return a number from the reply's metrics."""
+    for record in reply.metric_records.values():
+        value = record.get(name)
+        if isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    raise AppReplyError(f"the app's reply has no finite number {name!r} in a MetricRecord")
+
+
+def _metrics(request: AppRequest, reply: RecordDict) -> np.ndarray:
+    """Return [metrics..., count]: sums over examples without DP; means and a one, at norm 1, with.
+
+    Under DP each metric is cut to its largest magnitude, which the node's own log says, and a
+    client without examples is a zero.
+    """
+    bounds, count = request.question.metrics, _weight(request, reply)
+    if count <= 0:
+        return np.zeros(len(bounds) + 1)
+    if not _private(request):
+        return np.array([_metric(reply, name) * count for name in bounds] + [count])
+    means = [_cut(name, _metric(reply, name), bound) / bound for name, bound in bounds.items()]
+    metrics: np.ndarray = np.array([*means, 1.0]) / math.sqrt(len(means) + 1)
+    return metrics
+
+
+def _cut(name: str, value: float, bound: float) -> float:
+    cut = min(max(value, -bound), bound)
+    if value < cut or value > cut:
+        log.warning(
+            "the app's metric %r of %.6g was cut to %.6g: PrivateStrategy(metrics=...) names %g as "
+            "its largest magnitude",
+            name,
+            value,
+            cut,
+            bound,
+        )
+    return cut
+
+
+def _private(request: AppRequest) -> bool:
+    return request.question.privacy.private

@@ -1,0 +1,1 @@
+"""Mechanisms of local noise, their samplers and their privacy events."""

@@ -1,0 +1,1 @@
+"""Local training: from a client's examples to its update."""

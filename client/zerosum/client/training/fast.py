@@ -1,0 +1,295 @@
+"""Local training without Module, autograd or optimizer, for models made of common layers.
+
+Whole clients are streamed through one set of parameters and buffers that stays in the processor's
+cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
+"""
+
+import logging
+from collections.abc import Generator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+import torch
+
+from zerosum.client.spec import TrainSpec
+from zerosum.client.task import Task, error_line
+from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
+from zerosum.client.training.fast_layers import Arena, Flatten, Unsupported, Update
+from zerosum.client.training.fast_model import Program, close, cross_entropy, read_layers
+from zerosum.client.training.flat_parameters import trainable
+from zerosum.client.training.local import (
+    LocalTrainer,
+    batch_size,
+    batches,
+    draw_weights,
+    per_example_losses,
+    schedule,
+)
+from zerosum.client.training.torch_seed import seeded, seeded_anew
+from zerosum.secagg.randomness import derive_seed
+
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
+log = logging.getLogger("zerosum.client")
+
+HELD_BYTES = 1 << 26
+"""A client's inputs up to this size are shuffled as a whole; larger ones are gathered a batch."""
+
+_PROBED = 3
+_PROGRAMS = 64
+"""Batch shapes for which functions are kept: each last batch of an epoch may have its own."""
+
+_AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
+"""Relative error of a gradient, or of losses, at which the rules are those of the model."""
+
+
+class LeanTrainer(LocalTrainer):
+    """Trains as :class:`LocalTrainer` does, by hand-derived rules where they are known to hold.
+
+    Known for nested ``nn.Sequential`` of Linear, Conv2d, ReLU, MaxPool2d, AvgPool2d, Flatten and
+    Identity under cross-entropy, on a CPU. Nothing is taken on trust: the loss is compared with
+    cross-entropy when the trainer is made and again on the first batch of each client, the
+    gradient with autograd's for every shape of inputs. Whatever differs is trained by
+    :class:`LocalTrainer`, with its bits. That choice, as all else, follows from the arguments
+    alone, never from clients seen before.
+
+    Parameters
+    ----------
+    task, spec, seed, dtype, device
+        As for :class:`LocalTrainer`.
+
+    Raises
+    ------
+    TaskError
+        If the model moves running statistics that are not sent, or has nothing to train.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        spec: TrainSpec,
+        *,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(task, spec, seed=seed, dtype=dtype, device=device)
+        fused = not (spec.momentum or spec.weight_decay or spec.proximal)
+        self._update = Update(spec.lr if fused else None)
+        self._arena = Arena(dtype)
+        self._programs: dict[tuple[int, ...], Program] = {}
+        self._agreed: dict[tuple[int, ...], bool] = {}
+        self._told: set[str] = set()
+        self._layers = None
+        try:
+            if self.device.type != "cpu" or dtype not in _AGREEMENT:
+                raise Unsupported(f"{dtype} on {self.device}")
+            layers, self._classes = read_layers(self._flat, self._update)
+            if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
+                raise Unsupported("the loss is not cross-entropy")
+            self._layers = layers
+            self._flattens = isinstance(layers[0], Flatten)
+        except Unsupported as reason:
+            self._tell(reason)
+
+    @property
+    def name(self) -> str:
+        """``"lean"``, or ``"general"`` where no client can be trained by hand-derived rules."""
+        return "general" if self._layers is None else "lean"
+
+    def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
+        """Train from ``start`` on one client's data and return the change.
+
+        Parameters and result are those of :meth:`LocalTrainer.train`.
+        """
+        if self._layers is not None and start.shape == (self.public + self.layout.length,):
+            examples = as_examples(dataset, self.dtype, self.device)
+            number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
+            try:
+                with torch.no_grad():
+                    return self._train(start, examples, number)
+            except Unsupported as reason:
+                self._tell(reason)
+        return super().train(start, dataset, seed)
+
+    def _train(self, start: np.ndarray, examples: Examples, seed: int) -> np.ndarray:
+        weights = self._flat.weights.numpy()
+        origin = start[self.public :].astype(weights.dtype, copy=False)
+        if len(examples) == 0:
+            return np.zeros_like(origin)
+        self._place(start, origin)
+        # Without a fused update, the proximal term wants it as a tensor.
+        fused = self._update.rate is not None
+        anchor = self._flat.weights if fused else torch.tensor(origin)
+        with closing(self._batches(examples, seed)) as source:
+            for first, (inputs, targets) in source:
+                program = self._program(inputs)
+                outputs = program.outputs(inputs)
+                if first:
+                    self._check(outputs, program.losses(targets), targets)
+                program.descend(targets)
+                if not fused:
+                    self._descend(anchor, first)
+        delta: np.ndarray = weights - origin
+        return delta
+
+    def _place(self, start: np.ndarray, origin: np.ndarray) -> None:
+        """Load the global model, without the copies of :meth:`_load`."""
+        np.copyto(self._flat.weights.numpy(), origin)
+        if self._projection is not None:
+            directions = self._projection[1].detach().numpy()
+            np.copyto(directions, start[: self.public].reshape(directions.shape), "same_kind")
+
+    def _batches(
+        self, examples: Examples, seed: int
+    ) -> Generator[tuple[bool, tuple[torch.Tensor, torch.Tensor]]]:
+        """Yield what :func:`batches` yields, from inputs shuffled as a whole where they fit."""
+        if not _holdable(examples):
+            with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
+                for first, (inputs, targets) in batches(examples, self.spec, seed):
+                    _check_batch(inputs, targets, self.dtype, self._classes)
+                    yield first, (inputs, targets)
+            return
+        inputs, targets = examples.shared()  # copied into our own memory below
+        if self._flattens and inputs.dim() > 2:
+            inputs = inputs.flatten(1)
+        _check_batch(inputs, targets, self.dtype, self._classes)
+        # Always from our own memory: how others' is aligned must not change a bit.
+        rows = self._arena.take("inputs", tuple(inputs.shape))
+        classes = self._arena.take("targets", tuple(targets.shape), torch.int64)
+        size = batch_size(len(targets), self.spec)
+        parts = list(zip(torch.split(rows, size), torch.split(classes, size), strict=True))
+        for step, turn, order in schedule(len(targets), self.spec, seed):
+            if order is None and step == 0:
+                rows.copy_(inputs)
+                classes.copy_(targets)
+            elif order is not None and turn == 0:
+                torch.index_select(inputs, 0, order, out=rows)
+                torch.index_select(targets, 0, order, out=classes)
+            yield step == 0, parts[turn]
+
+    def _program(self, inputs: torch.Tensor) -> Program:
+        """Return the program for a batch, once its rules were found to hold."""
+        shape = tuple(inputs.shape)
+        program = self._programs.get(shape)
+        if program is None:
+            if shape[1:] not in self._agreed:
+                self._agreed[shape[1:]] = self._agrees(shape[1:])
+            if not self._agreed[shape[1:]]:
+                raise Unsupported(f"hand-derived gradients differ for inputs of shape {shape[1:]}")
+            program = self._bind(shape)
+            if len(self._programs) >= _PROGRAMS:
+                self._programs.clear()
+            self._programs[shape] = program
+        return program
+
+    def _bind(self, shape: tuple[int, ...]) -> Program:
+        if self._layers is None:
+            raise Unsupported("no layers")
+        grown = self._arena.grown
+        try:
+            program = Program(self._layers, shape, self._arena)
+        except RuntimeError as error:  # torch's, of a shape that a layer does not take
+            raise Unsupported(str(error)) from error
+        if self._arena.grown > grown:
+            self._programs.clear()  # they hold the memory that was too small
+        return program
+
+    def _agrees(self, shape: tuple[int, ...]) -> bool:
+        """Compare gradients with autograd's on random weights and inputs of a shape."""
+        kept = self._flat.weights.clone(), self._update.rate
+        directions = None if self._projection is None else self._projection[1].detach().clone()
+        try:
+            return self._probe(shape)
+        except Exception as error:  # what the model raises, the general path will on real data
+            raise Unsupported(str(error)) from error
+        finally:
+            self._flat.weights.copy_(kept[0])
+            self._update.rate = kept[1]
+            if self._projection is not None and directions is not None:
+                self._projection[1].copy_(directions)
+
+    def _probe(self, shape: tuple[int, ...]) -> bool:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn((_PROBED, *shape), generator=generator, dtype=self.dtype)
+        targets = torch.randint(self._classes, (_PROBED,), generator=generator)
+        draw_weights(self.model.parameters(), generator)  # directions too
+        program = self._bind((_PROBED, *shape))
+        self.model.train()
+        with seeded(0), torch.enable_grad():
+            losses = per_example_losses(self.task, self.model(inputs), targets)
+            parameters = list(trainable(self.model).values())
+            parts = torch.autograd.grad(losses.sum() / _PROBED, parameters)
+        wanted, before = torch.cat([part.reshape(-1) for part in parts]), self._flat.weights.clone()
+        if self._update.rate is not None:
+            self._update.rate = 1.0
+        program.outputs(inputs)
+        program.descend(targets)
+        found = self._flat.gradients
+        if self._update.rate is not None:
+            found = before - self._flat.weights
+        distance = torch.linalg.vector_norm(found - wanted)
+        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted))
+
+    def _check(self, outputs: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> None:
+        """Raise unless the task's losses of a batch are what the rules are derived from."""
+        try:
+            # Copies: a loss that works in place would change what the rules go on with.
+            found = per_example_losses(self.task, outputs.clone(), targets.clone())
+        except Exception as error:
+            raise Unsupported(f"the loss fails: {error_line(error)}") from error
+        if not close(found, losses, _AGREEMENT[self.dtype]):
+            raise Unsupported("the loss is not cross-entropy")
+
+    def _tell(self, reason: Unsupported) -> None:
+        if str(reason) not in self._told:
+            self._told.add(str(reason))
+            log.info("local training takes the general path: %s", reason)
+
+
+def choose_trainer(
+    task: Task, spec: TrainSpec, *, seed: int = 0, device: str = "cpu", kind: str = "auto"
+) -> LocalTrainer:
+    """Return the fastest trainer of a task's clients, or one by name; its ``name`` says which.
+
+    Parameters
+    ----------
+    task, spec, seed, device
+        As for :class:`LocalTrainer`.
+    kind : str
+        ``"lean"``, ``"general"``, ``"batched"``, or ``"auto"``: lean on a CPU, batched on a GPU.
+
+    Raises
+    ------
+    TaskError
+        If the model moves running statistics that are not sent, or has nothing to train.
+    """
+    if kind == "auto":
+        kind = "lean" if device == "cpu" else "batched"
+    if kind == "batched":
+        from zerosum.client.training.batched import BatchedTrainer
+
+        return BatchedTrainer(task, spec, seed=seed, device=device)
+    made = LeanTrainer if kind == "lean" else LocalTrainer
+    return made(task, spec, seed=seed, device=device)
+
+
+def _holdable(examples: Examples) -> TypeGuard[TensorExamples | SubsetExamples]:
+    """Tell whether examples are tensors small enough to be shuffled as a whole."""
+    whole = examples.whole if isinstance(examples, SubsetExamples) else examples
+    if not isinstance(whole, TensorExamples):
+        return False
+    return whole.inputs[:1].numel() * len(examples) * whole.dtype.itemsize <= HELD_BYTES
+
+
+def _check_batch(inputs: Any, targets: torch.Tensor, dtype: torch.dtype, classes: int) -> None:
+    """Raise unless inputs are of the trainer's dtype and targets are classes, one each."""
+    if not isinstance(inputs, torch.Tensor) or inputs.dtype != dtype or inputs.dim() < 2:
+        raise Unsupported(f"inputs are no tensor of {dtype}, one row an example")
+    if targets.dtype != torch.int64 or targets.dim() != 1:
+        raise Unsupported("targets are no int64 classes")
+    low, high = torch.aminmax(targets)
+    if low.item() < 0 or high.item() >= classes:
+        raise Unsupported("targets lie outside the classes")

@@ -1,0 +1,276 @@
+"""Layers with backward rules derived by hand, on buffers that are used again and again.
+
+A layer is bound to one batch shape: forward and backward then are plain functions of tensors that
+write into an :class:`Arena`, without Module, autograd or optimizer. Activations of images are
+channels-last (see :mod:`zerosum.client.training.fast_images`). A backward function reads its
+parameters before it updates them.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+import torch
+
+aten = torch.ops.aten
+_threshold = aten.threshold_backward.grad_input
+Shape = tuple[int, ...]
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Unsupported(Exception):
+    """A model, a loss or a batch that has no hand-derived rules; the message says why."""
+
+
+class Arena:
+    """Named pieces of memory that grow to the largest shape asked for, and are zero at first."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.grown = 0
+        self._pieces: dict[Hashable, torch.Tensor] = {}
+
+    def take(self, key: Hashable, shape: Shape, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return a contiguous tensor; what was taken under the same key shares its memory."""
+        size = prod(shape)
+        piece = self._pieces.get(key)
+        if piece is None or len(piece) < size:
+            piece = self._pieces[key] = torch.zeros(size, dtype=dtype or self.dtype)
+            self.grown += 1
+        return piece[:size].view(shape)
+
+    def images(self, key: Hashable, shape: Shape) -> torch.Tensor:
+        """Return a channels-last tensor of shape (n, channels, height, width)."""
+        count, channels, height, width = shape
+        return self.take(key, (count, height, width, channels)).permute(0, 3, 1, 2)
+
+
+@dataclass
+class Update:
+    """What becomes of a gradient: a step of plain SGD at once, or an entry of the flat gradient.
+
+    Attributes
+    ----------
+    rate : float or None
+        Learning rate of the step; None writes gradients.
+    """
+
+    rate: float | None
+
+
+class Parameter:
+    """One parameter and its gradient, both views of flat tensors, and what to do with them.
+
+    Attributes
+    ----------
+    value, gradient : torch.Tensor
+        Of the parameter's shape.
+    matrix, row : torch.Tensor
+        The value seen as one row an output, and as one row.
+    """
+
+    def __init__(self, value: torch.Tensor, gradient: torch.Tensor, update: Update) -> None:
+        self.value = value
+        self.gradient = gradient
+        rows = len(value) if value.dim() else 1
+        shape = rows, value.numel() // max(1, rows)  # not -1, which an empty one does not tell
+        self.matrix = value.view(shape)
+        self.row = value.view(1, value.numel())
+        self._matrix = gradient.view(shape)
+        self._row = gradient.view(1, value.numel())
+        self._update = update
+
+    def product(self, left: torch.Tensor, right: torch.Tensor) -> None:
+        """Take ``left @ right`` as the gradient of the parameter, seen as a matrix."""
+        rate = self._update.rate
+        if rate is None:
+            torch.mm(left, right, out=self._matrix)
+        else:
+            self.matrix.addmm_(left, right, alpha=-rate)
+
+    def sums(self, ones: torch.Tensor, right: torch.Tensor) -> None:
+        """Take ``ones @ right`` as the gradient of the parameter, seen as a row."""
+        rate = self._update.rate
+        if rate is None:
+            torch.mm(ones, right, out=self._row)
+        else:
+            self.row.addmm_(ones, right, alpha=-rate)
+
+    def take(self, gradient: torch.Tensor) -> None:
+        """Take a tensor as the gradient."""
+        rate = self._update.rate
+        if rate is None:
+            self.gradient.copy_(gradient)
+        else:
+            self.value.add_(gradient, alpha=-rate)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a chain a layer stands, for one batch shape.
+
+    Attributes
+    ----------
+    shape : tuple
+        Of the layer's input, the batch included.
+    arena : Arena
+        Memory.
+    key : int
+        Which layer it is.
+    first : bool
+        Whether nothing before it is trained, so that its input needs no gradient.
+    owned : bool
+        Whether its input lies in the arena, and may be overwritten once it was used.
+    """
+
+    shape: Shape
+    arena: Arena
+    key: int
+    first: bool
+    owned: bool
+
+    def take(self, role: str, shape: Shape) -> torch.Tensor:
+        """Return memory of this layer's."""
+        return self.arena.take((self.key, role), shape)
+
+    def like_input(self, role: str) -> torch.Tensor:
+        """Return memory of the input's shape."""
+        key = (self.key, role)
+        images = len(self.shape) == 4
+        return self.arena.images(key, self.shape) if images else self.arena.take(key, self.shape)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A layer at a place: output from input, input gradient from output gradient, output shape."""
+
+    forward: Function
+    backward: Function
+    shape: Shape
+    owned: bool = True
+
+
+class Layer(Protocol):
+    """Something that can be bound."""
+
+    def bind(self, place: Place) -> Bound:
+        """Return its functions for one batch shape.
+
+        Raises
+        ------
+        Unsupported
+            If it takes no such input.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Outputs ``x @ weight.T + bias``."""
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def bind(self, place: Place) -> Bound:
+        """Bind to inputs of shape (n, fan-in)."""
+        width, inputs = self.weight.value.shape
+        if len(place.shape) != 2 or place.shape[1] != inputs:
+            raise Unsupported(f"a linear layer of {inputs} inputs is given {place.shape[1:]}")
+        count = place.shape[0]
+        outputs = place.take("outputs", (count, width))
+        upstream = place.take("gradient", place.shape)
+        ones = torch.ones((1, count), dtype=outputs.dtype)
+        weight, bias, first = self.weight, self.bias, place.first
+        matrix, transposed = weight.matrix, weight.matrix.t()
+        held = outputs
+
+        def forward(inputs: torch.Tensor) -> torch.Tensor:
+            nonlocal held
+            held = inputs
+            torch.mm(inputs, transposed, out=outputs)
+            return outputs if bias is None else outputs.add_(bias.value)  # faster than addmm
+
+        def backward(gradient: torch.Tensor) -> torch.Tensor:
+            nonlocal held
+            if not first:
+                torch.mm(gradient, matrix, out=upstream)
+            weight.product(gradient.t(), held)
+            held = outputs
+            if bias is not None:
+                bias.sums(ones, gradient)
+            return upstream
+
+        return Bound(forward, backward, (count, width))
+
+
+@dataclass(frozen=True)
+class ReLU:
+    """max(x, 0), in place where the input is nobody's."""
+
+    def bind(self, place: Place) -> Bound:
+        """Bind to inputs of any shape."""
+        upstream = place.like_input("gradient")
+        result = None if place.owned else place.like_input("outputs")
+        held = upstream
+
+        def forward(inputs: torch.Tensor) -> torch.Tensor:
+            nonlocal held
+            held = torch.relu_(inputs if result is None else result.copy_(inputs))
+            return held
+
+        def backward(gradient: torch.Tensor) -> torch.Tensor:
+            nonlocal held
+            _threshold(gradient, held, 0, grad_input=upstream)
+            held = upstream
+            return upstream
+
+        return Bound(forward, backward, place.shape)
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """From (n, ...) to (n, entries), in the order of the model."""
+
+    def bind(self, place: Place) -> Bound:
+        """Bind to inputs of any shape."""
+        shape = (place.shape[0], prod(place.shape[1:]))
+        if len(place.shape) != 4:
+            return Bound(
+                lambda inputs: inputs.reshape(shape),
+                lambda gradient: gradient.view(place.shape),
+                shape,
+                owned=place.owned,
+            )
+        outputs = place.take("outputs", place.shape)
+        rows, upstream = outputs.view(shape), place.like_input("gradient")
+
+        def forward(inputs: torch.Tensor) -> torch.Tensor:
+            if inputs.is_contiguous():
+                return inputs.view(shape)
+            outputs.copy_(inputs)
+            return rows
+
+        def backward(gradient: torch.Tensor) -> torch.Tensor:
+            return upstream.copy_(gradient.view(place.shape))
+
+        return Bound(forward, backward, shape, owned=place.owned)
+
+
+@dataclass(frozen=True)
+class Project:
+    """Coordinates along directions that are not trained."""
+
+    directions: torch.Tensor
+
+    def bind(self, place: Place) -> Bound:
+        """Bind to inputs of any shape."""
+        count, inputs = place.shape[0], prod(place.shape[1:])
+        if inputs != len(self.directions):
+            raise Unsupported(f"directions of {len(self.directions)} entries are given {inputs}")
+        outputs = place.take("outputs", (count, self.directions.shape[1]))
+
+        def forward(inputs: torch.Tensor) -> torch.Tensor:
+            return torch.mm(inputs.reshape(count, -1), self.directions, out=outputs)
+
+        return Bound(forward, lambda gradient: gradient, tuple(outputs.shape))

@@ -1,0 +1,616 @@
+"""Local training of one client, and evaluation of a model."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE
+from zerosum.client.spec import TrainSpec
+from zerosum.client.task import Task, TaskError
+from zerosum.client.training.batch_norm import BatchNormMode, lone_record_named
+from zerosum.client.training.default_metrics import default_metrics, why_unscored
+from zerosum.client.training.examples import Examples, as_examples, copied, moved
+from zerosum.client.training.flat_parameters import flatten, parameters_to_vector, trainable
+from zerosum.client.training.index_check import GuardedExamples, IndexGuard
+from zerosum.client.training.metric_names import ALLOWED, is_metric_name
+from zerosum.client.training.model_checks import (
+    called,
+    cast_of,
+    check_unchanged,
+    converted,
+    usable,
+)
+from zerosum.client.training.model_file import entries, whole_state
+from zerosum.client.training.projection import projection_of
+from zerosum.client.training.restored_state import Snapshot
+from zerosum.client.training.spectral_norms import SpectralNorms
+from zerosum.client.training.torch_seed import all_seeded, seeded, seeded_anew
+from zerosum.secagg.randomness import derive_seed, numpy_generator
+
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
+
+log = logging.getLogger("zerosum.client")
+
+_CHANNELS_LAST = torch.channels_last
+"""The layout of images that convolutions on a CPU are fastest on."""
+
+
+def build_model(task: Task, seed: int) -> nn.Module:
+    """Return the task's model, initialised from the experiment's seed.
+
+    Raises
+    ------
+    TaskError
+        If it is no module, or one that would be trained as something else.
+    """
+    with seeded(derive_seed(seed, "model initialisation")):
+        return usable(task.model())
+
+
+def draw_weights(parameters: Iterable[torch.Tensor], generator: torch.Generator) -> None:
+    """Overwrite parameters by normal ones of variance 1 / fan-in: to try a model out."""
+    for value in parameters:
+        fan_in = value[0].numel() if value.dim() and len(value) else 1
+        value.copy_(torch.randn(value.shape, generator=generator) / max(1, fan_in) ** 0.5)
+
+
+def initial_vector(task: Task, seed: int, batchnorm: BatchNormMode = "refuse") -> np.ndarray:
+    """Return the model of round 0 as a float32 vector of shape (d,).
+
+    Parameters
+    ----------
+    task : Task
+    seed : int
+        The experiment's.
+    batchnorm : str
+        ``training.batchnorm``: whether running statistics follow the trained parameters.
+    """
+    return parameters_to_vector(build_model(task, seed), batchnorm)
+
+
+class LocalTrainer:
+    """Trains one client after another on one model that it reuses.
+
+    Nothing of a client outlives its call: parameters are loaded, momentum starts at zero, and
+    buffers and what else the model keeps are put back. Running statistics are loaded too, and part
+    of the change, where ``spec.batchnorm`` is ``"average"``. The arithmetic is that of
+    ``torch.optim.SGD`` (momentum without dampening; a parameter that no loss depends on stays
+    where it is), with the proximal gradient of FedProx (Li et al. 2020, equation 2) added after
+    weight decay. On a CPU with one thread, equal arguments give equal bits.
+
+    Parameters
+    ----------
+    task : Task
+        Supplies the model and the loss.
+    spec : TrainSpec
+        Epochs or steps, batch size, learning rate and the rest.
+    seed : int
+        The experiment's seed: fixes parameters that are not trained.
+    dtype : torch.dtype
+        Of parameters, floating-point inputs and the returned delta.
+    device : str
+        Where to train.
+
+    Raises
+    ------
+    TaskError
+        If the model moves running statistics that are not sent, has nothing to train, or holds
+        what no file of it could.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        spec: TrainSpec,
+        *,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        self.task = task
+        self.spec = spec
+        self.dtype = dtype
+        self.device = torch.device(device)
+        made = build_model(task, seed)
+        self.cast = cast_of(made, dtype)
+        entries(made)
+        self._flat = flatten(converted(made, self.device, dtype), spec.batchnorm)
+        self.model = self._flat.model
+        self.layout = self._flat.layout
+        self._projection = projection_of(self.model)
+        self._buffers = [
+            (module, name, _writable(buffer), buffer.clone())
+            for module in self.model.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+        ]
+        self._momentum = torch.zeros_like(self._flat.weights)
+        self._convolves = self.device.type == "cpu" and any(
+            isinstance(module, nn.Conv2d) for module in self.model.modules()
+        )
+        self._minds: dict[tuple[int, ...], bool] = {}
+        self._named = trainable(self.model)
+        self._parameters = list(self._named.values())
+        self._views = [
+            (self._flat.weights[where].view(value.shape), self._flat.gradients[where])
+            for value, where in zip(self._parameters, self.layout.slices, strict=True)
+        ]
+        self._state = _state_of(self.model)
+        self._norms = SpectralNorms(self.model)
+        self._first = self._flat.weights.clone() if self._norms else None
+        self._told_moved = False
+        self._seed = seed
+        self._guard: IndexGuard | None = None
+        self.unscored, self.lost = "", 0
+        """Why the last evaluation had no accuracy; empty where it had, or the task has metrics."""
+
+    @property
+    def name(self) -> str:
+        """How training is done, for the report."""
+        return "general"
+
+    @property
+    def public(self) -> int:
+        """Entries that come before the trained parameters in every vector: the components."""
+        return 0 if self._projection is None else self._projection[1].numel()
+
+    def initial_vector(self) -> np.ndarray:
+        """Return what round 0 begins with, float32, shape (public + d,): no components are known.
+
+        See :func:`initial_vector`.
+        """
+        unknown = np.zeros(self.public, dtype=np.float32)
+        first = initial_vector(self.task, self._seed, self.spec.batchnorm)
+        return np.concatenate([unknown, first])
+
+    def to_state_dict(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
+        """Return the whole state dict of the model that a vector of shape (public + d,) gives."""
+        made = build_model(self.task, self._seed)
+        return whole_state(made, vector, self.public, self.spec.batchnorm)
+
+    def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
+        """Train from ``start`` on one client's data and return the change.
+
+        Parameters
+        ----------
+        start : numpy.ndarray
+            The components, if the model has any, and the global model: shape (public + d,).
+        dataset : torch Dataset or pair of tensors
+            The client's records; with none the change is zero.
+        seed : bytes or int
+            Fixes batch order and dropout; derive it from (experiment, round, client).
+
+        Returns
+        -------
+        numpy.ndarray
+            Local model minus ``start``, shape (d,), dtype of the trainer.
+
+        Raises
+        ------
+        TaskError
+            If running statistics moved that are not sent.
+        """
+        number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
+        origin = self._load(start)
+        examples = self._examples_of(dataset)
+        if len(examples) > 0:
+            self.model.train()
+            size = batch_size(len(examples), self.spec)
+            again = seeded_anew(derive_seed(number, "training"))
+            with again, lone_record_named(len(examples), size):
+                for first, (inputs, targets) in batches(examples, self.spec, number):
+                    self._step(inputs, targets, origin, first)
+        delta = self._flat.weights - origin
+        statistics = self._flat.running.changes()
+        self._tell_moved()
+        self._restore_buffers()
+        return (torch.cat([delta, statistics]) if len(statistics) else delta).cpu().numpy()
+
+    def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
+        """Find out on some client's records what :attr:`name` is, where the model does not tell."""
+
+    def evaluate(
+        self,
+        vector: np.ndarray,
+        dataset: "Dataset",
+        batch_size: int = 1000,
+        records: int | None = None,
+    ) -> dict[str, float]:
+        """Evaluate the model given by a vector, as :func:`evaluate` does.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As :meth:`train` takes it.
+        dataset : torch Dataset or pair of tensors
+        batch_size : int
+            Examples at a time.
+        records : int, optional
+            Evaluate the first so many alone.
+        """
+        self._load(vector)
+        examples = self._examples_of(dataset)
+        sums, self.unscored, self.lost = _evaluate(
+            self.model, examples, self.task, batch_size, records
+        )
+        return sums
+
+    def predict(self, vector: np.ndarray, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of the model given by a vector, on the CPU, without gradients."""
+        self._load(vector)
+        self.model.eval()
+        with torch.no_grad():
+            outputs: torch.Tensor = self.model(inputs.to(self.device, copy=True))
+        return moved(outputs, torch.device("cpu"))  # type: ignore[no-any-return]
+
+    def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
+        """Compute loss and metrics of the first few records, and raise what goes wrong."""
+        self._load(vector)
+        examples = self._examples_of(dataset)
+        if len(examples):
+            self.model.eval()
+            with torch.no_grad(), seeded(0):
+                inputs, targets = examples.take(torch.arange(min(records, len(examples))))
+                outputs = called(self.model, inputs)
+                check_unchanged(self.model, self._named)
+                per_example_metrics(self.task, outputs, targets)
+                per_example_losses(self.task, outputs, targets)
+
+    def try_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+        """Take the first step of training on a batch of the first records, and undo it.
+
+        The batch is gathered by index, never handed out whole: a model that works in place must
+        not change a user's own tensors before the run. Generators, buffers and weights are put
+        back, also where the step raises.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As for :meth:`train`.
+        dataset : torch Dataset or pair of tensors
+            Some client's records.
+
+        Returns
+        -------
+        bool
+            False where there are no records.
+
+        Raises
+        ------
+        TaskError
+            If the step leads to NaN or infinity, or moves running statistics that are not sent.
+            Whatever data, model or loss raise is passed on.
+        """
+        origin = self._load(vector)
+        examples = self._examples_of(dataset)
+        if not len(examples):
+            return False
+        self.model.train()
+        try:
+            size = batch_size(len(examples), self.spec)
+            with all_seeded(0), lone_record_named(len(examples), size):
+                inputs, targets = examples.take(torch.arange(size))
+                self._step(inputs, targets, origin, first=True)
+            self._flat.running.check_still()
+            finite = bool(self._flat.weights.isfinite().all())
+        finally:
+            self._load(vector)
+            self._momentum.zero_()
+        if not finite:
+            raise TaskError(
+                f"the first step of training leads to NaN or infinity: {NOT_FINITE_CURE}"
+            )
+        return True
+
+    def _examples_of(self, dataset: "Dataset", *, alike: bool = False) -> Examples:
+        """Return a data set's examples for this trainer's device, checked on the way to a GPU."""
+        if self.device.type == "cpu":
+            return as_examples(dataset, self.dtype, self.device, alike=alike)
+        return self._guarded(dataset, self.device, alike=alike)
+
+    def _guarded(
+        self, dataset: "Dataset", device: torch.device, *, alike: bool = False
+    ) -> GuardedExamples:
+        if self._guard is None:
+            cpu = torch.device("cpu")
+            model = converted(build_model(self.task, self._seed), cpu, self.dtype)
+            self._guard = IndexGuard(model, lambda a, b: per_example_losses(self.task, a, b))
+        source = as_examples(dataset, self.dtype, torch.device("cpu"), alike=alike)
+        return GuardedExamples(source, self._guard, device)
+
+    def _load(self, start: np.ndarray) -> torch.Tensor:
+        length = self.public + self.layout.dimension
+        if start.shape != (length,):
+            raise ValueError(f"the vector has shape {start.shape}, the model ({length},)")
+        weights, statistics = np.split(start[self.public :], [self.layout.length])
+        if self._projection is not None:
+            directions = self._projection[1]
+            directions.copy_(torch.tensor(start[: self.public]).view(directions.shape))
+        origin = torch.tensor(weights, dtype=self.dtype, device=self.device)
+        self._flat.weights.copy_(origin)
+        self._restore_buffers()  # also after a client whose training raised
+        self._flat.running.load(statistics)
+        if self._first is not None and not torch.equal(origin, self._first):
+            self._norms.renew()
+        return origin
+
+    def _tell_moved(self) -> None:
+        """Log once which buffers training moves: only trained parameters are sent and kept."""
+        moved = [
+            f"{type(module).__name__}.{name}"
+            for module, name, _, kept in self._buffers
+            if not self._told_moved
+            and not self._norms.keeps(module)
+            and getattr(module, "running_mean", None) is None  # sent, or refused
+            and not torch.equal(getattr(module, name), kept)
+        ]
+        if moved:
+            self._told_moved = True
+            log.warning(
+                "model: training moves %s, and only trained parameters are averaged: each client, "
+                "each round and the final model begin with those of model()",
+                ", ".join(dict.fromkeys(moved)),
+            )
+
+    def _restore_buffers(self) -> None:
+        for module, name, buffer, kept in self._buffers:
+            setattr(module, name, buffer.copy_(kept))
+        self._flat.running.put_back()
+        if self._state is not None:
+            self._state.put_back()
+
+    def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
+        outputs = called(self.model, self._laid_out(inputs))
+        losses = per_example_losses(self.task, outputs, targets)
+        self._check_step(losses, first)
+        # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
+        parts: Sequence[torch.Tensor | None] = torch.autograd.grad(
+            losses.mean(), self._parameters, allow_unused=True
+        )
+        if not (self.spec.momentum or self.spec.weight_decay or self.spec.proximal):
+            for (weights, _), part in zip(self._views, parts, strict=True):
+                if part is not None:
+                    weights.add_(part, alpha=-self.spec.lr)
+            return
+        idle: list[slice] = []
+        for (_, gradient), where, part in zip(self._views, self.layout.slices, parts, strict=True):
+            if part is None:
+                gradient.zero_()
+                idle.append(where)
+            else:
+                gradient.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
+        # As torch.optim.SGD passes a parameter without a gradient by; the proximal term is one.
+        self._descend(origin, first, () if self.spec.proximal else idle)
+
+    def _check_step(self, losses: torch.Tensor, first: bool) -> None:
+        """Refuse losses that train nothing, and a model that changes what is trained."""
+        if first or not all(value.requires_grad for value in self._parameters):
+            check_unchanged(self.model, self._named)
+        if not losses.requires_grad:
+            raise TaskError(
+                "model: the losses depend on no trained parameter: is an output detached, taken "
+                "under torch.no_grad(), or rounded?"
+            )
+
+    def _laid_out(self, inputs: Any) -> Any:
+        """Lay a batch of images out channels-last, where the model convolves and does not mind."""
+        images = isinstance(inputs, torch.Tensor) and inputs.dim() == 4
+        if not images or not self._convolves or not inputs.is_floating_point():
+            return inputs
+        shape = tuple(inputs.shape[1:])
+        if shape not in self._minds:
+            self._minds[shape] = not self._same_channels_last(shape)
+        return inputs if self._minds[shape] else inputs.contiguous(memory_format=_CHANNELS_LAST)
+
+    def _same_channels_last(self, shape: tuple[int, ...]) -> bool:
+        """Compare outputs in both layouts, on random images and weights: no client's data decide.
+
+        Units are dropped by place in memory, so that a model which drops some minds too.
+        """
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn((2, *shape), generator=generator, dtype=self.dtype)
+        kept = self._flat.weights.clone()
+        averaged = [each.value.clone() for each in self._flat.running.moving]
+        found = []
+        try:
+            draw_weights([weights for weights, _ in self._views], generator)
+            for laid_out in (inputs, inputs.contiguous(memory_format=_CHANNELS_LAST)):
+                with seeded(0), torch.no_grad():
+                    found.append(self.model(laid_out))
+            first, second = found
+            largest = first.abs().max().item()
+            return 0 < largest < math.inf and torch.allclose(
+                first, second, rtol=0, atol=1e-3 * largest
+            )
+        except Exception:  # of a model that views its inputs as contiguous, or needs other ones
+            return False
+        finally:
+            self._flat.weights.copy_(kept)
+            self._restore_buffers()
+            # Not what training started from: shapes of images may differ from batch to batch.
+            for each, value in zip(self._flat.running.moving, averaged, strict=True):
+                each.value.copy_(value)
+
+    def _descend(self, origin: torch.Tensor, first: bool, idle: Sequence[slice] = ()) -> None:
+        """Take a step along the flat gradient, in which idle parts neither move nor slow down."""
+        spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
+        if first and spec.momentum and idle:
+            self._momentum.zero_()
+        still = [flat[where] for where in idle for flat in (weights, self._momentum)]
+        kept = [(part, part.clone()) for part in still]
+        if spec.weight_decay:
+            gradient.add_(weights, alpha=spec.weight_decay)
+        if spec.proximal:
+            gradient.add_(weights - origin, alpha=spec.proximal)
+        if spec.momentum:
+            if first:
+                self._momentum.copy_(gradient)
+            else:
+                self._momentum.mul_(spec.momentum).add_(gradient)
+            gradient = self._momentum
+        weights.add_(gradient, alpha=-spec.lr)
+        for part, value in kept:
+            part.copy_(value)
+
+
+def _state_of(model: nn.Module) -> Snapshot | None:
+    """Return what a model keeps beside parameters and buffers; None of a script, which hides it."""
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        return None
+    return Snapshot(model, loaded=(*model.parameters(), *model.buffers()))
+
+
+def evaluate(
+    model: nn.Module, dataset: "Dataset", task: Task, batch_size: int = 1000
+) -> dict[str, float]:
+    """Return sums over a data set: ``loss``, each metric, and ``count``.
+
+    Sums, because they add up over clients; divide by ``count`` for means. An empty data set
+    gives ``loss`` and ``count`` only, both 0.
+
+    Raises
+    ------
+    TaskError
+        If a metric or the loss is not one value per example.
+    """
+    real = (value for value in model.parameters() if value.is_floating_point())
+    like = next(real, torch.zeros(()))  # inputs are no complex numbers where a frozen weight is one
+    examples = as_examples(dataset, like.dtype, like.device)
+    return _evaluate(model, examples, task, batch_size)[0]
+
+
+def _evaluate(
+    model: nn.Module,
+    examples: Examples,
+    task: Task,
+    batch_size: int,
+    records: int | None = None,
+) -> tuple[dict[str, float], str, int]:
+    """Return sums over the first records, why no accuracy is among them, and how many are lost.
+
+    Lost are records whose loss or a metric is NaN or infinite, so that the sum of all is.
+
+    A metric that one batch has and another lacks is no metric of the data set: its sum over the
+    batches that have it would be divided by the records of all.
+    """
+    sums: dict[str, float] = {"loss": 0.0}
+    known: set[str] | None = None
+    unscored, lost = "", 0
+    count = len(examples) if records is None else min(records, len(examples))
+    model.eval()
+    with torch.no_grad(), seeded(0):  # seeded: a data set with random transforms stays repeatable
+        for start in range(0, count, batch_size):
+            inputs, targets = examples.take(torch.arange(start, min(start + batch_size, count)))
+            outputs = called(model, inputs)
+            values = per_example_metrics(task, outputs, targets)
+            if not values and getattr(task, "metrics", None) is None:
+                unscored = unscored or why_unscored(outputs, targets)
+            known = set(values) if known is None else known & values.keys()
+            values["loss"] = per_example_losses(task, outputs, targets)
+            finite = torch.ones(len(targets), dtype=torch.bool, device=values["loss"].device)
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + value.double().sum().item()
+                finite &= value.isfinite().to(finite.device)
+            lost += int((~finite).sum())
+    kept = {"loss"} | (known or set())
+    sums = {name: value for name, value in sums.items() if name in kept}
+    return {**sums, "count": float(count)}, unscored, lost
+
+
+def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the task's losses, checked to have shape (n,)."""
+    losses = task.loss(outputs, targets)
+    if not isinstance(losses, torch.Tensor):
+        raise TaskError(
+            f"loss returned a {type(losses).__name__} and no tensor; return one loss an example, "
+            "of shape (n,)"
+        )
+    if losses.shape != targets.shape[:1]:
+        raise TaskError(
+            f"loss returned shape {tuple(losses.shape)} for {len(targets)} examples; "
+            'return one loss an example, as with reduction="none"'
+        )
+    return losses
+
+
+def per_example_metrics(
+    task: Task, outputs: torch.Tensor, targets: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the task's metrics, each of shape (n,).
+
+    Where it has none of its own: accuracy, if that is certain
+    (:mod:`zerosum.client.training.default_metrics`).
+    """
+    own = getattr(task, "metrics", None)
+    if own is None:
+        return default_metrics(outputs, targets)
+    # Copies: a metric that works in place would change what the loss is computed from.
+    values: dict[str, torch.Tensor] = dict(own(copied(outputs), copied(targets)))
+    for name, value in values.items():
+        _check_metric(name, value, len(targets))
+    return values
+
+
+def _check_metric(name: object, value: object, examples: int) -> None:
+    """Refuse a metric of no name, or one that is not a real number an example."""
+    if not is_metric_name(name):
+        raise TaskError(f"metrics returned the name {name!r}; give it another one, {ALLOWED}")
+    if not isinstance(value, torch.Tensor):
+        found = f"a {type(value).__name__} and no tensor"
+    elif value.shape != (examples,):
+        found = f"shape {tuple(value.shape)} for {examples} examples"
+    elif value.is_complex():
+        found = f"{value.dtype} and no real numbers"
+    else:
+        return
+    raise TaskError(
+        f"metrics returned {name} as {found}; return one real number an example, of shape (n,)"
+    )
+
+
+def schedule(
+    count: int, spec: TrainSpec, seed: int
+) -> Iterator[tuple[int, int, torch.Tensor | None]]:
+    """Yield (step, which batch of the epoch, its order): no order where one batch holds all."""
+    size = batch_size(count, spec)
+    per_epoch = -(-count // size)
+    steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
+    order: torch.Tensor | None = None
+    generator = numpy_generator(seed, "batch order") if per_epoch > 1 else None
+    for step in range(steps):
+        turn = step % per_epoch
+        if generator is not None and turn == 0:
+            order = torch.from_numpy(generator.permutation(count))
+        yield step, turn, order
+
+
+def batch_size(count: int, spec: TrainSpec) -> int:
+    """Return the examples in all but the last batch of an epoch."""
+    return min(spec.batch_size or count, count)
+
+
+def _writable(buffer: torch.Tensor) -> torch.Tensor:
+    """Return a buffer that can be copied into: one that was expanded repeats its memory."""
+    if buffer.layout != torch.strided:
+        return buffer
+    axes = zip(buffer.stride(), buffer.shape, strict=True)
+    repeats = any(not step and size > 1 for step, size in axes)
+    return buffer.clone(memory_format=torch.contiguous_format) if repeats else buffer
+
+
+def batches(
+    examples: Examples, spec: TrainSpec, seed: int
+) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
+    """Yield (is it the first, batch): shuffled anew each epoch, unless one batch holds all."""
+    size = batch_size(len(examples), spec)
+    for step, turn, order in schedule(len(examples), spec, seed):
+        if order is None:
+            yield step == 0, examples.all()
+        else:
+            yield step == 0, examples.take(order[turn * size : (turn + 1) * size])

@@ -1,0 +1,90 @@
+"""Take one step of training on trial, before a run: a task that never trains is found out first.
+
+Under privacy a client that fails adds zero and its noise, as one that trained does. A task whose
+loss has no gradient, or whose model fails in train mode, would give a run that ends well.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from zerosum.client.spec import PrivacySpec, TrainSpec
+from zerosum.client.task import Task, TaskError, error_line
+from zerosum.client.task_errors import FAILURES
+from zerosum.client.training.dpsgd import ExampleTrainer
+from zerosum.client.training.local import LocalTrainer
+
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
+
+@contextmanager
+def task_named(task: str, fault: str) -> Iterator[None]:
+    """Name the task in whatever its code raises inside the block.
+
+    Parameters
+    ----------
+    task : str
+        As the experiment names it.
+    fault : str
+        What fails, before the error's own line.
+
+    Raises
+    ------
+    TaskError
+        One line; a TaskError is passed on as it is.
+    """
+    try:
+        yield
+    except TaskError:
+        raise
+    except FAILURES as error:
+        raise TaskError(f"task = {task!r}: {fault}: {error_line(error)}") from error
+
+
+class Trial:
+    """Takes steps of training from the initial model, on models of its own, and keeps nothing.
+
+    Parameters
+    ----------
+    task : Task
+    training : TrainSpec
+    privacy : PrivacySpec
+        Says whether single examples are protected, each of which then needs a gradient.
+    seed : int
+        The experiment's.
+
+    Raises
+    ------
+    TaskError
+        If the task's model cannot be trained by this program at all.
+    """
+
+    def __init__(self, task: Task, training: TrainSpec, privacy: PrivacySpec, *, seed: int) -> None:
+        self.trainer = LocalTrainer(task, training, seed=seed)
+        self._by_example: ExampleTrainer | None = None
+        if privacy.private and privacy.by_example:
+            self._by_example = ExampleTrainer(task, training, privacy, seed=seed)
+        self._start = self.trainer.initial_vector()
+
+    def evaluate(self, dataset: "Dataset") -> None:
+        """Compute loss and metrics of a few records; raises what goes wrong."""
+        self.trainer.try_out(self._start, dataset)
+
+    def train(self, dataset: "Dataset") -> bool:
+        """Take one step on one batch of a client's records.
+
+        Returns
+        -------
+        bool
+            False where there are no records to take it on.
+
+        Raises
+        ------
+        TaskError
+            If the step is not finite, or single examples have no gradient. Whatever data, model
+            or loss raise is passed on.
+        """
+        if self._by_example is None:
+            return self.trainer.try_step(self._start, dataset)
+        return self._by_example.try_gradients(self._start, dataset)

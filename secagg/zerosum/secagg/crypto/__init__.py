@@ -1,0 +1,1 @@
+"""Keys, masks, secret shares, signatures."""

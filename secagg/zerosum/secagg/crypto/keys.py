@@ -1,0 +1,289 @@
+"""Key agreement, key derivation, envelopes and the commitment of one session.
+
+X25519 (RFC 7748), HKDF with SHA-256 (RFC 5869) salted with the session's digest, AES-GCM
+(NIST SP 800-38D). Every derivation has a label of its own.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from zerosum.secagg.crypto.cache import MaskKey, SessionCache
+from zerosum.secagg.crypto.prg import Stream
+from zerosum.secagg.errors import LowOrderKey, NonCanonicalKey
+from zerosum.secagg.wire import u64
+
+_FIELD: Final = (1 << 255) - 19
+_BLOCK = 64
+_INNER = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER = bytes(byte ^ 0x5C for byte in range(256))
+_SHARE = b"zerosum share\0"
+_MASK = b"zerosum mask\0"
+_SELF = b"zerosum self\0"
+_PARTY = b"zerosum party\0"
+_COMMIT = b"zerosum commitment\0"
+_ENVELOPE = b"zerosum envelope\0"
+# A key serves one envelope, or the same one again, so that its nonce can be constant.
+_NONCE = bytes(12)
+# The canonical u-coordinates of the points whose order divides 8 (RFC 7748, section 6.1).
+_LOW_ORDER = frozenset(
+    value.to_bytes(32, "little")
+    for value in (
+        0,
+        1,
+        _FIELD - 1,
+        325606250916557431795983626356110631294008115727848805560023387167927233504,
+        39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    )
+)
+
+
+class Hkdf:
+    """HKDF-SHA256 under one salt, which is hashed once."""
+
+    def __init__(self, salt: bytes) -> None:
+        if len(salt) > _BLOCK:
+            salt = hashlib.sha256(salt).digest()
+        padded = salt.ljust(_BLOCK, b"\0")
+        self._inner = hashlib.sha256(padded.translate(_INNER))
+        self._outer = hashlib.sha256(padded.translate(_OUTER))
+
+    def extract(self, secret: bytes) -> bytes:
+        """Return the pseudorandom key of ``secret``: HMAC(salt, secret)."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(secret)
+        outer.update(inner.digest())
+        return outer.digest()
+
+    def derive(self, secret: bytes, info: bytes, length: int = 32) -> bytes:
+        """Extract and expand."""
+        return expand(self.extract(secret), info, length)
+
+
+def expand(key: bytes, info: bytes, length: int = 32) -> bytes:
+    """Return ``length`` bytes of HKDF-Expand under a 32-byte extracted key."""
+    padded = key.ljust(_BLOCK, b"\0")
+    inner, outer = padded.translate(_INNER), padded.translate(_OUTER)
+    sha256 = hashlib.sha256
+    block = out = sha256(outer + sha256(inner + info + b"\x01").digest()).digest()
+    counter = 1
+    while len(out) < length:
+        counter += 1
+        message = inner + block + info + bytes((counter,))
+        block = sha256(outer + sha256(message).digest()).digest()
+        out += block
+    return out[:length]
+
+
+def check_public_key(key: bytes) -> None:
+    """Refuse an X25519 key that is not canonical, or is of low order.
+
+    Raises
+    ------
+    NonCanonicalKey
+        If bit 255 is set or the value is not below 2^255 - 19.
+    LowOrderKey
+        If the order of the point divides 8.
+    """
+    if int.from_bytes(key, "little") >= _FIELD:
+        raise NonCanonicalKey("a public key is not the canonical encoding of a field element")
+    if key in _LOW_ORDER:
+        raise LowOrderKey("a public key has low order")
+
+
+class KeyPair:
+    """An X25519 key of one party in one session.
+
+    Parameters
+    ----------
+    private : bytes
+        32 bytes.
+    hkdf : Hkdf
+        Salted with the session's digest.
+    cache : SessionCache, optional
+        Shared with other parties of this process.
+    parsed : dict, optional
+        Peers' public bytes to key objects, for whoever holds several keys and has the same peers
+        for each; the cache's, where there is one.
+    """
+
+    def __init__(
+        self,
+        private: bytes,
+        hkdf: Hkdf,
+        cache: SessionCache | None = None,
+        parsed: dict[bytes, X25519PublicKey] | None = None,
+    ) -> None:
+        self.private = private
+        self._key = X25519PrivateKey.from_private_bytes(private)
+        self.public = self._key.public_key().public_bytes_raw()
+        self._hkdf = hkdf
+        self._cache = cache
+        self._parsed = parsed if cache is None else cache.public_keys
+
+    def agree(self, peer: bytes) -> bytes:
+        """Return the key extracted from the agreement with a peer's public key.
+
+        Raises
+        ------
+        LowOrderKey
+            If the agreement is all zeros.
+        """
+        cache = self._cache
+        if cache is None:
+            return self._exchange(self._parse(peer))
+        public = self.public
+        pair = public + peer if public < peer else peer + public
+        agreed = cache.agreed.get(pair)
+        if agreed is None:
+            agreed = cache.agreed[pair] = self._exchange(self._parse(peer))
+        return agreed
+
+    def _parse(self, peer: bytes) -> X25519PublicKey:
+        if self._parsed is None:
+            return X25519PublicKey.from_public_bytes(peer)
+        key = self._parsed.get(peer)
+        if key is None:
+            key = self._parsed[peer] = X25519PublicKey.from_public_bytes(peer)
+        return key
+
+    def _exchange(self, peer: X25519PublicKey) -> bytes:
+        try:
+            shared = self._key.exchange(peer)
+        except ValueError as error:
+            raise LowOrderKey("an agreement gives zero") from error
+        return self._hkdf.extract(shared)
+
+
+@dataclass(frozen=True)
+class PartySecrets:
+    """Everything that one party draws for a session, expanded from its one seed."""
+
+    channel: KeyPair
+    mask: KeyPair
+    self_seed: bytes = field(repr=False)
+    polynomials: bytes = field(repr=False)
+    neighbours: bytes = field(repr=False)
+
+    @classmethod
+    def expand(
+        cls, seed: bytes, hkdf: Hkdf, index: int, cache: SessionCache | None
+    ) -> "PartySecrets":
+        """Expand the 32-byte seed of client ``index``."""
+        key = hkdf.extract(seed)
+        labels = (b"channel key", b"mask key", b"self mask", b"polynomials", b"neighbours")
+        channel, mask, *others = (expand(key, _PARTY + u64(index) + label) for label in labels)
+        return cls(KeyPair(channel, hkdf, cache), KeyPair(mask, hkdf, cache), *others)
+
+
+def commitment(session: bytes, index: int, self_seed: bytes) -> bytes:
+    """Return the commitment of client ``index`` to the seed of its self mask."""
+    return hashlib.sha256(_COMMIT + session + u64(index) + self_seed).digest()
+
+
+def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int) -> Stream:
+    """Return the stream of the self mask of client ``index``."""
+    return Stream(hkdf.derive(self_seed, _SELF + request + u64(index)))
+
+
+class PairMasks:
+    """The streams that one party shares with its peers, under one request.
+
+    Parameters
+    ----------
+    own : KeyPair or MaskKey
+        The party's mask keys.
+    request : bytes
+        The request's digest.
+    cache : SessionCache, optional
+        Keeps a stream for the other party of its pair.
+    """
+
+    def __init__(self, own: MaskKey, request: bytes, cache: SessionCache | None = None) -> None:
+        self._own = own
+        self._label = _MASK + request
+        self._cache = cache
+        self._opened: dict[bytes, Stream] = {}
+
+    def stream(self, peer: bytes, low: int, high: int) -> Stream:
+        """Return the stream shared with the peer whose public key is ``peer``.
+
+        Parameters
+        ----------
+        peer : bytes
+        low, high : int
+            The two roster indices, ascending.
+        """
+        agreed = self._own.agree(peer)
+        info = self._label + u64(low) + u64(high)
+        if self._cache is None:
+            return Stream(expand(agreed, info))
+        stream = self._cache.streams.pop(agreed + info, None)
+        if stream is None:
+            stream = self._opened[agreed + info] = Stream(expand(agreed, info))
+        else:
+            stream.rewind()
+        return stream
+
+    def pass_on(self) -> None:
+        """Leave to the peers, in the cache, the streams that were opened and are used now."""
+        if self._cache is not None:
+            self._cache.streams.update(self._opened)
+        self._opened.clear()
+
+
+class Channel:
+    """Envelopes between one client and its peers.
+
+    Parameters
+    ----------
+    session : bytes
+        Digest of the session.
+    index : int
+        The client's roster index.
+    own : KeyPair or MaskKey
+        The client's channel keys.
+    cache : SessionCache, optional
+        Keeps the cipher of an envelope from its sealing to its opening.
+    """
+
+    def __init__(
+        self, session: bytes, index: int, own: KeyPair, cache: SessionCache | None = None
+    ) -> None:
+        self._associated = _ENVELOPE + session
+        self._index = u64(index)
+        self._own = own
+        self._cache = cache
+        self._agreed: dict[bytes, bytes] = {}
+
+    def seal(self, plain: bytes, recipient: int, peer: bytes) -> bytes:
+        """Seal what we tell client ``recipient``, whose public key is ``peer``."""
+        direction = self._index + u64(recipient)
+        agreed = self._agree(peer)
+        cipher = AESGCM(expand(agreed, _SHARE + direction))
+        if self._cache is not None:
+            self._cache.envelopes[agreed + direction] = cipher
+        return cipher.encrypt(_NONCE, plain, self._associated + direction)
+
+    def open(self, sealed: bytes, sender: int, peer: bytes) -> bytes | None:
+        """Open what ``sender``, whose public key is ``peer``, told us; None if it is forged."""
+        direction = u64(sender) + self._index
+        agreed, cipher = self._agree(peer), None
+        if self._cache is not None:
+            cipher = self._cache.envelopes.get(agreed + direction)
+        if cipher is None:
+            cipher = AESGCM(expand(agreed, _SHARE + direction))
+        try:
+            return cipher.decrypt(_NONCE, sealed, self._associated + direction)
+        except InvalidTag:
+            return None
+
+    def _agree(self, peer: bytes) -> bytes:
+        agreed = self._agreed.get(peer)
+        if agreed is None:
+            agreed = self._agreed[peer] = self._own.agree(peer)
+        return agreed

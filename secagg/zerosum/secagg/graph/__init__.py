@@ -1,0 +1,1 @@
+"""Who shares a mask with whom: graphs, their parameters and failure bounds."""

@@ -1,0 +1,1 @@
+"""What parties send one another and keep, byte by byte."""

@@ -1,0 +1,1 @@
+"""The clients and the server of a session: messages in, messages out."""

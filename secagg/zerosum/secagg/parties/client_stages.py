@@ -1,0 +1,171 @@
+"""The stages of a session at a client, and what it derives from its seed."""
+
+from zerosum.secagg.crypto.cache import SessionCache, SharedCache
+from zerosum.secagg.crypto.identity import IdentityKey, Roster
+from zerosum.secagg.crypto.keys import Channel, Hkdf, PartySecrets
+from zerosum.secagg.errors import LocalProtocolError, OutOfOrder, WrongParty
+from zerosum.secagg.graph.graphs import Positions, draw_neighbours, public_graph
+from zerosum.secagg.messages.all_messages import Adverts, ContributeRequest, UnmaskShares
+from zerosum.secagg.messages.durable_record import Decisions
+from zerosum.secagg.parties.directory import Directory
+from zerosum.secagg.parties.neighbourhood import Neighbourhood
+from zerosum.secagg.session import Session
+
+
+class SeatedClient:
+    """One client's place in a session, and the stages that it has behind it.
+
+    What a party that masks and one that trusts the server (:mod:`~zerosum.secagg.parties.ideal`)
+    share.
+    """
+
+    def _sit(self, session: Session, index: int, *, masks: bool) -> None:
+        if session.masked != masks:
+            own = "masked sessions" if masks else "sessions that trust the server"
+            raise LocalProtocolError(
+                f'a party of {own} was given one with protocol = "{session.protocol}"'
+            )
+        try:
+            self._position = session.position(index)
+        except WrongParty as error:
+            raise LocalProtocolError(str(error)) from error
+        self._session = session
+        self._index = index
+        self._phases = (*session.stages, "done")
+        self._phase = 0
+        self._wiped = False
+
+    @property
+    def session(self) -> Session:
+        """The session that the party takes part in."""
+        return self._session
+
+    @property
+    def index(self) -> int:
+        """The client's roster index."""
+        return self._index
+
+    @property
+    def stage(self) -> str:
+        """The stage that comes next: one of the session's, or done."""
+        return self._phases[self._phase]
+
+    def _require_phase(self, first: str, last: str = "done") -> None:
+        if self._wiped:
+            raise LocalProtocolError("the party was wiped")
+        if first not in self._phases:
+            raise OutOfOrder(f"a session under a {self._session.mode} server has no {first}")
+        if not self._phases.index(first) <= self._phase <= self._phases.index(last):
+            raise OutOfOrder(f"{first} is not possible: the next stage is {self.stage}")
+
+    def _advance(self, stage: str, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        self._phase = max(self._phase, self._phases.index(stage))
+        return persist
+
+
+class StagedClient(SeatedClient):
+    """Where one client stands in one session, who it is, and what it was shown.
+
+    :class:`~zerosum.secagg.parties.client.ClientParty` fills it and answers messages.
+    """
+
+    def _begin(
+        self,
+        session: Session,
+        index: int,
+        cache: SharedCache | None,
+        decisions: Decisions,
+        threads: int,
+    ) -> None:
+        self._sit(session, index, masks=True)
+        self._cache: SessionCache | None = None if cache is None else cache.of(session.digest)
+        self._decisions = decisions
+        self._threads = threads
+        self._hkdf = Hkdf(session.digest)
+        self._seed = b""
+        self._secrets: PartySecrets | None = None
+        self._channel: Channel | None = None
+        self._adverts: Adverts | None = None
+        self._directory: Directory | None = None
+        self._around: Neighbourhood | None = None
+        self._request: ContributeRequest | None = None
+        self._answer: UnmaskShares | None = None
+
+    def _identify(self, identity: IdentityKey | None, roster: Roster | None) -> None:
+        self._identity, self._roster = identity, roster
+        if self._session.signed and (identity is None or roster is None):
+            raise LocalProtocolError(
+                "against a malicious server a client needs its identity key and the roster"
+            )
+        if roster is not None:
+            roster.check_session(self._session)
+        if identity is None or roster is None:
+            return
+        if roster.entries.get(self._index) != identity.public:
+            raise LocalProtocolError(
+                f"the identity key is not the one that the roster holds for {self._index}"
+            )
+
+    def wipe(self) -> None:
+        """Forget all secrets and refuse everything from now on (best effort in Python)."""
+        self._forget()
+        self._answer = None
+        self._wiped = True
+
+    def _forget(self) -> None:
+        self._seed = b""
+        if self._cache is not None:
+            self._cache.maskers.pop(self._position, None)
+        self._secrets = self._channel = None
+        self._adverts = self._request = self._directory = self._around = None
+
+    def _own_secrets(self) -> PartySecrets:
+        if self._secrets is None:
+            self._secrets = PartySecrets.expand(self._seed, self._hkdf, self._index, self._cache)
+            if self._cache is not None:
+                self._cache.maskers[self._position] = self._secrets.mask
+        return self._secrets
+
+    def _own_channel(self) -> Channel:
+        if self._channel is None:
+            own = self._own_secrets().channel
+            self._channel = Channel(self._session.digest, self._index, own, self._cache)
+        return self._channel
+
+    def _own_identity(self) -> IdentityKey:
+        if self._identity is None:
+            raise LocalProtocolError("the party was made without an identity key")
+        return self._identity
+
+    def _own_neighbours(self) -> Positions:
+        graph = public_graph(self._session)
+        if graph is not None:
+            return graph.named_by(self._position)
+        return draw_neighbours(self._session, self._position, self._own_secrets().neighbours)
+
+    def _look_around(self, directory: Directory) -> Neighbourhood:
+        named = self._own_neighbours()
+        return Neighbourhood.of(self._session, self._position, named, directory)
+
+    def _read_directory(self, adverts: Adverts) -> Directory:
+        if self._cache is None or not self._session.complete:
+            return Directory.of(adverts, self._session)
+        known: Directory | None = self._cache.broadcasts.get(adverts.digest)
+        if known is None:
+            known = Directory.of(adverts, self._session)
+            self._cache.broadcasts[adverts.digest] = known
+        return known
+
+    def _known(self) -> tuple[Directory, Neighbourhood]:
+        """Return what was checked at share, read again in a new process."""
+        if self._directory is None or self._around is None:
+            if self._adverts is None:
+                raise OutOfOrder("no adverts were answered in this session")
+            self._directory = self._read_directory(self._adverts)
+            self._around = self._look_around(self._directory)
+        return self._directory, self._around
+
+    def _answered(self) -> ContributeRequest:
+        if self._request is None:
+            raise OutOfOrder("no contribution was made in this session")
+        return self._request

@@ -1,0 +1,126 @@
+"""A client's masks: its own, and one that it shares with each peer.
+
+Parties that live in one process can have the net masks of a whole cohort made at once, each
+pair's stream run a single time: the same bits for half the work of the cipher.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from zerosum.secagg.crypto.cache import SessionCache
+from zerosum.secagg.crypto.keys import KeyPair, PairMasks
+from zerosum.secagg.crypto.prg import Pair, Stream, accumulate, accumulate_pairs
+from zerosum.secagg.messages.all_messages import ContributeRequest
+from zerosum.secagg.parties.directory import Directory
+from zerosum.secagg.parties.neighbourhood import Neighbourhood
+from zerosum.secagg.session import Session
+from zerosum.secagg.wire import from_bitmap, to_mask
+
+SHARED_BYTES = 256 << 20
+"""Most memory that the net masks of a cohort may take; where they would take more, each party
+expands its own."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the masks of one client depend on, besides its keys."""
+
+    session: Session
+    directory: Directory
+    around: Neighbourhood
+    request: ContributeRequest
+
+    @property
+    def digests(self) -> tuple[bytes, bytes, bytes]:
+        """Adverts, request and U2: on the complete graph, equal where all masks fit together."""
+        return self.directory.digest, self.request.request, self.request.sharers
+
+
+def add_masks(
+    vector: NDArray[Any],
+    asked: Asked,
+    own: Stream,
+    pair: KeyPair,
+    cache: SessionCache | None = None,
+    threads: int = 1,
+) -> None:
+    """Mask a vector in place: with one's own stream, and with those shared with M(u) in U2.
+
+    Parameters
+    ----------
+    vector : ndarray in the ring's container, shape (vector_length,)
+    asked : Asked
+    own : Stream
+        Of the self mask.
+    pair : KeyPair
+        The client's mask keys.
+    cache : SessionCache, optional
+        Shared with other parties of this process.
+    threads : int
+        How many threads expand masks.
+
+    Raises
+    ------
+    LocalProtocolError
+        If the vector is not one of the ring's container, reduced, of the session's length.
+    """
+    asked.session.ring.check(vector, asked.session.vector_length)
+    net = None if cache is None else _net_mask(asked, cache, threads)
+    if net is not None:
+        accumulate(vector, [own], threads=threads)
+        asked.session.ring.add_into(vector, net)
+        return
+    session, keys, u = asked.session, asked.directory.mask_keys, asked.around.position
+    masks = PairMasks(pair, asked.request.request, cache)
+    sharers = to_mask(asked.request.sharers, session.size)
+    masking = asked.around.masking
+    peers, cohort = masking[sharers[masking]].tolist(), session.cohort
+    added = [own, *(masks.stream(keys[p], cohort[u], cohort[p]) for p in peers if p > u)]
+    subtracted = [masks.stream(keys[p], cohort[p], cohort[u]) for p in peers if p < u]
+    accumulate(vector, added, subtracted, threads=threads)
+    masks.pass_on()
+
+
+def _net_mask(asked: Asked, cache: SessionCache, threads: int) -> NDArray[Any] | None:
+    """Return the sum of a client's pair masks, if it could be made with all others' of U2.
+
+    They are made once in a session, for what the first client was asked: whoever is asked
+    something else, and whoever comes again, is left to its own.
+    """
+    session = asked.session
+    if cache.netted is None and session.complete:
+        size = session.vector_length * session.ring.dtype.itemsize * session.size
+        members = from_bitmap(asked.request.sharers).tolist()
+        if size <= SHARED_BYTES and _all_here(members, asked.directory, cache):
+            cache.nets = _net_masks(members, asked, cache, threads)
+            cache.netted = asked.digests
+    if cache.netted != asked.digests:
+        return None
+    return cache.nets.pop(asked.around.position, None)
+
+
+def _all_here(members: list[int], directory: Directory, cache: SessionCache) -> bool:
+    """Tell whether all parties of U2 are in this process, with the keys of the adverts."""
+    here, keys = cache.maskers, directory.mask_keys
+    return all(p in here and here[p].public == keys[p] for p in members)
+
+
+def _net_masks(
+    members: list[int], asked: Asked, cache: SessionCache, threads: int
+) -> dict[int, NDArray[Any]]:
+    session, keys = asked.session, asked.directory.mask_keys
+    totals = [session.ring.zeros(session.vector_length) for _ in members]
+
+    def pairs() -> Iterator[Pair]:
+        for a, low in enumerate(members):
+            masks = PairMasks(cache.maskers[low], asked.request.request)
+            for b in range(a + 1, len(members)):
+                high = members[b]
+                stream = masks.stream(keys[high], session.cohort[low], session.cohort[high])
+                yield a, b, stream
+
+    accumulate_pairs(totals, pairs(), threads=threads)
+    return dict(zip(members, totals, strict=True))

@@ -1,0 +1,77 @@
+"""Dealing a client's secrets out to its neighbours, and opening what they dealt to it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.secagg.crypto.keys import Channel, PartySecrets
+from zerosum.secagg.crypto.shamir import LIMBS, PRIME, split
+from zerosum.secagg.messages.all_messages import SEALED_BYTES, SHARE_BYTES, ContributeRequest
+from zerosum.secagg.parties.directory import Directory
+from zerosum.secagg.parties.neighbourhood import Neighbourhood
+from zerosum.secagg.randomness import Keystream
+from zerosum.secagg.session import Session
+from zerosum.secagg.wire import to_mask
+
+
+def seal_shares(
+    session: Session,
+    secrets: PartySecrets,
+    channel: Channel,
+    directory: Directory,
+    around: Neighbourhood,
+) -> bytes:
+    """Split both secrets, and seal a pair of shares for each neighbour that advertised.
+
+    Returns
+    -------
+    bytes
+        88 for each, ascending by position.
+    """
+    holders = around.holders.tolist()
+    # On the complete graph all clients evaluate at the same points, whoever advertised.
+    places = range(session.size) if session.complete else holders
+    table = split(
+        [secrets.mask.private, secrets.self_seed],
+        session.threshold,
+        [place + 1 for place in places],
+        Keystream(secrets.polynomials),
+    )
+    shares = table.astype("<u4").reshape(len(places), -1)
+    plain = (shares[holders] if session.complete else shares).tobytes()
+    cohort, keys, size = session.cohort, directory.channel_keys, 2 * SHARE_BYTES
+    return b"".join(
+        channel.seal(plain[i * size : (i + 1) * size], cohort[p], keys[p])
+        for i, p in enumerate(holders)
+    )
+
+
+def open_shares(
+    session: Session,
+    channel: Channel,
+    directory: Directory,
+    around: Neighbourhood,
+    request: ContributeRequest,
+    survivors: NDArray[np.bool_],
+) -> tuple[list[int], bytes]:
+    """Open one share of each dealer in U2: of its self mask in U3, of its mask key outside.
+
+    Returns
+    -------
+    dealers : list of int
+        Positions, ascending, without those whose envelope does not open or holds no share.
+    shares : bytes
+        36 for each.
+    """
+    sharers = to_mask(request.sharers, session.size)
+    dealers = around.naming[sharers[around.naming]].tolist()
+    keys, cohort, alive = directory.channel_keys, session.cohort, survivors.tolist()
+    sealed, opened = request.sealed, {}
+    for i, p in enumerate(dealers):
+        envelope = sealed[i * SEALED_BYTES : (i + 1) * SEALED_BYTES]
+        plain = channel.open(envelope, cohort[p], keys[p])
+        if plain is not None:
+            opened[p] = plain[SHARE_BYTES:] if alive[p] else plain[:SHARE_BYTES]
+    table = np.frombuffer(b"".join(opened.values()), "<u4").reshape(-1, LIMBS)
+    sound = np.all(table < PRIME, axis=1)
+    kept = [p for p, good in zip(opened, sound.tolist(), strict=True) if good]
+    return kept, table[sound].tobytes()

@@ -1,0 +1,87 @@
+"""Who is proved to lie by wrong shares, and of what nobody can tell whose fault it is.
+
+A wrong share may be its holder's or its dealer's fault: envelopes are opened by the holder alone.
+So what is found is a pair, and each pair has a liar in it. Parties that pairs tie to more others
+than can lie at all are liars, or all of these others were.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zerosum.secagg.crypto.reconstruction import Recovered
+
+FEWEST = 1
+"""Liars that are reckoned with where no colluders are assumed: somebody lied, after all."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What wrong shares tell, in cohort positions.
+
+    Attributes
+    ----------
+    wrong : tuple of (int, int)
+        Dealer and holder of each wrong share, ascending.
+    liars : tuple of int
+        Those proved to have lied, ascending.
+    decodings : int
+        How many words were decoded to locate the wrong shares.
+    """
+
+    wrong: tuple[tuple[int, int], ...] = ()
+    liars: tuple[int, ...] = ()
+    decodings: int = 0
+
+
+def judge(
+    recovered: Recovered, counts: Sequence[int], threshold: int, colluders: int | None
+) -> Verdict:
+    """Name those who lied, if no more than c parties did: c is ``colluders``, and 1 at least.
+
+    - Who is in wrong pairs with more than c others is one of the c: otherwise all of these are.
+      A pair counts where its dealer's polynomial is beyond doubt. A second one with the same value
+      at zero shares t - 2 more points with it at most; so if w of m shares are off the first and
+      w + c < m - t + 2, then no second one can have c shares off, and the first is the dealer's.
+    - A dealer whose polynomials cannot be located, or do not give what it committed to, is one of
+      the c if c wrong shares can be decoded, 2 c <= m - t: those of an honest dealer would be.
+
+    Where more than c would be named, more than c lied, and nothing of this holds: nobody is. An
+    envelope that nobody could open proves nothing either: it may have been lost on its way.
+
+    Parameters
+    ----------
+    recovered : Recovered
+    counts : sequence of int
+        By dealer, m: how many released a share of its secret.
+    threshold : int
+        t.
+    colluders : int or None
+        The most that are assumed to lie together; None names nobody.
+    """
+    wrong = tuple((v, h) for v, holders in sorted(recovered.wrong.items()) for h in holders)
+    liars: set[int] = set()
+    if colluders is not None:
+        c = max(FEWEST, colluders)
+        liars = _tied(recovered.wrong, counts, threshold, c)
+        liars |= _unreadable(recovered, counts, threshold, c)
+        liars = liars if len(liars) <= c else set()
+    return Verdict(wrong, tuple(sorted(liars)), recovered.decodings)
+
+
+def _tied(
+    wrong: Mapping[int, Sequence[int]], counts: Sequence[int], threshold: int, c: int
+) -> set[int]:
+    others: dict[int, set[int]] = defaultdict(set)
+    for dealer, holders in wrong.items():
+        if len(holders) + c <= counts[dealer] - threshold + 1:
+            for holder in holders:
+                others[dealer].add(holder)
+                others[holder].add(dealer)
+    return {party for party, tied in others.items() if len(tied) > c}
+
+
+def _unreadable(recovered: Recovered, counts: Sequence[int], threshold: int, c: int) -> set[int]:
+    failed = {dealer for dealer, holders in recovered.failed.items() if holders}
+    doubted = failed | recovered.scattered
+    return {dealer for dealer in doubted if 2 * c <= counts[dealer] - threshold}

@@ -1,0 +1,1 @@
+"""Integer vectors: the ring, its packed form, encoding, rounding, rotation."""

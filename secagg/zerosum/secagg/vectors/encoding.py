@@ -1,0 +1,516 @@
+"""Real vectors to integers and back: rotation, clamp, scale, rounding, and the room a sum needs.
+
+The integers carry the sensitivity. Whatever a float clip did before, an encoded vector leaves
+here only if the exact sum of its squares is at most floor(Delta2^2).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from zerosum.secagg.randomness import Keystream
+from zerosum.secagg.vectors.fast_rounding import (
+    NORM_MARGIN,
+    SMALLEST_NORM,
+    can_round,
+    finite_norm,
+    rounded,
+    squared_norm,
+)
+from zerosum.secagg.vectors.rotation import random_signs, walsh_hadamard
+from zerosum.secagg.vectors.saturation import OnCut, measure
+
+MAX_REJECTIONS = 100
+WRAP_EXPONENT = 40
+MAX_RING_BITS = 64
+
+_ROUNDING_BETA = math.exp(-0.5)
+
+RECORD_RESOLUTION = 100
+"""Integer units in C / sqrt(d), at least, where sums of clipped records are rounded."""
+
+Rule = Literal["l2", "l1", "records"]
+"""What bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
+
+
+class NotFiniteError(ValueError):
+    """A vector holds NaN or infinite entries, so it can be neither clipped nor encoded."""
+
+
+class MessageCanWrapError(ValueError):
+    """The sum of encoded vectors, before any noise, does not fit into the ring."""
+
+
+def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
+    """Return Delta2, the largest L2 norm of a clipped vector after conditional rounding.
+
+    min( r + sqrt(d), sqrt( r^2 + d/4 + sqrt(2 ln(1/beta)) (r + sqrt(d)/2) ) ) with r = C/gamma and
+    beta = exp(-1/2): Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism for
+    federated learning with secure aggregation" (2021), Theorem 1 and Proposition 22.
+
+    Parameters
+    ----------
+    scaled_clip : float
+        Clip norm in integer units, C/gamma.
+    dimension : int
+        Length of the encoded vector, padding included.
+    """
+    root = math.sqrt(dimension)
+    conditional = (
+        scaled_clip**2
+        + dimension / 4
+        + math.sqrt(2 * math.log(1 / _ROUNDING_BETA)) * (scaled_clip + root / 2)
+    )
+    return min(scaled_clip + root, math.sqrt(conditional))
+
+
+def l1_sensitivity(l2: float, dimension: int) -> float:
+    """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers."""
+    return l2 * min(math.sqrt(dimension), l2)
+
+
+def l1_rounded(scaled_clip: float, dimension: int) -> int:
+    """Return the largest L1 norm of a vector of L1 norm r = C/gamma after conditional rounding.
+
+    Magnitudes are rounded without bias and independently, so that their sum exceeds r by more than
+    t with probability at most exp(-2 t^2/d) (Hoeffding) and exp(-t^2/(2 v + 2 t/3)) with
+    v = min(d/4, r) (Bernstein). The bound is the t at which the smaller is exp(-1/2): at least
+    two roundings in five are accepted, whatever the vector.
+
+    Parameters
+    ----------
+    scaled_clip : float
+        L1 clip norm in integer units, C/gamma.
+    dimension : int
+        Length of the encoded vector.
+    """
+    spread = min(dimension / 4, scaled_clip)
+    excess = min(math.sqrt(dimension) / 2, 1 / 6 + math.sqrt(1 / 36 + spread))
+    return math.floor(scaled_clip + excess)
+
+
+def sum_of_squares(vector: NDArray[np.int64]) -> int:
+    """Return the exact sum of squares of an int64 vector with entries below 2^47 in magnitude."""
+    largest = int(np.max(np.abs(vector), initial=0))
+    if largest * largest * vector.size < 2**63:
+        return int(np.dot(vector, vector))
+    high, low = vector >> 16, vector & 0xFFFF
+    parts = int(np.dot(high, high)), int(np.dot(high, low)), int(np.dot(low, low))
+    return (parts[0] << 32) + (parts[1] << 17) + parts[2]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A fixed map between real vectors and integer vectors, known to both sides.
+
+    Attributes
+    ----------
+    dimension : int
+        Length d of the real vector.
+    limit : float
+        Largest magnitude of a coordinate; larger ones are clamped (which only lowers a norm), and
+        counted (:mod:`~zerosum.secagg.vectors.saturation`).
+    bound : int
+        The integer that ``limit`` maps to: no encoded coordinate exceeds it in magnitude.
+    clip : float or None
+        L2 norm C that the caller clipped to. None: rounding is plain and no norm is promised.
+    rotation_seed : bytes or None
+        32 bytes. Rotates by random signs and a Walsh-Hadamard transform; None does not.
+    rule : str
+        What ``clip`` bounds. "l2", "l1": the norm of the vector; its rounding is drawn again until
+        the integers' norm is within the sensitivity. "records": one of the records whose sum the
+        vector is; it is rounded once, and two sums that differ in one record, rounded with the
+        same coins, differ by at most C/gamma + sqrt(d).
+    """
+
+    dimension: int
+    limit: float
+    bound: int
+    clip: float | None = None
+    rotation_seed: bytes | None = None
+    rule: Rule = "l2"
+
+    def __post_init__(self) -> None:
+        if self.rule == "l1" and self.rotation_seed is not None:
+            raise ValueError("a rotation does not keep an L1 norm: encode without one")
+        if self.dimension < 1 or self.bound < 1:
+            raise ValueError("an encoding needs a dimension and a bound of at least 1")
+        if not (self.limit > 0 and math.isfinite(self.limit)):
+            raise ValueError(f"the largest coordinate must be positive, not {self.limit}")
+
+    @classmethod
+    def from_bits(
+        cls,
+        bits: int,
+        *,
+        dimension: int,
+        clip: float | None,
+        limit: float | None = None,
+        rotation_seed: bytes | None = None,
+        rule: Rule = "l2",
+    ) -> "Encoding":
+        """Return the encoding whose coordinates take ``bits`` bits: limit/gamma = 2^(bits-1) - 1.
+
+        Under the rule "records" as many more as C/gamma >= 100 sqrt(d) takes, so that rounding
+        adds at most 1 % to the sensitivity.
+
+        Parameters
+        ----------
+        bits : int
+            At least 2.
+        dimension : int
+            Length of the real vector.
+        clip : float or None
+            Clip norm of the vector, or of one record.
+        limit : float or None
+            Largest coordinate. Default: ``clip``, or 6 clip / sqrt(d) when rotated (a rotated
+            coordinate is about normal with standard deviation at most clip / sqrt(d)).
+        rotation_seed : bytes or None
+            Rotate first.
+        rule : str
+            What ``clip`` bounds.
+
+        Raises
+        ------
+        ValueError
+            If both ``clip`` and ``limit`` are missing, or one of them under "records".
+        """
+        bound = 2 ** (bits - 1) - 1
+        if rule == "records":
+            if clip is None or limit is None:
+                raise ValueError(
+                    "a sum of clipped records needs its records' clip norm and a range of its own"
+                )
+            root = math.sqrt(_padded(dimension, rotation_seed))
+            bound = max(bound, math.ceil(RECORD_RESOLUTION * root * limit / clip))
+        if limit is None:
+            if clip is None:
+                raise ValueError("encoding.range is required where nothing is clipped")
+            padded = _padded(dimension, rotation_seed)
+            limit = clip if rotation_seed is None else 6 * clip / math.sqrt(padded)
+        return cls(dimension, limit, bound, clip, rotation_seed, rule)
+
+    @property
+    def step(self) -> float:
+        """Gamma: the real value of one integer unit."""
+        return self.limit / self.bound
+
+    @property
+    def length(self) -> int:
+        """Length of the encoded vector: d, or the next power of two when rotated."""
+        return _padded(self.dimension, self.rotation_seed)
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether a vector that was clipped as the encoding says can have a coordinate to cut.
+
+        No coordinate is larger than an L1 or L2 norm, rotated or not. A sum of clipped records is
+        bounded by their number alone.
+        """
+        return self.clip is None or self.rule == "records" or self.limit < self.clip
+
+    @cached_property
+    def l2_sensitivity(self) -> float:
+        """Delta2 in integer units. ValueError where nothing is clipped."""
+        if self.clip is None:
+            raise ValueError("without a clip norm a sum has no sensitivity")
+        scaled = self.clip / self.step
+        if self.rule == "records":
+            return scaled + math.sqrt(self.length)
+        if self.rule == "l1":
+            return float(l1_rounded(scaled, self.length))
+        return l2_sensitivity(scaled, self.length)
+
+    @cached_property
+    def l1_sensitivity(self) -> float:
+        """Delta1 in integer units. ValueError where nothing is clipped."""
+        if self.rule == "records":
+            return math.sqrt(self.length) * self.l2_sensitivity
+        if self.rule == "l1":
+            return self.l2_sensitivity
+        return l1_sensitivity(self.l2_sensitivity, self.length)
+
+    def encode(
+        self, vector: ArrayLike, rounding: Keystream, on_cut: OnCut | None = None
+    ) -> NDArray[np.int64]:
+        """Encode a finite real vector, already clipped where the encoding says so.
+
+        Parameters
+        ----------
+        vector : array_like
+            Shape (dimension,), any real dtype.
+        rounding : Keystream
+            Coins of the stochastic rounding.
+        on_cut : callable, optional
+            Called with what the range cuts of the vector, rotated where it is, if it cuts any.
+
+        Returns
+        -------
+        ndarray of int64
+            Shape (length,), magnitudes at most ``bound``; with a clip on its norm, the sum of
+            squares is at most floor(Delta2^2), or that of magnitudes at most Delta1.
+
+        Raises
+        ------
+        ValueError
+            If the shape is wrong or an entry is not a finite real number.
+        """
+        given = np.asarray(vector)
+        if given.dtype.kind not in "iuf":  # numpy would drop imaginary parts, and read texts
+            raise ValueError(f"a vector of real numbers is encoded, not of {given.dtype}")
+        real = given.astype(np.float64, copy=False)
+        if real.shape != (self.dimension,):
+            raise ValueError(f"expected shape ({self.dimension},), got {real.shape}")
+        if not np.isfinite(real).all():
+            raise NotFiniteError("a vector with NaN or infinite entries cannot be encoded")
+        if self.rotation_seed is not None:
+            real = walsh_hadamard(self._signs * _padded_copy(real, self.length))
+            if not np.isfinite(real).all():
+                raise ValueError("a vector too large to be rotated cannot be encoded")
+        self._tell(real, 1.0, on_cut)
+        scaled = np.clip(real, -self.limit, self.limit) * (self.bound / self.limit)
+        np.clip(scaled, -self.bound, self.bound, out=scaled)
+        return self._rounded(scaled, rounding)
+
+    def encode_clipped(
+        self, vector: NDArray[np.float32], rounding: Keystream, on_cut: OnCut | None = None
+    ) -> NDArray[np.int32] | None:
+        """Clip a float32 vector's L2 norm, where one is promised, and encode it in one pass.
+
+        Parameters
+        ----------
+        vector : ndarray of float32
+            Shape (dimension,).
+        rounding : Keystream
+            Coins of the stochastic rounding.
+        on_cut : callable, optional
+            As for :meth:`encode`.
+
+        Returns
+        -------
+        ndarray of int32 or None
+            What :meth:`encode` returns as int64. None where this vector or encoding takes more
+            care than one pass: clip it, and :meth:`encode` it.
+        """
+        scale = self.bound / self.limit
+        if vector.dtype != np.float32 or vector.shape != (self.dimension,):
+            return None
+        if self.rule != "l2" or not can_round(scale, self.bound):
+            return None
+        norm = finite_norm(vector)
+        if norm is None:
+            return None
+        shrunk = self.clip / norm if self.clip is not None and norm > self.clip else 1.0
+        scale *= shrunk
+        if self.rotation_seed is not None:
+            padded = np.zeros(self.length, np.float32)
+            np.multiply(vector, self._narrow_signs[: self.dimension], out=padded[: self.dimension])
+            vector = walsh_hadamard(padded)
+        # What cannot come near a limit needs no look at each entry.
+        reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
+        bound = None if reach < self.bound else self.bound
+        if bound is not None:
+            self._tell(vector, shrunk, on_cut)
+        if self.clip is None:
+            return rounded(vector, scale, bound, rounding)
+        for _ in range(MAX_REJECTIONS + 1):
+            found = rounded(vector, scale, bound, rounding)
+            if self._within(found):
+                return found
+        return None
+
+    def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the real vector of a centred integer sum, shape (length,) to (dimension,).
+
+        Raises
+        ------
+        ValueError
+            If ``total`` is not of signed integers, or of another shape.
+        """
+        if total.dtype.kind != "i" or total.shape != (self.length,):
+            raise ValueError(
+                f"signed integers of shape ({self.length},) are decoded, not {total.dtype} of "
+                f"shape {total.shape}"
+            )
+        real: NDArray[np.float64] = np.multiply(total, self.step, dtype=np.float64)
+        if self.rotation_seed is not None:
+            real = self._signs * walsh_hadamard(real)
+        return real[: self.dimension]
+
+    def _tell(self, vector: NDArray[np.floating[Any]], shrunk: float, on_cut: OnCut | None) -> None:
+        """Measure what is cut of a vector that is going to be clipped by a factor."""
+        if on_cut is None or not self.can_cut:
+            return
+        if (cut := measure(vector, self.limit, shrunk)) is not None:
+            on_cut(cut)
+
+    @cached_property
+    def _signs(self) -> NDArray[np.float64]:
+        return random_signs(self.rotation_seed or bytes(32), self.length)
+
+    @cached_property
+    def _narrow_signs(self) -> NDArray[np.float32]:
+        return self._signs.astype(np.float32)
+
+    def _rounded(self, scaled: NDArray[np.float64], rounding: Keystream) -> NDArray[np.int64]:
+        floor = np.floor(scaled)
+        fraction = scaled - floor
+        base = floor.astype(np.int64)
+        if self.clip is None or self.rule == "records":
+            return base + (rounding.uniform(base.size) < fraction)
+        # A value between two integers is conditioned on the norm, never on single coordinates.
+        for _ in range(MAX_REJECTIONS + 1):
+            candidate = base + (rounding.uniform(base.size) < fraction)
+            if self._within(candidate):
+                return candidate
+        truncated = np.trunc(scaled).astype(np.int64)
+        return truncated if self._within(truncated) else np.zeros_like(truncated)
+
+    def _within(self, vector: NDArray[np.signedinteger[Any]]) -> bool:
+        """Return whether the integers' norm is within the sensitivity, exactly."""
+        if self.rule == "l1":
+            return int(np.abs(vector).sum()) <= self.l1_sensitivity
+        narrow = vector.dtype == np.int32
+        squares = squared_norm(vector) if narrow else sum_of_squares(vector)
+        return squares <= math.floor(self.l2_sensitivity**2)
+
+
+def _padded(dimension: int, rotation_seed: bytes | None) -> int:
+    return dimension if rotation_seed is None else 1 << (dimension - 1).bit_length()
+
+
+def _padded_copy(vector: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    result = np.zeros(length)
+    result[: vector.size] = vector
+    return result
+
+
+def log2_wrap_probability(
+    ring_bits: int,
+    *,
+    cohort: int,
+    bound: int,
+    noise_variance: float,
+    dimension: int,
+    slack: int = 0,
+) -> float:
+    """Return log2 of an upper bound on P(some coordinate of a noised sum wraps).
+
+    Chernoff's bound for Skellam noise of total variance v, margin m, both signs and d coordinates:
+    2 d exp( sqrt(m^2 + v^2) - v - m asinh(m/v) ). Skellam's cumulants dominate those of a Gaussian
+    of the same variance, so it holds for sums of Gaussians too.
+
+    Parameters
+    ----------
+    ring_bits : int
+        Bits b of the ring; sums are read in [-2^(b-1), 2^(b-1)).
+    cohort : int
+        Number of vectors added.
+    bound : int
+        Largest magnitude of a coordinate of one message.
+    noise_variance : float
+        Variance of all the noise in a coordinate of the sum.
+    dimension : int
+        Coordinates.
+    slack : int
+        Further integer units that noise rounded at each client may add to the sum.
+    """
+    margin = (1 << (ring_bits - 1)) - cohort * bound - slack
+    return _log2_noise_reaches(margin, noise_variance, dimension)
+
+
+def _log2_noise_reaches(margin: int, variance: float, dimension: int) -> float:
+    if margin <= 0:
+        return 0.0
+    if variance == 0:
+        return -math.inf
+    ratio = margin / variance
+    # v (sqrt(1 + r^2) - 1 - r asinh r), without the cancellation at small r.
+    exponent = margin * (ratio / (1 + math.sqrt(1 + ratio * ratio)) - math.asinh(ratio))
+    return min(0.0, exponent / math.log(2) + 1 + math.log2(dimension))
+
+
+def largest_of(total: NDArray[np.int64]) -> int:
+    """Return the largest magnitude, as a Python integer: abs(-2^63) overflows in int64."""
+    return max(int(total.max(initial=0)), -int(total.min(initial=0)))
+
+
+def is_plausible(
+    total: NDArray[np.int64],
+    *,
+    survivors: int,
+    bound: int,
+    noise_variance: float,
+    slack: int = 0,
+) -> bool:
+    """Return whether a centred sum can be one of honest clients.
+
+    No coordinate exceeds ``survivors`` times ``bound`` by more than noise does with probability
+    2^-40 (the bound of :func:`log2_wrap_probability`). A client that sent other than it should,
+    or a sum that wrapped, mostly shows here.
+
+    Parameters
+    ----------
+    total : ndarray of int64, shape (d,)
+        Before the server adds noise.
+    survivors : int
+        Vectors in the sum.
+    bound, slack
+        As in :func:`log2_wrap_probability`.
+    noise_variance : float
+        Variance of the survivors' noise in a coordinate.
+    """
+    margin = largest_of(total) - survivors * bound - slack
+    return margin <= 0 or _log2_noise_reaches(margin, noise_variance, total.size) > -WRAP_EXPONENT
+
+
+def ring_bits_needed(
+    cohort: int, coordinate_bound: int, noise_variance: float, dimension: int, *, slack: int = 0
+) -> int:
+    """Return the smallest ring in which a session wraps with probability at most 2^-40.
+
+    Parameters
+    ----------
+    cohort, coordinate_bound, noise_variance, dimension, slack
+        As in :func:`log2_wrap_probability`.
+
+    Raises
+    ------
+    MessageCanWrapError
+        If no ring of at most 64 bits is large enough.
+    """
+    for bits in range(2, MAX_RING_BITS + 1):
+        exponent = log2_wrap_probability(
+            bits,
+            cohort=cohort,
+            bound=coordinate_bound,
+            noise_variance=noise_variance,
+            dimension=dimension,
+            slack=slack,
+        )
+        if message_fits(bits, cohort, coordinate_bound) and exponent <= -WRAP_EXPONENT:
+            return bits
+    raise MessageCanWrapError(
+        f"no ring of {MAX_RING_BITS} bits holds the sum of {cohort} vectors with entries up to "
+        f"{coordinate_bound} and noise of standard deviation {math.sqrt(noise_variance):.4g}"
+    )
+
+
+def message_fits(ring_bits: int, cohort: int, bound: int) -> bool:
+    """Return whether the sum of ``cohort`` messages, without noise, cannot wrap."""
+    return cohort * bound <= (1 << (ring_bits - 1)) - 1
+
+
+def check_message_fits(ring_bits: int, cohort: int, bound: int) -> None:
+    """Raise MessageCanWrapError, with the numbers, if a sum of messages alone can wrap."""
+    if not message_fits(ring_bits, cohort, bound):
+        needed = (cohort * bound).bit_length() + 1
+        raise MessageCanWrapError(
+            f"ring_bits = {ring_bits}: {cohort} clients of at most {bound} a coordinate sum to "
+            f"{cohort * bound}, but the ring holds up to {(1 << (ring_bits - 1)) - 1}; use at "
+            f"least {needed} bits, fewer encoding bits or a smaller cohort"
+        )

@@ -1,0 +1,1 @@
+"""A server on Flower's engine: the app, the strategy, the registry of nodes."""

@@ -1,0 +1,445 @@
+"""The rounds of somebody else's strategy, each a private sum.
+
+A strategy's messages become one request to a cohort; what the strategy gets back is one reply,
+that of a client whose model is the mean of the survivors'.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app.user_config import UserConfig
+
+from zerosum.client.flower.app_request import AppRequest, only_arrays
+from zerosum.client.flower.arrays import ArrayLayout
+from zerosum.client.flower.request_digest import rebuilt, records_digest
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.request import Kind
+from zerosum.client.spec import PrivacySpec
+from zerosum.server.config import ConfigError
+from zerosum.server.flower.app_grid import AppGrid
+from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
+from zerosum.server.privacy.protections import evaluation_protection, question_of
+from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.private_sum.aggregate import Aggregate
+from zerosum.server.private_sum.coordinator import (
+    Charge,
+    ChargeKind,
+    Coordinator,
+    Nodes,
+    RoundAbandoned,
+)
+from zerosum.server.private_sum.transport import Traffic
+from zerosum.server.runs.left_out import LeftOut
+from zerosum.server.runs.results import lies_in_words, lies_record
+from zerosum.server.runs.run_folder import METRICS, SUMMARY, RunFolder
+from zerosum.server.runs.run_outcome import charged, charged_in_words, nothing_learnt, values
+from zerosum.server.sampling import CohortSampler
+from zerosum.server.spec import Experiment
+from zerosum.server.training.adaptive_clip import Clip
+from zerosum.server.training.saturation_watch import CutWatch, cut_record, cuts_in_words
+
+log = logging.getLogger("flwr")
+"""Flower's own: what a ServerApp's owner reads."""
+
+SKIPPED = (
+    "federated evaluation is skipped: metrics would leave the clients in plain. Set "
+    "fraction_evaluate=0.0 and test on the server with evaluate_fn, or name the metrics to sum "
+    "under the mask: PrivateStrategy(..., metrics={'eval_loss': 10.0})"
+)
+
+
+@dataclass(frozen=True)
+class AppRun:
+    """What a run with somebody else's strategy consists of.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked, with its noise multiplier resolved.
+    nodes : Nodes
+        All clients.
+    grid : AppGrid
+        Carries the coordinator's stages.
+    coordinator : Coordinator
+        Runs the private sums.
+    ledger : RunLedger
+        Charged ahead of each.
+    folder : RunFolder
+        Where everything is written.
+    entropy : Entropy
+        Draws cohorts and groups.
+    weight_key : str
+        Name of the number of examples in the strategy's metrics.
+    metrics : mapping of str to float
+        Metrics that an evaluation sums, and their largest magnitudes.
+    run_config : mapping
+        The run config that every app is handed in its context.
+    left_out : LeftOut
+        Clients who are not asked, whoever draws them.
+    own_cohorts : bool
+        Whether cohorts are the strategy's; otherwise ``experiment.sampling`` draws them.
+    """
+
+    experiment: Experiment
+    nodes: Nodes
+    grid: AppGrid
+    coordinator: Coordinator
+    ledger: RunLedger
+    folder: RunFolder
+    entropy: Entropy
+    weight_key: str
+    left_out: LeftOut
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    run_config: UserConfig = field(default_factory=dict)
+    own_cohorts: bool = True
+
+
+class AppRounds:
+    """Answers a strategy's messages.
+
+    Parameters
+    ----------
+    run : AppRun
+    initial : ArrayRecord
+        The first model: its arrays of integers stay integers, whatever a strategy makes of them.
+    """
+
+    def __init__(self, run: AppRun, initial: ArrayRecord) -> None:
+        self._run = run
+        self._index_of = {node: index for index, node in run.nodes.by_index.items()}
+        self._integers = {
+            name: array.numpy().dtype
+            for name, array in initial.items()
+            if array.numpy().dtype.kind in "iub"
+        }
+        self._clip = Clip(run.experiment.privacy)
+        self._sampler = CohortSampler(run.experiment.sampling, len(run.nodes), run.entropy)
+        self._number = run.ledger.last_round
+        lines = run.folder.read_lines(METRICS)
+        self._round = max((line["round"] for line in lines), default=0)
+        self._record: dict[str, Any] = {}
+        self._cuts = CutWatch(run.experiment, len(run.nodes), ArrayLayout.of(initial).length)
+        self._skipped = False
+        self._trained: list[dict[str, Any]] = []
+
+    @property
+    def nothing_learnt(self) -> str | None:
+        """Why no client's training is in the model; None where some is, or nothing was asked."""
+        return nothing_learnt(self._trained)
+
+    def answer(self, messages: list[Message]) -> list[Message]:
+        """Run the private sum that these messages ask for, and reply to the first of them.
+
+        Raises
+        ------
+        ConfigError
+            If they ask for something that no private sum can answer.
+        """
+        if not messages:
+            return []
+        types = {message.metadata.message_type for message in messages}
+        kind = messages[0].metadata.message_type.partition(".")[0]
+        if len(types) != 1 or kind not in ("train", "evaluate"):
+            raise ConfigError(
+                f"the strategy sends messages of type {', '.join(sorted(types))}: a private sum "
+                'answers those of one type, "train" or "evaluate"'
+            )
+        return self._train(messages) if kind == "train" else self._evaluate(messages)
+
+    def finish(self) -> dict[str, Any]:
+        """Write what is left to write and return the figures of the whole run."""
+        self._flush()
+        figures = self._run.ledger.figures()
+        privacy = self._run.experiment.privacy
+        summary = {
+            "name": self._run.experiment.name,
+            "rounds": self._round,
+            "rounds_abandoned": sum(
+                line.get("status") == "abandoned" for line in self._run.folder.read_lines(METRICS)
+            ),
+            "epsilon": figures,
+            "noise_multiplier": privacy.noise_multiplier,
+            "population": len(self._run.nodes),
+            "protocol": self._run.experiment.secagg.protocol,
+            "server": self._run.experiment.secagg.server,
+            "noise_from_seed": False,
+            "left_out": list(self._run.left_out.clients),
+            "cut": self._cuts.summed(self._run.folder.read_lines(METRICS)),
+        }
+        self._run.folder.write_json(SUMMARY, summary)
+        return figures
+
+    def _train(self, messages: list[Message]) -> list[Message]:
+        self._flush()
+        self._round += 1
+        started = time.perf_counter()
+        cohort, expected, out = self._cohort(messages, "train")
+        request = self._request(messages, "train", self._clip.privacy)
+        before = values(self._run.ledger.figures())
+        self._record = {"round": self._round, "cohort": len(cohort)}
+        self._trained.append(self._record)
+        if out:
+            self._record["left_out"] = out
+        aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
+        replies = []
+        if aggregate is not None:
+            replies = [Message(self._reply(request, aggregate, expected), reply_to=messages[0])]
+            private = self._run.experiment.privacy.private
+            self._clip.follow(aggregate.bit, expected if private else len(aggregate.survivors))
+        else:
+            after = values(self._run.ledger.figures())
+            self._record["epsilon_charged"] = charged(before, after)
+        self._record["seconds"] = time.perf_counter() - started
+        self._tell()
+        return replies
+
+    def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
+        """Return what a client would have replied that trained to the mean model."""
+        step, weight = self._average(aggregate, expected)
+        self._record["average_norm"] = float(np.linalg.norm(step))
+        told = {"survivors": len(aggregate.survivors)} | self._epsilons()
+        return RecordDict(
+            {
+                next(iter(request.records.array_records)): request.layout.moved(
+                    request.arrays, step
+                ),
+                "metrics": MetricRecord({**told, self._run.weight_key: weight}),
+            }
+        )
+
+    def _evaluate(self, messages: list[Message]) -> list[Message]:
+        bounds, private = self._run.metrics, self._run.experiment.privacy.private
+        if not bounds:
+            if not self._skipped:
+                log.warning(SKIPPED)
+            self._skipped = True
+            return []
+        cohort, _, _ = self._cohort(messages, "evaluate")
+        privacy = evaluation_privacy(self._run.experiment, bounds)
+        request = self._request(messages, "evaluate", privacy)
+        aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
+        if aggregate is None:
+            return []
+        *sums, count = aggregate.total.tolist()
+        std = aggregate.noise_std if private else 0.0
+        found: dict[str, float] = {}
+        for (name, scale), total in zip(request.question.metrics.items(), sums, strict=True):
+            if private:
+                ratio = noised_ratio(total, count, std, scale=scale, least=-1.0)
+            else:
+                ratio = NoisedRatio(total / count, 0.0) if count > 0 else None
+            if ratio is None:
+                why = "drowned in noise" if private else "counted no examples"
+                log.warning("the evaluation of round %d %s: no metric", self._round, why)
+                return []
+            found |= ratio.record(name)
+        self._record |= {f"federated_{name}": value for name, value in found.items()}
+        content = RecordDict({"metrics": MetricRecord({**found, self._run.weight_key: count})})
+        return [Message(content, reply_to=messages[0])]
+
+    def _request(self, messages: Sequence[Message], kind: Kind, privacy: PrivacySpec) -> AppRequest:
+        """Return what all clients are asked."""
+        question = question_of(
+            self._run.experiment,
+            self._round,
+            len(self._run.nodes),
+            kind,
+            noise_draw="per_client",
+        ).model_copy(update={"privacy": privacy})
+        return AppRequest.of(
+            question,
+            self._records(messages),
+            message_type=messages[0].metadata.message_type,
+            run_config=self._run.run_config,
+            weight_key=self._run.weight_key,
+            metrics=self._run.metrics if kind == "evaluate" else {},
+        )
+
+    def _sum(
+        self, request: AppRequest, cohort: tuple[int, ...], message_type: str
+    ) -> Aggregate | None:
+        """Run one private sum; None if it is abandoned."""
+        self._number += 1
+        kind = request.question.kind
+        groups = self._sampler.split(cohort, self._run.experiment.secagg.groups, self._number, kind)
+        self._run.grid.carry(request.records, message_type)
+        try:
+            aggregate = self._run.coordinator.private_sum(
+                request, groups, round=self._number, charge=self._charge(kind, groups)
+            )
+            if kind == "train":
+                self._record |= cut_record(aggregate)
+            self._cuts.check(aggregate, kind)
+        except RoundAbandoned as abandoned:
+            self._leave_out(abandoned.traffic)
+            log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
+            if kind == "train":
+                self._record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
+                self._record |= _cost(abandoned.traffic, request)
+            return None
+        self._leave_out(aggregate.traffic)
+        if kind == "train":
+            self._record |= {"status": "completed", "survivors": len(aggregate.survivors)}
+            if aggregate.failures:
+                self._record |= {"failed_groups": list(aggregate.failures)}
+            self._record |= _cost(aggregate.traffic, request)
+        return aggregate
+
+    def _leave_out(self, traffic: Traffic) -> None:
+        """Do without those who were proved to lie, from the next round on."""
+        self._run.left_out.add(traffic.liars, round=self._round, since=self._round + 1)
+
+    def _average(self, aggregate: Aggregate, expected: float) -> tuple[np.ndarray, int]:
+        """Return the mean update, and the number that the strategy takes for its examples."""
+        survivors, training = len(aggregate.survivors), self._run.experiment.training
+        if self._run.experiment.privacy.private:
+            # By the number that were asked: how many answered is not for the model to tell, nor
+            # for what a strategy makes of the weight.
+            return aggregate.total / expected, max(1, round(expected))
+        if training.weighting == "examples":
+            weight = float(aggregate.total[-1])
+            if weight <= 0:
+                return 0 * aggregate.total[:-1], survivors
+            return aggregate.total[:-1] / weight, max(1, round(weight * training.max_examples))
+        return aggregate.total / survivors, survivors
+
+    def _cohort(
+        self, messages: Sequence[Message], purpose: str
+    ) -> tuple[tuple[int, ...], float, int]:
+        """Return who is asked, by index, what a noised sum is divided by, and how many are not.
+
+        Those who are left out count in the divisor, as they do in a cohort that is drawn.
+        """
+        drawn, expected = self._drawn(messages, purpose)
+        cohort = self._run.left_out.without(drawn, self._round)
+        return cohort, expected, len(drawn) - len(cohort)
+
+    def _drawn(self, messages: Sequence[Message], purpose: str) -> tuple[tuple[int, ...], float]:
+        if not self._run.own_cohorts:
+            return self._sampler.draw(self._round, purpose), self._sampler.expected_cohort
+        nodes = [message.metadata.dst_node_id for message in messages]
+        unknown = [node for node in nodes if node not in self._index_of]
+        if unknown or len(set(nodes)) < len(nodes):
+            raise ConfigError(
+                f"the strategy asks nodes {unknown or nodes}: each node of the roster at most once"
+            )
+        return tuple(sorted(self._index_of[node] for node in nodes)), float(len(nodes))
+
+    def _records(self, messages: Sequence[Message]) -> RecordDict:
+        """Return what all clients are sent, with integers as integers."""
+        first = messages[0].content
+        others = {id(message.content): message.content for message in messages}
+        try:
+            digests = {records_digest(rebuilt(content)) for content in others.values()}
+            arrays = only_arrays(first)
+        except ValueError as error:
+            raise ConfigError(f"the strategy's message: {error}") from None
+        if len(digests) > 1:
+            raise ConfigError(
+                "the strategy sends its clients different messages: a private sum asks everybody "
+                "the same, in the same order"
+            )
+        name = next(iter(first.array_records))
+        return RecordDict({**first, name: self._with_integers(arrays)})
+
+    def _with_integers(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return arrays in which those that began as integers are integers again."""
+        kept = {
+            name: Array(np.asarray(np.rint(arrays[name].numpy()), dtype=dtype))
+            for name, dtype in self._integers.items()
+            if name in arrays and arrays[name].numpy().dtype != dtype
+        }
+        return ArrayRecord({**arrays, **kept}) if kept else arrays
+
+    def _charge(self, kind: Kind, groups: Sequence[tuple[int, ...]]) -> Charge:
+        number, ledger = self._number, self._run.ledger
+
+        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
+            key = (number, 0, kind, group)
+            if what == "contributions":
+                ledger.charge_contributions(key, clients, cohort=len(groups[group]))
+            elif what == "survived":
+                ledger.note_survivors(key, cohort=len(groups[group]), survived=len(clients))
+            else:
+                ledger.charge_sum(key)
+
+        return charge
+
+    def _epsilons(self) -> dict[str, float]:
+        """Return every observer's epsilon so far; nothing where no noise is promised."""
+        if not self._run.experiment.privacy.private:
+            return {}
+        figures = self._run.ledger.figures()
+        return {
+            f"epsilon-{name}": math.inf if figure["value"] is None else figure["value"]
+            for name, figure in figures.items()
+        }
+
+    def _tell(self) -> None:
+        record = self._record
+        cost = charged_in_words(record)
+        log.info(
+            "private round %d %s: %d of %d clients are in the sum%s%s; %s",
+            record["round"],
+            record["status"],
+            record["survivors"],
+            record["cohort"],
+            lies_in_words(record) + cuts_in_words(record),
+            f", {cost} for it" if cost else "",
+            in_words(self._run.ledger.figures()),
+        )
+
+    def _flush(self) -> None:
+        """Write the record of the round that is over, its evaluation included."""
+        if not self._record:
+            return
+        figures = self._run.ledger.figures()
+        self._record["epsilon"] = {name: figure["value"] for name, figure in figures.items()}
+        self._run.folder.append_line(METRICS, self._record)
+        self._record = {}
+
+
+def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> PrivacySpec:
+    """Return how so many metrics and a count are protected: coordinates of 1/sqrt(k) each."""
+    privacy, _ = evaluation_protection(experiment)
+    if privacy.noise == "discrete-laplace":
+        return privacy.model_copy(update={"clip": math.sqrt(len(metrics) + 1)})
+    return privacy
+
+
+def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
+    """Return what a line of metrics says of a sum's messages, the app's records included."""
+    lost = {i for stage in ("advertise", "share") for i in traffic.dropouts.get(stage, ())}
+    asked = traffic.down.keys() - lost if "contribute" in traffic.dropouts else ()
+    up, down = traffic.up.values(), traffic.down.values()
+    carried = len(asked) * flower_messages.size(request.records)
+    return {
+        "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
+        "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
+        "bytes_down_per_client": (sum(down) + carried) / len(down) if down else 0.0,
+        "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
+        **({"refused": dict(traffic.refused)} if traffic.refused else {}),
+        **lies_record(traffic),
+    }
+
+
+def in_words(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the figures in a line."""
+    reasons = {figure["reason"] for figure in figures.values() if figure["value"] is None}
+    known = {name: figure for name, figure in figures.items() if figure["value"] is not None}
+    if not known:
+        return "; ".join(sorted(reasons))
+    said = ", ".join(
+        f"{rounded_up(figure['value'], 4)} ({name}, {figure['adjacency']})"
+        for name, figure in known.items()
+    )
+    delta = next(iter(known.values()))["delta"]
+    return "; ".join([f"epsilon {said} at delta {delta:g}", *sorted(reasons)])

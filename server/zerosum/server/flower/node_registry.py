@@ -1,0 +1,313 @@
+"""Which Flower node is which client: asked at the start, and again when one comes back."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.training_outcomes import quoted
+from zerosum.secagg import Roster
+from zerosum.server.config import ConfigError
+from zerosum.server.private_sum.coordinator import Nodes
+from zerosum.server.private_sum.transport import poll
+from zerosum.server.spec import DeploymentSpec
+
+log = logging.getLogger("zerosum.server")
+
+HELLO_SECONDS = 2.0
+"""Pause between two looks for nodes."""
+
+LONGEST_HELLO_SECONDS = 60.0
+"""The longest pause before a node that refuses is asked again."""
+
+Refused = Callable[[int, str], None]
+"""Told of a node that answers with an error, and of its text."""
+
+MOST_NAMED = 10
+"""Missing clients that are named."""
+
+PRESENT_SECONDS = 0.2
+"""The same, for nodes that Flower's simulation runtime is making."""
+
+
+def meet(grid: Grid, spec: DeploymentSpec, roster: Roster | None) -> Nodes:
+    """Wait for the clients of a run: a roster's, or else 0 to n - 1 for an n >= min_nodes.
+
+    Raises
+    ------
+    ConfigError
+        If the roster has gaps, or somebody is still missing after ``start_timeout``.
+    """
+    if roster is not None and list(roster.entries) != list(range(len(roster))):
+        raise ConfigError(
+            f"deployment.roster = {spec.roster!r}: it has clients {_some(roster.entries)}, and "
+            f"needs 0 to {len(roster) - 1}: sign one without gaps"
+        )
+    return Nodes(wait_for_nodes(grid, spec, None if roster is None else len(roster)), roster)
+
+
+def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None) -> dict[int, int]:
+    """Wait until everybody has said which client they are; return node ids by index.
+
+    Of two nodes that claim one index, the first that is still there has it. A node that did not
+    answer is asked again.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+    spec : DeploymentSpec
+        ``min_nodes``, and how long to wait.
+    expected : int, optional
+        Clients 0 to ``expected - 1`` take part, and no others. Default: at least ``min_nodes``,
+        and all below the largest index that is claimed.
+
+    Raises
+    ------
+    ConfigError
+        If somebody is still missing after ``start_timeout``: it says who.
+    """
+    deadline = time.monotonic() + spec.start_timeout
+    claims: dict[int, int | None] = {}
+    refusals = _Refusals()
+    while True:
+        online = list(grid.get_node_ids())
+        new = [node for node in online if node not in claims and refusals.over(node)]
+        for node, index in _hellos(grid, new, spec, refusals.note):
+            _warn_of_claim(node, index, _first(claims, online), expected)
+            claims[node] = index if _belongs(index, expected) else None
+        found = _first(claims, grid.get_node_ids())
+        count = expected or max(spec.min_nodes, 1 + max(found, default=0))
+        if len(found) == count:
+            return dict(sorted(found.items()))
+        if time.monotonic() > deadline:
+            raise _missing(found, count, spec, _answers(grid.get_node_ids(), claims, refusals))
+        time.sleep(HELLO_SECONDS)
+
+
+@dataclass
+class _Refusals:
+    """Nodes that answered hello with an error, and how long each is left alone.
+
+    Each hello is a process on the node, and a line in its log: one that refuses is asked again
+    after twice as long each time. It may be busy, or be set right meanwhile.
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)
+    until: dict[int, float] = field(default_factory=dict)
+
+    def note(self, node: int, reason: str) -> None:
+        """Count a refusal; the first of a node is logged."""
+        count = self.counts[node] = self.counts.get(node, 0) + 1
+        pause = min(HELLO_SECONDS * 2 ** min(count, 10), LONGEST_HELLO_SECONDS)
+        self.until[node] = time.monotonic() + pause
+        if count > 1:
+            return
+        if flower_messages.OWN_LOG in reason:
+            log.warning(
+                "node %d refuses to say which client it is: the reason is in that node's own log",
+                node,
+            )
+            return
+        log.warning(
+            "node %d answers hello with an error (%s): its ClientApp needs "
+            "zerosum.client.flower.private_mod.private_mod, first among its mods, or is "
+            "zerosum.client.flower.client_app:app, and its node config partition-id and state-dir",
+            node,
+            quoted(reason),
+        )
+
+    def over(self, node: int) -> bool:
+        """Return whether a node may be asked again."""
+        return time.monotonic() >= self.until.get(node, 0.0)
+
+
+def _answers(online: Iterable[int], claims: Mapping[int, int | None], refusals: _Refusals) -> str:
+    """Say how many of the connected nodes answered what."""
+    there = set(online)
+    refused = len(refusals.counts.keys() & there - claims.keys())
+    answered = len(claims.keys() & there)
+    silent = len(there) - answered - refused
+    return (
+        f"of {len(there)} nodes connected {answered} answered, {refused} refused and {silent} did "
+        "not answer"
+    )
+
+
+def _first(claims: Mapping[int, int | None], online: Iterable[int]) -> dict[int, int]:
+    """Return the node of each client: of those online, the first that claimed to be it."""
+    there, found = set(online), dict[int, int]()
+    for node, index in claims.items():
+        if index is not None and node in there:
+            found.setdefault(index, node)
+    return found
+
+
+def _belongs(index: int | None, expected: int | None) -> bool:
+    return index is not None and index >= 0 and (expected is None or index < expected)
+
+
+def _warn_of_claim(
+    node: int, index: int | None, found: Mapping[int, int], expected: int | None
+) -> None:
+    if index is None:
+        return  # nonsense, which was said already
+    if not _belongs(index, expected):
+        log.warning("node %d claims to be client %d, who is none of this run's", node, index)
+    elif index in found:
+        log.warning(
+            "node %d claims to be client %d, on node %d, and is left out: give each its own "
+            "partition-id", node, index, found[index],
+        )  # fmt: skip
+
+
+def _missing(
+    found: Mapping[int, int], count: int, spec: DeploymentSpec, answers: str
+) -> ConfigError:
+    absent = islice((index for index in range(count) if index not in found), MOST_NAMED + 1)
+    return ConfigError(
+        f"deployment.start_timeout = {spec.start_timeout:g}: {count - len(found)} of {count} "
+        f"clients have not said hello: {_some(absent)}; {answers}; start their nodes, look into "
+        "their logs, or wait longer"
+    )
+
+
+def _some(indices: Iterable[int]) -> str:
+    first = list(islice(indices, MOST_NAMED + 1))
+    return ", ".join(map(str, first[:MOST_NAMED])) + (", …" if len(first) > MOST_NAMED else "")
+
+
+def simulated_nodes(grid: Grid) -> dict[int, int]:
+    """Greet every node of Flower's simulation runtime; return node ids by index.
+
+    The runtime has made all of them before the first one answers.
+
+    Raises
+    ------
+    ConfigError
+        If one does not answer as it should: it says why in the log.
+    """
+    found: dict[int, int] = {}
+    greeted: set[int] = set()
+    while new := [node for node in _present(grid) if node not in greeted]:
+        for node, index in _read(grid.send_and_receive(_questions(new))):
+            _enter(node, index, found)
+        greeted.update(new)
+    if len(found) < len(greeted):
+        raise ConfigError(
+            f"{len(greeted) - len(found)} of {len(greeted)} simulated nodes said no hello: the log "
+            "above has their reasons"
+        )
+    return _complete(found)
+
+
+def _present(grid: Grid) -> list[int]:
+    """Return the nodes, as soon as there are any."""
+    while not (nodes := list(grid.get_node_ids())):
+        time.sleep(PRESENT_SECONDS)
+    return nodes
+
+
+def _enter(node: int, index: int | None, found: dict[int, int]) -> None:
+    """Enter a node that said which client it is."""
+    if index is None:
+        return
+    if index in found:
+        raise ConfigError(
+            f"node config partition-id = {index} is claimed by two nodes: give each its own"
+        )
+    found[index] = node
+
+
+def _complete(found: dict[int, int]) -> dict[int, int]:
+    if sorted(found) != list(range(len(found))):
+        raise ConfigError(
+            f"node config partition-id: nodes have {sorted(found)}, and the roster needs "
+            f"0 to {len(found) - 1}"
+        )
+    return dict(sorted(found.items()))
+
+
+class Attendance:
+    """The clients of a run, and the nodes that they are on now.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+    spec : DeploymentSpec
+        How long to wait for a hello.
+    by_index : dict
+        The node of each client; changed where a client comes back on another.
+    """
+
+    def __init__(self, grid: Grid, spec: DeploymentSpec, by_index: dict[int, int]) -> None:
+        self.by_index = by_index
+        self._grid = grid
+        self._spec = spec
+        self._strangers: set[int] = set()
+        self._silences: dict[int, int] = {}
+        self._looks = 0
+
+    def welcome_back(self) -> None:
+        """Find clients whose node restarted, and so has another node id; nobody is added.
+
+        It takes no time where no node is new. Whoever claims the index of a node that is still
+        there is left out until that one is gone: without identity keys nothing else tells two
+        claims apart. One that does not answer is asked again, less and less often: each time the
+        round waits for it.
+        """
+        online = set(self._grid.get_node_ids())
+        new = online - set(self.by_index.values()) - self._strangers
+        asked = {n for n in new if self._looks % 2 ** self._silences.get(n, 0) == 0}
+        self._looks += 1
+        silent = set(asked)
+        for node, index in _hellos(self._grid, asked, self._spec):
+            silent.discard(node)
+            before = None if index is None else self.by_index.get(index)
+            if index is None or before is None:
+                log.warning("node %d is none of this run's clients", node)
+                self._strangers.add(node)
+            elif before in online:
+                log.warning("node %d claims to be client %d, on node %d", node, index, before)
+            else:
+                log.info("client %d is back, on another node", index)
+                self.by_index[index] = node
+        for node in silent:
+            self._silences[node] = self._silences.get(node, 0) + 1
+
+
+def _hellos(
+    grid: Grid,
+    nodes: Iterable[int],
+    spec: DeploymentSpec,
+    refused: Refused = lambda node, reason: None,
+) -> Iterator[tuple[int, int | None]]:
+    """Ask nodes which client they are; yield those that answer, with None for nonsense."""
+    messages = _questions(nodes)
+    return _read(poll(grid, messages, [spec.stage_timeout] * len(messages)), refused)
+
+
+def _questions(nodes: Iterable[int]) -> list[Message]:
+    return [
+        Message(flower_messages.pack({}), node, flower_messages.HELLO_TYPE)
+        for node in sorted(nodes)
+    ]
+
+
+def _read(
+    replies: Iterable[Message], refused: Refused = lambda node, reason: None
+) -> Iterator[tuple[int, int | None]]:
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if not reply.has_content():
+            refused(node, reply.error.reason or "")
+            continue
+        try:
+            yield node, flower_messages.int_field(reply.content, "index")
+        except ValueError as error:
+            log.warning("node %d is left out: %s", node, error)
+            yield node, None

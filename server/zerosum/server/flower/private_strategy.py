@@ -1,0 +1,433 @@
+"""Privacy around other people's Flower strategies.
+
+One line of a ServerApp changes::
+
+    strategy = PrivateStrategy(FedAvg(), clip=1.0, noise_multiplier=2.0)
+
+and one of its ClientApp (:mod:`zerosum.client.flower.private_mod`). The strategy samples clients,
+configures their training and steps the global model as ever; what it aggregates is one reply, whose
+model is the mean of the clients', read from a sum that nobody could look into.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app.user_config import UserConfig
+from flwr.common.config import get_fused_config
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedMedian,
+    FedTrimmedAvg,
+    FedXgbBagging,
+    FedXgbCyclic,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+    Result,
+    Strategy,
+)
+
+from zerosum.client.flower.app_request import TASK
+from zerosum.client.flower.arrays import ArrayLayout, UnusableArraysError
+from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
+from zerosum.client.protocol.protection import Protection
+from zerosum.secagg.randomness import SystemRandomness
+from zerosum.server.config import ConfigError, parse_experiment
+from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
+from zerosum.server.flower.app_rounds import AppRounds, AppRun, evaluation_privacy, in_words
+from zerosum.server.flower.node_registry import meet
+from zerosum.server.flower.server_app import read_keys
+from zerosum.server.planning.preflight import prepare
+from zerosum.server.privacy.calibration import planned_figures, planned_run
+from zerosum.server.privacy.protections import evaluation_protection, planned_protections
+from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.left_out import LeftOut
+from zerosum.server.runs.resume import (
+    check_same,
+    claimed,
+    held,
+    rounds_before,
+    warn_of_more_rounds,
+)
+from zerosum.server.runs.run_folder import CONFIG, LEDGER, PUBLISH, RunFolder
+from zerosum.server.runs.run_outcome import NODE_LOGS, NothingLearntError
+from zerosum.server.spec import Experiment
+
+log = logging.getLogger("flwr")
+
+Section = Mapping[str, Any]
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+
+_NO_AVERAGES = (
+    Bulyan,
+    FedMedian,
+    FedTrimmedAvg,
+    FedXgbBagging,
+    FedXgbCyclic,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+)
+"""Strategies that look at single clients' replies, or at anything but float arrays."""
+
+_RUN_ID_BYTES = 8
+
+
+class PrivateStrategy(Strategy):
+    """A Message-API strategy whose clients' updates are only ever seen as a noised sum.
+
+    Sections have the keys of an experiment file (docs/configuration.md). Clients weigh the same,
+    unless ``weighting = "examples"``, which needs ``privacy.model = "none"``: their numbers of
+    examples are private too.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad, FedYogi, or one of your own that averages.
+    clip, noise_multiplier, epsilon, delta : float, optional
+        Short for the keys of ``privacy``.
+    privacy, encoding, secagg, deployment : mapping
+        Further keys of these sections. Without noise: ``privacy={"model": "none"}``.
+    sampling : mapping, optional
+        Draw cohorts by this section, so that epsilon_release is amplified. Default: the cohorts of
+        ``strategy``, which are accounted as known to everybody.
+    metrics : mapping of str to float, optional
+        Metrics of the app's evaluation that are summed under the mask, and their largest
+        magnitudes. Default: no federated evaluation.
+    evaluation_noise : float, optional
+        Noise multiplier of such a sum; required under privacy.
+    weighting : {"uniform", "examples"}
+        What a client's update counts for.
+    max_examples : int
+        Largest number of examples of a client under ``weighting = "examples"``.
+    run_config : mapping, optional
+        The run config that the nodes' apps are handed, to which their masks are bound. Default:
+        that of the run's FAB with its overrides, which is ``context.run_config`` of the ServerApp.
+    out : str or Path, optional
+        Run folder, with ledger and records. Default: ``runs/RUN_ID``. A folder of the same
+        settings is gone on with: its ledger counts, and its rounds are numbered on.
+
+    Raises
+    ------
+    ConfigError
+        If a setting is wrong, or the strategy does not average.
+    """
+
+    entropy: Entropy = SystemEntropy()
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        clip: float | None = None,
+        noise_multiplier: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        privacy: Section | None = None,
+        encoding: Section | None = None,
+        secagg: Section | None = None,
+        deployment: Section | None = None,
+        sampling: Section | None = None,
+        metrics: Mapping[str, float] | None = None,
+        evaluation_noise: float | None = None,
+        weighting: str = "uniform",
+        max_examples: int = 10_000,
+        run_config: UserConfig | None = None,
+        out: str | Path | None = None,
+    ) -> None:
+        super().__init__()
+        _check_averages(strategy)
+        self._strategy = strategy
+        self._metrics = dict(metrics or {})
+        self._out = out
+        self._run_config = run_config
+        self._own_cohorts = sampling is None
+        self._waits = "train_timeout" not in (deployment or {})
+        short = {
+            "clip": clip,
+            "noise_multiplier": noise_multiplier,
+            "epsilon": epsilon,
+            "delta": delta,
+        }
+        given = {key: value for key, value in short.items() if value is not None}
+        self._values = {
+            "name": f"PrivateStrategy of {type(strategy).__name__}",
+            "task": TASK,
+            "privacy": {**(privacy or {}), **given},
+            "encoding": dict(encoding or {}),
+            "secagg": dict(secagg or {}),
+            "deployment": {"min_nodes": _nodes_wanted(strategy), **(deployment or {})},
+            "sampling": {"kind": "everyone"} if sampling is None else dict(sampling),
+            "training": {"weighting": weighting, "max_examples": max_examples},
+            "evaluation": {
+                "federated_every": int(bool(self._metrics)),
+                "federated_noise_multiplier": evaluation_noise,
+            },
+        }
+        self._figures: dict[str, Any] = {}
+        if self._metrics and evaluation_noise is None and (privacy or {}).get("model") != "none":
+            raise ConfigError(
+                "evaluation_noise is required with metrics: a sum of clients' metrics is noised "
+                "and accounted like any other"
+            )
+        self._check(self._experiment(1))
+
+    @property
+    def epsilon(self) -> dict[str, Any]:
+        """The figures of the last run, by observer: each with value, delta and assumptions."""
+        return self._figures
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> Result:
+        """Wait for the nodes, then let the strategy run, with private sums for replies.
+
+        Parameters are those of the strategy's own ``start``; ``timeout`` is how long clients may
+        train, unless ``deployment`` has a ``train_timeout``.
+
+        Raises
+        ------
+        ConfigError
+            If nodes, model and settings do not fit together, or nothing would bound the loss of
+            privacy.
+        NothingLearntError
+            If every round was abandoned, or its average zero, when all is written: its ``result``
+            is the strategy's, with ``initial_arrays`` for the model where no round was completed.
+        """
+        self._figures = {}
+        path = Path(self._out or f"runs/{grid.run.run_id}")
+        with held(claimed(path)) as folder:
+            run = self._open(grid, folder, initial_arrays, num_rounds, timeout)
+            rounds = AppRounds(run, initial_arrays)
+            around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
+            try:
+                result = self._strategy.start(
+                    around,
+                    initial_arrays,
+                    num_rounds,
+                    timeout,
+                    train_config,
+                    evaluate_config,
+                    evaluate_fn,
+                )
+            finally:
+                self._figures = rounds.finish()
+                log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
+                log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
+                if run.experiment.privacy.private:
+                    log.info("PrivateStrategy: %s", PUBLISH)
+            if not result.arrays:  # Flower's result is empty until a round was completed
+                result.arrays = initial_arrays
+            if why := rounds.nothing_learnt:
+                said = f"{why}; the clients' reasons are in {NODE_LOGS}"
+                raise NothingLearntError(f"{said}, the run folder is {path}", result)
+            return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Refuse: messages that somebody else sends would be answered in plain."""
+        raise _outermost()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Refuse, as :meth:`configure_train`."""
+        raise _outermost()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Refuse, as :meth:`configure_train`."""
+        raise _outermost()
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Refuse, as :meth:`configure_train`."""
+        raise _outermost()
+
+    def summary(self) -> None:
+        """Log the strategy's own summary."""
+        self._strategy.summary()
+
+    def _experiment(self, rounds: int) -> Experiment:
+        return parse_experiment({**self._values, "rounds": rounds})
+
+    def _check(self, experiment: Experiment) -> None:
+        privacy, encoding = experiment.privacy, experiment.encoding
+        if experiment.secagg.protocol != "pairwise":
+            raise ConfigError(
+                f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part '
+                'in "pairwise" alone'
+            )
+        if privacy.by_example or privacy.clipping == "per-layer":
+            raise ConfigError(
+                f'privacy.unit = "{privacy.unit}", privacy.clipping = "{privacy.clipping}": an '
+                'app\'s update is clipped as a whole: write unit = "client" and clipping = "flat" '
+                'or "adaptive"'
+            )
+        weighted = experiment.training.weighting == "examples"
+        if weighted and (privacy.clip is not None or (encoding.range or 0.0) < 1.0):
+            raise ConfigError(
+                'weighting = "examples" sends a weight of up to 1 beside the update: write '
+                'privacy = {"model": "none", "clip": "none"} and encoding = {"range": 1.0} or more'
+            )
+        if self._metrics and privacy.epsilon is not None:
+            raise ConfigError(
+                "privacy.epsilon with metrics: give noise_multiplier and evaluation_noise instead"
+            )
+
+    def _open(
+        self, grid: Grid, folder: RunFolder, initial: ArrayRecord, rounds: int, timeout: float
+    ) -> AppRun:
+        """Find out who is there, check everything against it, and open ledger and run folder."""
+        earlier = folder.experiment if (folder.path / CONFIG).is_file() else None
+        before = rounds_before(folder)
+        experiment = self._experiment(max(before + rounds, earlier.rounds if earlier else 0))
+        if self._waits:
+            deployment = experiment.deployment.model_copy(update={"train_timeout": timeout})
+            experiment = experiment.model_copy(update={"deployment": deployment})
+        try:
+            dimension = ArrayLayout.of(initial).length
+        except UnusableArraysError as error:
+            raise ConfigError(f"initial_arrays: {error}") from None
+        app_grid = AppGrid(grid, MessageType.TRAIN)
+        log.info("PrivateStrategy waits for its nodes")
+        nodes = meet(app_grid, experiment.deployment, read_keys(experiment))
+        experiment = prepare(experiment, population=len(nodes), dimension=dimension)
+        _check_accounted(experiment, len(nodes), dimension)
+        _warn_of_statistics(experiment, initial)
+        if earlier is not None:
+            check_same(earlier, experiment, folder)
+            warn_of_more_rounds(earlier, experiment, len(nodes), dimension)
+        if before and experiment.sampling.kind == "once":
+            raise ConfigError(
+                f'sampling.kind = "once": clients were asked already in {folder.path}, and another '
+                "start would not know whom: give another out"
+            )
+        ledger = self._ledger(experiment, folder, len(nodes), dimension)
+        folder.write_config(experiment)
+        return AppRun(
+            experiment=experiment,
+            nodes=nodes,
+            grid=app_grid,
+            coordinator=self._coordinator(app_grid, nodes, experiment),
+            ledger=ledger,
+            folder=folder,
+            entropy=self.entropy,
+            weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
+            left_out=LeftOut.of(folder, experiment.deployment, nodes.roster),
+            metrics=self._metrics,
+            run_config=_run_config(grid) if self._run_config is None else self._run_config,
+            own_cohorts=self._own_cohorts,
+        )
+
+    def _coordinator(self, grid: AppGrid, nodes: Nodes, experiment: Experiment) -> Coordinator:
+        return Coordinator(
+            grid,
+            nodes,
+            experiment.secagg,
+            # A ServerApp that starts again opens other sessions than before.
+            run_id=grid.run.run_id.to_bytes(_RUN_ID_BYTES, "little")
+            + SystemRandomness().take(_RUN_ID_BYTES),
+            entropy=self.entropy,
+            timeouts=experiment.deployment,
+        )
+
+    def _ledger(
+        self, experiment: Experiment, folder: RunFolder, population: int, dimension: int
+    ) -> RunLedger:
+        return RunLedger(
+            folder.path / LEDGER,
+            privacy=experiment.privacy,
+            secagg=experiment.secagg,
+            sampling=experiment.sampling,
+            population=population,
+            protections=self._protections(experiment, population, dimension),
+            seeded=False,
+        )
+
+    def _protections(
+        self, experiment: Experiment, population: int, dimension: int
+    ) -> dict[str, Protection]:
+        protections = planned_protections(experiment, population, dimension)
+        if self._metrics:
+            _, encoding = evaluation_protection(experiment)
+            protections["evaluate"] = Protection.build(
+                evaluation_privacy(experiment, self._metrics),
+                encoding,
+                cohort=protections["train"].cohort,
+                dimension=len(self._metrics) + 1,
+                rotation_seed=bytes(32),
+            )
+        return protections
+
+
+def _run_config(grid: Grid) -> UserConfig:
+    """Return the run config that Flower hands every app of a run."""
+    run = grid.run
+    found = get_fused_config(run)  # {} without a FAB
+    return found or dict(run.override_config)
+
+
+def _outermost() -> ConfigError:
+    return ConfigError(
+        "PrivateStrategy goes around every other strategy, and is run by its own start(): what "
+        "others configure would be sent in plain"
+    )
+
+
+def _check_averages(strategy: Strategy) -> None:
+    name = type(strategy).__name__
+    if isinstance(strategy, _NO_AVERAGES):
+        raise ConfigError(
+            f"PrivateStrategy({name}(...)): {name} looks at each client's reply, and a private sum "
+            "shows none; use FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad or FedYogi"
+        )
+    if name.startswith("DifferentialPrivacy") or isinstance(strategy, PrivateStrategy):
+        raise ConfigError(
+            f"PrivateStrategy({name}(...)): clipping and noise are PrivateStrategy's; give it the "
+            "strategy within"
+        )
+
+
+def _nodes_wanted(strategy: Strategy) -> int:
+    return max(2, int(getattr(strategy, "min_available_nodes", 2)))
+
+
+def _check_accounted(experiment: Experiment, population: int, dimension: int) -> None:
+    """Refuse noise that no accountant knows; say what the run is going to cost."""
+    if not experiment.privacy.private:
+        log.warning('PrivateStrategy: privacy.model = "none": masks, but no noise and no epsilon')
+        return
+    planned = planned_figures(experiment.privacy, planned_run(experiment, population, dimension))
+    if all(figure["value"] is None for figure in planned.values()):
+        raise ConfigError(
+            f'privacy.model = "{experiment.privacy.model}": {in_words(planned)}; for no privacy '
+            'write privacy = {"model": "none"}'
+        )
+    log.info("PrivateStrategy plans for %d rounds: %s", experiment.rounds, in_words(planned))
+
+
+def _warn_of_statistics(experiment: Experiment, arrays: ArrayRecord) -> None:
+    kept = [name for name in arrays if name.endswith("running_var")]
+    if kept and experiment.privacy.private:
+        log.warning(
+            "PrivateStrategy: %s and the like take up much of the clip, and noise can make them "
+            "negative: use GroupNorm or LayerNorm, or track_running_stats=False",
+            kept[0],
+        )

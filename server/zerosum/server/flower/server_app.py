@@ -1,0 +1,355 @@
+"""The Flower ServerApp: the same experiment on Flower's deployment engine.
+
+Loaded as ``zerosum.server.flower.server_app:app``. Run config keys: ``experiment`` (a TOML file in
+the app's folder), ``overrides`` (space-separated ``key=value``), ``out`` (the run folder;
+``runs/RUN_ID`` where it is empty), ``resume`` (the folder of a run to go on with; so is an ``out``
+that holds a checkpoint). What is resumed has its own configuration: ``experiment`` is not read, and
+overrides may only give it more rounds, another data path, or another way to meet nodes.
+"""
+
+import logging
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from zerosum.client.files.operating_system import NOT_DEPLOYABLE
+from zerosum.client.flower.simulated_node import simulated_roster
+from zerosum.client.protocol.node_keys import ProvisioningError, read_roster
+from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
+from zerosum.client.task import Task, population, resolve_task
+from zerosum.client.training.local import initial_vector
+from zerosum.client.training.seeded_task import public_records, seeded_resolution
+from zerosum.client.training.trial_step import Trial, task_named
+from zerosum.secagg import Roster
+from zerosum.secagg.randomness import SystemRandomness
+from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
+from zerosum.server.flower.node_registry import Attendance, meet, simulated_nodes
+from zerosum.server.planning.preflight import check_device, prepare
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.results import DEPLOYED, Record, Result, check_learnt, lies_in_words
+from zerosum.server.runs.resume import (
+    check_same,
+    completed_rounds,
+    continued,
+    has_checkpoint,
+    held,
+    warn_of_more_rounds,
+)
+from zerosum.server.runs.run_folder import PUBLISH, RunFolder
+from zerosum.server.runs.run_outcome import (
+    NODE_LOGS,
+    UNTRAINED,
+    charged_in_words,
+)
+from zerosum.server.spec import Experiment, FaultSpec
+from zerosum.server.training.averaging import held_out
+from zerosum.server.training.federated_metrics import with_metrics
+from zerosum.server.training.loop import FederatedTraining
+from zerosum.server.training.saturation_watch import cuts_in_words
+
+log = logging.getLogger("zerosum.server")
+
+SIMULATED: Final = {"name": "flower"}
+"""Engine of a run in Flower's simulation runtime."""
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Wait for the nodes, run or continue the experiment, leave a run folder."""
+    _show_log()
+    serve(grid, context)
+
+
+def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Result:
+    """Run the experiment that a run config names, or go on with the one in its folder.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of a deployment, or of Flower's simulation runtime.
+    context : flwr.app.Context
+        Of the run.
+    entropy : Entropy, optional
+        The server's; by default the operating system's, or in a simulation the seed's.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be run with these nodes, or continued.
+    NothingLearntError
+        If all rounds were abandoned, after everything was written.
+    """
+    path, earlier = run_folder(context)
+    asked = _experiment(context) if earlier is None else continued(earlier, _overrides(context))
+    simulated = is_simulation(grid)
+    _check_deployable(asked, simulated)
+    check_device(asked)
+    if entropy is None:
+        entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
+    with seeded_resolution(asked.seed):
+        task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
+    attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
+    experiment = _prepared(asked, task, len(nodes))
+    folder = RunFolder.create(path, experiment) if earlier is None else earlier
+
+    def on_round(record: Record) -> None:
+        _log_round(record)
+        if attendance is not None:
+            attendance.welcome_back()
+
+    with held(folder):
+        if earlier is not None:
+            check_same(earlier.experiment, experiment, earlier)
+            dimension = _dimension(task, experiment)
+            warn_of_more_rounds(earlier.experiment, experiment, len(nodes), dimension)
+        training = FederatedTraining(
+            experiment,
+            task,
+            len(nodes),
+            _coordinator(grid, context, nodes, experiment, entropy, simulated=simulated),
+            entropy,
+            folder,
+            on_round=on_round,
+            engine=SIMULATED if simulated else DEPLOYED,
+        )
+        if earlier is not None:
+            earlier.write_config(experiment)
+            log.info("going on with %s", path)
+        with _going_on_is_told(folder, experiment):
+            result = training.run()
+    log.info("run folder: %s", result.folder.resolve())
+    if experiment.privacy.private:
+        log.info(PUBLISH)
+    check_learnt(result, NODE_LOGS)
+    return result
+
+
+@contextmanager
+def _going_on_is_told(folder: RunFolder, experiment: Experiment) -> Iterator[None]:
+    """Say, where something ends the rounds, what is kept and which command goes on."""
+    try:
+        yield
+    except BaseException:  # of Flower's own exits as well
+        log.error("%s", _left(folder, experiment))
+        raise
+
+
+def _left(folder: RunFolder, experiment: Experiment) -> str:
+    """Return what ended rounds left, and the command that goes on."""
+    try:
+        done = completed_rounds(folder)
+    except (ConfigError, OSError) as error:  # what ended the rounds is raised, not this
+        return f"ended: what is kept in {folder.path.resolve()} cannot be read: {error}"
+    if not done:
+        return "ended before the first round was over: start anew, with another folder"
+    words = shlex.quote(f'resume="{folder.path}"')
+    return (
+        f"ended: {done} of {experiment.rounds} rounds are over and kept in "
+        f"{folder.path.resolve()}; go on with: flwr run . --run-config {words}"
+    )
+
+
+def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
+    """Check an experiment against the nodes that are there, and resolve its noise."""
+    wanted = population(task, asked.data) if asked.data.clients else count
+    if wanted != count:
+        raise ConfigError(
+            f"data.clients = {wanted}, but {count} nodes said hello: set both to one number"
+        )
+    if asked.server.rule_examples is not None:
+        held_out(public_records(task, asked.seed), asked.server, asked.seed)
+    _try_step(asked, task)
+    asked = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
+    return prepare(asked, population=count, dimension=_dimension(task, asked))
+
+
+def _dimension(task: Task, experiment: Experiment) -> int:
+    return len(initial_vector(task, experiment.seed, experiment.training.batchnorm))
+
+
+def _try_step(asked: Experiment, task: Task) -> None:
+    """Refuse a task that takes no step of training on the server's own test data, if it has any.
+
+    Its clients would send zero and noise, of which the server never learns the reason.
+    """
+    public = public_records(task, asked.seed)
+    if public is None:
+        return
+    with task_named(asked.task, "its model or loss() fails on test_data()"):
+        Trial(task, asked.training, asked.privacy, seed=asked.seed).train(public)
+
+
+def _coordinator(
+    grid: Grid,
+    context: Context,
+    nodes: Nodes,
+    experiment: Experiment,
+    entropy: Entropy,
+    *,
+    simulated: bool,
+) -> Coordinator:
+    return Coordinator(
+        grid,
+        nodes,
+        experiment.secagg,
+        # A ServerApp that begins anew in the same run opens other sessions than before.
+        run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
+        entropy=entropy,
+        timeouts=None if simulated else experiment.deployment,
+        pipeline=experiment.deployment.pipeline and not simulated,
+    )
+
+
+def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
+    """Return where a run is written, and the run to go on with: one that has a checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        If the folder to resume holds no run, or ``out`` is another one.
+    """
+    resume = str(context.run_config.get("resume") or "")
+    out = str(context.run_config.get("out") or "")
+    if resume and out and Path(resume) != Path(out):
+        raise ConfigError(f"run config resume = {resume!r} and out = {out!r}: give one of them")
+    path = Path(resume or out or f"runs/{context.run_id}")
+    if resume or has_checkpoint(RunFolder(path)):
+        return path, RunFolder.open(path)
+    return path, None
+
+
+def is_simulation(grid: Grid) -> bool:
+    """Return whether this is the grid of Flower's simulation runtime: our own process says so.
+
+    What nodes say of themselves does not count: a seed is no noise in a deployment.
+    """
+    module = sys.modules.get("flwr.superlink.grid.inmemory_grid")
+    return module is not None and isinstance(grid, module.InMemoryGrid)
+
+
+def _show_log() -> None:
+    """Let rounds be seen: Flower passes on what this process prints, and knows no other log."""
+    ours = logging.getLogger("zerosum")
+    ours.setLevel(logging.INFO)
+    if not ours.hasHandlers():
+        shown = logging.StreamHandler()
+        shown.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        ours.addHandler(shown)
+
+
+def _check_deployable(experiment: Experiment, simulated: bool) -> None:
+    if experiment.faults != FaultSpec():
+        log.warning("[faults] are of zerosum run alone: here clients vanish by themselves")
+    if not simulated and experiment.secagg.protocol != "pairwise":
+        raise ConfigError(
+            f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
+            '"pairwise" alone'
+        )
+    if not simulated:
+        if NOT_DEPLOYABLE is not None:
+            raise ConfigError(NOT_DEPLOYABLE)
+        _check_openings(experiment)
+
+
+def _check_openings(experiment: Experiment) -> None:
+    """Refuse a run that is longer than the nodes' policies can be, where all are always asked."""
+    rounds, every = experiment.rounds, experiment.evaluation.federated_every
+    sessions = rounds + (rounds // every if every else 0)
+    if experiment.sampling.kind == "everyone" and sessions > experiment.secagg.openings:
+        raise ConfigError(
+            f"secagg.openings = {experiment.secagg.openings}: {rounds} rounds ask each node "
+            f"{sessions} times, evaluations included; write at least {sessions}, and as much in "
+            "each node's policy as max_openings_per_run"
+        )
+
+
+def _simulated(grid: Grid, context: Context) -> tuple[None, Nodes]:
+    by_index = simulated_nodes(grid)
+    return None, Nodes(by_index, simulated_roster(context.run_id, len(by_index)))
+
+
+def _deployed(grid: Grid, experiment: Experiment) -> tuple[Attendance, Nodes]:
+    met = meet(grid, experiment.deployment, read_keys(experiment))
+    attendance = Attendance(grid, experiment.deployment, dict(met.by_index))
+    return attendance, Nodes(attendance.by_index, met.roster)
+
+
+def read_keys(experiment: Experiment) -> Roster | None:
+    """Read the roster of identity keys; None where the server is trusted to follow the protocol.
+
+    Raises
+    ------
+    ConfigError
+        If one is needed and cannot be used.
+    """
+    spec = experiment.deployment
+    if spec.roster is None and spec.authority is None and experiment.secagg.server != "malicious":
+        return None
+    if spec.roster is None or spec.authority is None:
+        raise ConfigError(
+            f'secagg.server = "{experiment.secagg.server}": deployment.roster and '
+            "deployment.authority are needed, "
+            'with keys on the nodes; or write secagg.server = "semi-honest", and name it in each '
+            "node's policy"
+        )
+    try:
+        return read_roster(spec.roster, spec.authority)
+    except ProvisioningError as error:
+        raise ConfigError(f"deployment.{error}") from None
+
+
+def _experiment(context: Context) -> Experiment:
+    name = str(context.run_config.get("experiment") or "experiment.toml")
+    values = read_toml(_find(name))
+    if "extends" in values:  # shipped experiments are simulations' own, which no server needs
+        raise ConfigError(
+            f"extends = {values['extends']!r}: a deployed server reads whole experiments; replace "
+            f"{name} by what `zerosum run {name} --dry-run` prints"
+        )
+    return parse_experiment(apply_overrides(values, _overrides(context)))
+
+
+def _overrides(context: Context) -> list[str]:
+    return shlex.split(str(context.run_config.get("overrides") or ""))
+
+
+def _find(name: str) -> Path:
+    """Find a file of the app: Flower puts the app's folder on sys.path, nowhere else."""
+    for folder in (Path(), *map(Path, sys.path)):
+        if (folder / name).is_file():
+            return folder / name
+    raise ConfigError(f"run config experiment = {name!r}: no such file in the app's folder")
+
+
+def _measured(record: Record) -> str:
+    """Return the first figure that a round has of the model, by its name, and of which model."""
+    whose = f" {UNTRAINED}" if record.get("untrained") else ""
+    for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
+        if key in record:
+            return f"{key.removeprefix('test_').replace('_', ' ')} {record[key]}{whose}"
+    return "not tested"
+
+
+def _log_round(record: Record) -> None:
+    rate, cost = record.get("dropout_charged"), charged_in_words(record)
+    log.info(
+        "round %d %s: %d of %d survived%s, %s, epsilon %s%s%s",
+        record["round"],
+        record["status"],
+        record["survivors"],
+        record["cohort"],
+        lies_in_words(record) + cuts_in_words(record),
+        _measured(record),
+        record["epsilon"],
+        f", {cost} for it" if cost else "",
+        f", dropouts charged at up to {rate:g}" if rate else "",
+    )

@@ -1,0 +1,1 @@
+"""Checks before a run, its plan, and what it has spent."""

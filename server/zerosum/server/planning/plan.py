@@ -1,0 +1,259 @@
+"""What an experiment costs and buys, from its settings alone: the numbers of ``zerosum plan``."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.secagg import Session
+from zerosum.secagg.messages.all_messages import (
+    KEY_BYTES,
+    SEALED_BYTES,
+    SHARE_BYTES,
+    SIGNATURE_BYTES,
+    Advert,
+    Confirmation,
+    Contribution,
+    Shares,
+    UnmaskShares,
+    neighbours_bytes,
+)
+from zerosum.secagg.session import DIGEST_BYTES, ServerMode
+from zerosum.server.config import ConfigError
+from zerosum.server.privacy.calibration import (
+    TYPICAL,
+    planned_cohort,
+    planned_figures,
+    planned_participations,
+    planned_run,
+)
+from zerosum.server.privacy.protections import ACCEPTED_WRAP, planned_protections
+from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.private_sum.thresholds import Thresholds
+from zerosum.server.sampling import expected_cohort, group_sizes
+from zerosum.server.spec import Experiment
+
+DROWNED = 10.0
+"""Noise this many times the clip leaves nothing of a signal whose norm is the clip at most."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A planned run in numbers.
+
+    Attributes
+    ----------
+    values : dict
+        What ``zerosum plan --json`` writes.
+    warnings : tuple of str
+        Why the setting is hopeless, or close to it; empty if it is neither.
+    """
+
+    values: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlook:
+    """Return everything that follows from a checked experiment whose noise is resolved.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        From :func:`zerosum.server.planning.preflight.prepare`.
+    population, dimension : int
+        Clients; trainable parameters.
+    """
+    expected = expected_cohort(experiment, population)
+    group = max(2, group_sizes(expected, experiment.secagg.groups)[0])
+    protection = planned_protections(experiment, population, dimension)["train"]
+    privacy, sampling, secagg = experiment.privacy, experiment.sampling, experiment.secagg
+    planned = planned_cohort(sampling, population, experiment.rounds, secagg.groups)
+    largest = planned_protections(experiment, population, dimension, planned)
+    values: dict[str, Any] = {
+        "name": experiment.name,
+        "model": privacy.model,
+        "protocol": secagg.protocol,
+        "server": secagg.server,
+        "population": population,
+        "dimension": dimension,
+        "rounds": experiment.rounds,
+        "sampling": sampling.kind,
+        "cohort": expected,
+        "groups": secagg.groups,
+        "clip": privacy.clip,
+        "noise_multiplier": privacy.noise_multiplier,
+        "unit": privacy.unit,
+        "units": privacy.examples or population,
+        "honest_fraction": privacy.honest_fraction,
+        "delta": privacy.delta,
+        "participations": _participations(experiment, population, expected),
+        "graph": _graph(experiment, population, group),
+        "ring_bits": protection.ring_bits,
+        "wrap_probability_log2": max(p.log2_wrap_probability for p in largest.values()),
+        "vector_length": protection.length,
+        "bytes_up_per_client": bytes_up(experiment, population, group, protection),
+        "noise": None,
+        "epsilon": None,
+        "epsilon_typical": None,
+    }
+    if privacy.private:
+        values["noise"] = _noise(experiment, protection, expected, dimension)
+        run = planned_run(experiment, population, dimension)
+        values["epsilon"] = planned_figures(privacy, run)
+        typical = planned_figures(privacy, replace(run, surprise=TYPICAL))
+        values["epsilon_typical"] = {name: figure["value"] for name, figure in typical.items()}
+    return Outlook(values, tuple(_warnings(values)))
+
+
+def bytes_up(
+    experiment: Experiment, population: int, cohort: int, protection: Protection
+) -> int | None:
+    """Return the bytes that a client sends in a round without dropouts; None if none can be run.
+
+    Under "ideal" and "none" that is the contribution alone.
+    """
+    session = _session(experiment, population, cohort, protection)
+    if session is None:
+        return None
+    digest, signed = session.digest, SIGNATURE_BYTES if session.signed else 0
+    places = bytes(-(-session.size // 8))
+    # Of any length, in the memory of one element.
+    vector = np.broadcast_to(np.zeros(1, dtype=session.ring.dtype), protection.length)
+    contribution = Contribution(digest, 0, bytes(DIGEST_BYTES), vector, session.ring_bits)
+    if experiment.secagg.protocol != "pairwise":
+        return contribution.wire_bytes
+    keys = (bytes(KEY_BYTES), bytes(KEY_BYTES), bytes(DIGEST_BYTES))
+    advert = Advert(digest, 0, *keys, bytes(neighbours_bytes(session)), bytes(signed))
+    shares = Shares(digest, 0, places, bytes(SEALED_BYTES * session.degree))
+    unmasked = UnmaskShares(digest, 0, places, bytes(SHARE_BYTES * session.degree))
+    sent = [advert, shares, contribution, unmasked]
+    if session.signed:
+        sent.append(Confirmation(digest, 0, bytes(SIGNATURE_BYTES)))
+    return sum(message.wire_bytes for message in sent)
+
+
+def _session(
+    experiment: Experiment, population: int, cohort: int, protection: Protection
+) -> Session | None:
+    secagg = experiment.secagg
+    try:
+        limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=experiment.privacy)
+    except CohortTooSmallError:
+        return None
+    mode = ServerMode(secagg.server)
+    permuted = mode is ServerMode.SEMI_HONEST and limits.degree < cohort - 1
+    return Session(
+        run_id=bytes(16),
+        round=0,
+        attempt=0,
+        roster_version=0,
+        roster_digest=bytes(DIGEST_BYTES),
+        cohort=tuple(range(cohort)),
+        threshold=limits.threshold,
+        min_survivors=limits.min_survivors,
+        ring_bits=protection.ring_bits,
+        vector_length=protection.length,
+        degree=limits.degree,
+        graph_seed=bytes(32) if permuted else b"",
+        mode=mode,
+    )
+
+
+def _participations(experiment: Experiment, population: int, expected: int) -> dict[str, Any]:
+    sampling, rounds = experiment.sampling, experiment.rounds
+    mean = {"everyone": float(rounds), "once": 1.0}
+    return {
+        "mean": mean.get(sampling.kind, rounds * expected / population),
+        "worst_typical": planned_participations(sampling, population, rounds, TYPICAL),
+        "worst_planned": planned_participations(sampling, population, rounds),
+    }
+
+
+def _graph(experiment: Experiment, population: int, cohort: int) -> dict[str, Any]:
+    try:
+        limits = Thresholds.of(
+            cohort, roster=population, secagg=experiment.secagg, privacy=experiment.privacy
+        )
+    except CohortTooSmallError as error:
+        return {"clients": cohort, "refused": str(error)}
+    return {
+        "clients": cohort,
+        "degree": limits.degree,
+        "complete": limits.degree == cohort - 1,
+        "threshold": limits.threshold,
+        "min_survivors": limits.min_survivors,
+        "colluders": limits.colluders,
+    }
+
+
+def _noise(
+    experiment: Experiment, protection: Protection, expected: int, dimension: int
+) -> dict[str, float]:
+    """Return the noise of a round's average beside the clip, which bounds the signal's norm."""
+    clip = experiment.privacy.clip
+    if clip is None:
+        raise ConfigError("privacy.clip = none: without a norm there is no noise to plan")
+    groups = 1 if experiment.privacy.model == "central" else experiment.secagg.groups
+    # Where nothing is topped up, the noise of those who are expected to be left.
+    left = protection.cohort * (1 - experiment.secagg.dropout)
+    whole = protection.std_of(left) * math.sqrt(groups)
+    parts = experiment.privacy.lot if experiment.privacy.sums_gradients else None
+    average = whole / (parts or expected)
+    norm = average * math.sqrt(dimension)
+    return {
+        "std_contribution": protection.std_contribution,
+        "std_sum": whole,
+        "std_average": average,
+        "norm_average": norm,
+        "norm_over_clip": norm / clip,
+        "coordinate_over_clip": average / clip,
+    }
+
+
+def _warnings(values: dict[str, Any]) -> list[str]:
+    found = []
+    if "refused" in values["graph"]:
+        found.append(f"no round can be opened: {values['graph']['refused']}")
+    if values["wrap_probability_log2"] > ACCEPTED_WRAP:
+        found.append(
+            f"a sum wraps with probability up to 2^{values['wrap_probability_log2']:.0f}: "
+            "leave encoding.ring_bits out, or raise it"
+        )
+    if values["epsilon"] is None:
+        return [*found, 'privacy.model = "none": nobody is protected by noise']
+    if values["delta"] * values["units"] >= 1:
+        found.append(
+            f"delta = {values['delta']:g} is not below 1/population = {1 / values['units']:.3g}: "
+            f"exposing one {values['unit']} whole would count as private"
+        )
+    ratio = values["noise"]["norm_over_clip"]
+    if ratio > DROWNED:
+        found.append(
+            f"the noise of a round's average has {ratio:.3g} times the norm of the clip, the most "
+            "a signal can have: expect to learn nothing; more clients a round, fewer parameters "
+            "or less noise would help"
+        )
+    return found + [w for name in ("release", "sum", "local") if (w := _meaning(values, name))]
+
+
+def _meaning(values: dict[str, Any], observer: str) -> str:
+    """Return what is wrong with one epsilon, if it is meant to protect and does not."""
+    meant = {"release", "sum"} if values["model"] == "distributed" else {"release", "local"}
+    if values["model"] == "central":
+        meant = {"release"}
+    if values["protocol"] == "none":
+        meant |= {"local"}
+    if observer not in meant:
+        return ""
+    figure = values["epsilon"][observer]
+    if figure["value"] is None:
+        return f"epsilon_{observer} is infinite: {figure['reason']}"
+    if figure["value"] > MEANINGFUL_EPSILON:
+        return (
+            f"epsilon_{observer} = {rounded_up(figure['value'], 4)} is above "
+            f"{MEANINGFUL_EPSILON:g}: it promises nothing that a person could rely on"
+        )
+    return ""

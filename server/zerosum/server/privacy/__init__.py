@@ -1,0 +1,1 @@
+"""Accounting: events, ledger, epsilons, calibration and audit."""

@@ -1,0 +1,428 @@
+"""The three figures of a run, from what was asked of whom and what was opened.
+
+Pure functions: :mod:`zerosum.server.privacy.run_ledger` counts,
+:mod:`zerosum.server.privacy.calibration` plans. Every epsilon is one composition of events in a
+:class:`~zerosum.server.privacy.accountant.Ledger`; mechanisms are known by their events alone.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
+
+from zerosum.client.privacy.events import MaybeAbandonedDpEvent
+from zerosum.client.privacy.mechanisms import Drawn
+from zerosum.server.privacy.accountant import Accounted, Adjacency, Ledger
+from zerosum.server.privacy.dropout_rate import MISSED_RATE
+from zerosum.server.privacy.event_costs import doubled, for_replacement
+from zerosum.server.privacy.guarantees import Sampling, Tally, Terms
+
+OBSERVERS = ("sum", "local", "release")
+
+Charges = Iterable[tuple[DpEvent, float]]
+
+APART = (
+    "no item of a client's data set is made of several records or hangs on those read before it, "
+    "and what models and losses carry from one example to the next lies in the model or the task, "
+    "not in globals or files"
+)
+
+MASKED = "masking is in force: the server sees sums and the roster only"
+
+TRUSTED = (
+    'privacy.model = "central": the server is trusted with what clients send, noise is added once '
+    "to what it releases"
+)
+
+
+_SAMPLER_PART = 1e-7
+"""Part of delta that the samplers' distance hardly ever exceeds."""
+
+_DRAWN: Mapping[Drawn, str] = {
+    "table": "integer noise from a table",
+    "exact": "integer noise from OpenDP's exact sampler",
+    "float": "noise in floating point, whose distance from its law is not known",
+}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound on epsilon as a function of delta, and where it comes from.
+
+    Attributes
+    ----------
+    at : callable
+        Epsilon at a delta, with the accountant that found it.
+    adjacency : {"add_remove", "replace", "zero_out"}
+        What two neighbouring inputs differ in.
+    participations : int
+        Contributions, or releases, that were composed.
+    assumptions : tuple of str
+        What must hold for the bound to be true.
+    """
+
+    at: Callable[[float], Accounted]
+    adjacency: Adjacency
+    participations: int
+    assumptions: tuple[str, ...]
+
+
+def local_bound(terms: tuple[Terms, ...], tally: Tally) -> Bound:
+    """Bound what one noised vector after another says about its client, or about one example."""
+    by_example = _by_example(terms)
+    events, largest = [], [max(1, n) for n in tally.largest]
+    for t, n in zip(terms, largest, strict=True):
+        event = t.contribution(n)
+        if by_example:
+            events.append(_of_example(t, event))
+        else:
+            events.append(for_replacement(event))
+    # The divergence of a share grows faster than n, amplified or not: at most n / largest of that
+    # at the largest n. So parts of events are composed, which sampled ones allow by Renyi
+    # divergences alone; nor may a figure fall to that of a distribution where parts are whole.
+    shares = terms[0].model == "distributed"
+    alternatives = [
+        [
+            (event, size / n if shares else count)
+            for event, n, (count, size) in zip(events, largest, client, strict=True)
+        ]
+        for client in tally.worst
+    ]
+    accountant: Literal["pld", "rdp"] = "rdp" if shares and by_example else "pld"
+    notes = (*_local_notes(terms), "composed over the contributions of the client that made most")
+    adjacency: Adjacency = "zero_out" if by_example else "replace"
+    notes = (*notes, *_example_notes(terms))
+    return _composed(adjacency, alternatives, tally.most, notes, accountant)
+
+
+def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: bool) -> Bound:
+    """Bound what opened sums and the roster say about a client, or an example, to the server."""
+    if not masked:
+        note = "no masking: the server sees each contribution, so this is epsilon_local"
+        return _with_notes(local, note)
+    if terms[0].model == "local":
+        return _with_notes(local, "a sum of contributions is post-processing of epsilon_local")
+    events = [
+        _of_unit(terms, t, t.guaranteed(n)) for t, n in zip(terms, tally.smallest, strict=True)
+    ]
+    notes = (
+        MASKED,
+        *_guarantee_notes(terms, tally),
+        "composed over the contributions of the client that made most",
+        *_example_notes(terms),
+    )
+    return _composed("zero_out", _by_client(events, tally), tally.most, notes)
+
+
+def release_bound(
+    terms: tuple[Terms, ...], tally: Tally, local: Bound, sampling: Sampling
+) -> Bound:
+    """Bound what the sequence of released sums says to outsiders."""
+    if terms[0].model == "local":
+        return _with_notes(local, "released sums are post-processing of epsilon_local")
+    notes = (*_release_notes(terms), *_example_notes(terms))
+    events = [_of_unit(terms, t, t.released()) for t in terms]
+    if sampling.kind == "poisson":
+        return _sampled_release(events, tally, sampling, notes)
+    if sampling.kind == "fixed" and _without_replacement(terms, sampling):
+        drawn = [
+            SampledWithoutReplacementDpEvent(sampling.population, sampling.cohort, event)
+            for event in events
+        ]
+        notes += (
+            f"cohorts are {sampling.cohort} of {sampling.population} clients, drawn without "
+            "replacement and unknown to this observer; one client is replaced by another",
+        )
+        charges = [list(zip(drawn, map(float, tally.opened), strict=True))]
+        return _composed("replace", charges, sum(tally.opened), notes)
+    notes += (
+        f'no amplification by cohorts: "{sampling.kind}" cohorts are accounted as known, over the '
+        "contributions of the client that made most",
+    )
+    return _composed("zero_out", _by_client(events, tally), tally.most, notes)
+
+
+def _sampled_release(
+    events: list[DpEvent], tally: Tally, sampling: Sampling, notes: tuple[str, ...]
+) -> Bound:
+    sampled = [
+        MaybeAbandonedDpEvent(PoissonSampledDpEvent(sampling.q, event), sampling.p)
+        for event in events
+    ]
+    notes += (
+        f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know, "
+        "nor their sizes, survivors and dropouts, nor how often a client took part",
+        _dropout_note(sampling),
+        f"a round is opened only because of one client with probability {sampling.p:.3g}",
+    )
+    charges = [list(zip(sampled, map(float, tally.opened), strict=True))]
+    return _composed("zero_out", charges, sum(tally.opened), notes)
+
+
+def _dropout_note(sampling: Sampling) -> str:
+    if not sampling.observed:
+        return f"dropout at most {sampling.dropout:g} a client, independent of data"
+    return (
+        f"dropout at most {sampling.dropout:g} a client, independent of data and of each other: "
+        f"with confidence 1 - {MISSED_RATE:g}, by what was observed, which was more than assumed"
+    )
+
+
+def figure(
+    bound: Bound, delta: float, draws: float, tau: float, drawn: str, unit: str = "client"
+) -> dict[str, Any]:
+    """Evaluate a bound at delta less the samplers' slack.
+
+    Parameters
+    ----------
+    bound : Bound
+        From one of the functions above.
+    delta : float
+        The delta that is reported.
+    draws : float
+        Noise integers drawn.
+    tau : float
+        Total-variation distance of each; also bounds its log-ratio at every point.
+    drawn : str
+        How the noise is drawn, in words.
+    unit : str
+        What the figure protects: "client" or "example".
+    """
+    found, slack, how = _with_slack(bound.at, delta, draws * tau)
+    value, notes = found.value, [*bound.assumptions, drawn + how]
+    if found.slack:
+        cost = f"{found.slack:.2g} of delta"
+        cost += f" and {found.margin:.2g} of epsilon" if found.margin else ""
+        notes.append(
+            f"accounted as the rounded Gaussian that the integer noise is close to, for {cost}"
+        )
+    return {
+        "value": value if math.isfinite(value) else None,
+        "delta": delta,
+        "slack": slack + found.slack,
+        "adjacency": bound.adjacency,
+        "unit": unit,
+        "accountant": found.accountant,
+        "participations": bound.participations,
+        "assumptions": notes,
+        "reason": None if math.isfinite(value) else "no finite epsilon holds at this delta",
+    }
+
+
+def refused(
+    delta: float, reason: str, adjacency: str | None = None, unit: str = "client"
+) -> dict[str, Any]:
+    """Return the figure that is infinite, with its reason."""
+    return {
+        "value": None,
+        "delta": delta,
+        "slack": 0.0,
+        "adjacency": adjacency,
+        "unit": unit,
+        "accountant": None,
+        "participations": None,
+        "assumptions": [],
+        "reason": reason,
+    }
+
+
+def all_figures(
+    terms: Mapping[str, Terms],
+    tally: Tally,
+    sampling: Sampling,
+    delta: float,
+    *,
+    masked: bool,
+    observers: Collection[str] = OBSERVERS,
+) -> dict[str, dict[str, Any]]:
+    """Return the figures for every observer that is asked for: "sum", "local", "release".
+
+    Raises
+    ------
+    ValueError
+        If ``terms`` mixes models of noise.
+    """
+    rows = tuple(terms.values())
+    if len({t.model for t in rows}) != 1:
+        raise ValueError("a run's private sums share one privacy model")
+    unit = "example" if _by_example(rows) else "client"
+    draws = float(sum(n * t.integers for n, t in zip(tally.draws, rows, strict=True)))
+    tau = max(t.tau for t in rows)
+    drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in rows}))
+    local = local_bound(rows, tally)
+    result: dict[str, dict[str, Any]] = {}
+    for name in observers:
+        bound: Bound | None = local
+        if name == "release":
+            bound = release_bound(rows, tally, local, sampling) if _constant(rows) else None
+        bare = _nothing_faced(rows, tally) if name == "sum" and masked else ""
+        if name == "sum" and not bare:
+            bound = sum_bound(rows, tally, local, masked=masked)
+        if name != "release" and rows[0].model == "central":
+            result[name] = refused(delta, TRUSTED, unit=unit)
+        elif bare:
+            result[name] = refused(delta, bare, "zero_out", unit)
+        elif bound is None:
+            result[name] = refused(delta, _not_constant(rows), "zero_out", unit)
+        else:
+            result[name] = figure(bound, delta, draws, tau, drawn, unit)
+    for told in result.values():
+        told["assumptions"] += sorted({t.caveat for t in rows if t.caveat})
+    return result
+
+
+def _constant(terms: tuple[Terms, ...]) -> bool:
+    """Return whether a released sum's noise is the same whoever took part."""
+    return all(t.topped_up or t.model != "distributed" for t in terms)
+
+
+def _not_constant(terms: tuple[Terms, ...]) -> str:
+    lengths = ", ".join(str(t.length) for t in terms)
+    return (
+        "privacy.top_up = false: the variance of a sum then tells how many took part "
+        f"(over {lengths} coordinates), which no released-sums figure covers"
+    )
+
+
+def _by_example(terms: tuple[Terms, ...]) -> bool:
+    return any(t.example is not None for t in terms)
+
+
+def _of_unit(terms: tuple[Terms, ...], t: Terms, event: DpEvent) -> DpEvent:
+    """Return what a sum of this kind costs the unit of the run, client or example."""
+    return _of_example(t, event) if _by_example(terms) else event
+
+
+def _of_example(t: Terms, event: DpEvent) -> DpEvent:
+    """Return what a sum costs one example; one that knows no examples changes by a whole vector."""
+    if t.example is None:
+        return doubled(event)
+    if t.example.noise_multiplier is not None:
+        return event
+    return PoissonSampledDpEvent(t.example.q, event)
+
+
+def _guarantee_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
+    faced = [(t.faced(n), n) for t, n in zip(terms, tally.smallest, strict=True)]
+    if all(part == 1 for part, _ in faced):
+        return ("charged is the guaranteed noise V, whoever dropped out",)
+    return tuple(
+        f"a fellow client knows the share that it drew, and pools it with nobody: charged are "
+        f"{float(part):.4g} V, what it faces in the smallest cohort, of {n}"
+        for part, n in sorted(set(faced))
+        if part < 1
+    )
+
+
+def _nothing_faced(terms: tuple[Terms, ...], tally: Tally) -> str:
+    """Return why a fellow client faces no noise at all; empty if it faces some."""
+    for t, n in zip(terms, tally.smallest, strict=True):
+        if t.faced(n) <= 0:
+            return (
+                f"a fellow client of a cohort of {n} knows its own share of the noise, and no "
+                "other is guaranteed: raise privacy.honest_fraction or the cohort"
+                + ("" if t.topped_up else ", or set privacy.top_up = true")
+            )
+    return ""
+
+
+def _without_replacement(terms: tuple[Terms, ...], sampling: Sampling) -> bool:
+    """Return whether cohorts of a fixed size amplify: Gaussian noise of a trusted server only."""
+    known = 0 < sampling.cohort < sampling.population
+    return known and terms[0].model == "central" and not _by_example(terms)
+
+
+def _local_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+    if terms[0].model == "distributed":
+        return ("each contribution carries one client's share of the noise, V/(f n)",)
+    return ("each contribution carries the full noise",)
+
+
+def _example_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+    drawn = tuple(
+        f"each client draws each of its examples with probability {t.example.q:.6g}, "
+        + ("by coins that nobody else knows" if t.example.steps == 1 else
+           f"in each of {t.example.steps} steps, by coins that nobody else knows")
+        for t in terms
+        if t.example is not None
+    )  # fmt: skip
+    return (*drawn, APART) if drawn else ()
+
+
+def _release_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+    if terms[0].model == "central":
+        return ("a trusted server adds the noise to what it releases",)
+    notes: tuple[str, ...]
+    notes = ("every contributing client adds its share; the server tops up to V/f",)
+    if (groups := max(t.groups for t in terms)) > 1:
+        notes += (
+            f"a release adds {groups} groups, failed ones included: its noise is {groups} V/f",
+        )
+    return notes
+
+
+def _by_client(events: list[DpEvent], tally: Tally) -> list[list[tuple[DpEvent, float]]]:
+    return [
+        [(event, float(count)) for event, (count, _) in zip(events, client, strict=True)]
+        for client in tally.worst
+    ]
+
+
+def _composed(
+    adjacency: Adjacency,
+    alternatives: Iterable[Charges],
+    participations: int,
+    notes: Iterable[str],
+    accountant: Literal["pld", "rdp"] = "pld",
+) -> Bound:
+    """Return the worst of several compositions: of clients that differ in what they gave."""
+    ledgers = []
+    for charges in alternatives:
+        ledger = Ledger(adjacency, accountant)
+        for event, count in charges:
+            if count:
+                ledger.compose(event, count)
+        ledgers.append(ledger)
+
+    @lru_cache(maxsize=16)
+    def at(delta: float) -> Accounted:
+        found = (ledger.accounted(delta) for ledger in ledgers)
+        return max(found, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
+
+    return Bound(at, adjacency, participations, tuple(notes))
+
+
+def _with_slack(
+    at: Callable[[float], Accounted], delta: float, distance: float
+) -> tuple[Accounted, float, str]:
+    """Return epsilon, slack and, in words, how the sampler's distance was accounted.
+
+    Total variation costs (1 + e^epsilon) distance of delta. Where that is no longer small beside
+    delta (epsilon above about 40), the bound on every probability's log-ratio is used: it costs
+    2 distance of epsilon and a factor e^distance of delta.
+    """
+    if distance == 0:
+        return at(delta), 0.0, ""
+    # Mostly next to nothing is enough, and epsilon need not be asked for twice.
+    found = at(delta * (1 - _SAMPLER_PART))
+    slack = (1 + math.exp(min(600.0, found.value))) * distance
+    if slack <= delta * _SAMPLER_PART:
+        return found, slack, "; delta - slack is accounted"
+    first = at(delta).value
+    if first < 600:
+        slack = 1.001 * (1 + math.exp(first)) * distance
+        if slack < delta / 1000:
+            found = at(delta - slack)
+            if (1 + math.exp(min(600.0, found.value))) * distance <= slack:
+                return found, slack, "; delta - slack is accounted"
+    slack = -delta * math.expm1(-distance)
+    found = at(delta - slack)
+    found = replace(found, value=found.value + 2 * distance)
+    return found, slack, ", by its pointwise log-ratio"
+
+
+def _with_notes(bound: Bound, *notes: str) -> Bound:
+    return replace(bound, assumptions=(*bound.assumptions, *notes))

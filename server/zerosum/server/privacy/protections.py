@@ -1,0 +1,205 @@
+"""What follows from an experiment before it runs: how each private sum is protected."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.request import Kind, Question, evaluation_length, moments_length
+from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.server.privacy.guarantees import ExampleUnit
+from zerosum.server.sampling import group_sizes
+from zerosum.server.spec import DeploymentSpec, Experiment
+
+ACCEPTED_WRAP = -40.0
+"""log2 of the probability of a wrapped sum that needs no word."""
+
+FEDERATED_RANGE = float(1 << 20)
+"""Largest sum a client may report in an evaluation without DP."""
+
+
+def configuration_digest(experiment: Experiment) -> str:
+    """Return a digest of what may not change in a run."""
+    return hashlib.sha256(fixed_part(experiment).canonical()).hexdigest()
+
+
+def fixed_part(experiment: Experiment) -> Experiment:
+    """Return an experiment without what may change: rounds, workers, paths, how nodes are met."""
+    data = experiment.data.model_copy(update={"path": None, "cache": None})
+    free = {"rounds": 1, "engine": "auto", "workers": "auto", "deployment": DeploymentSpec()}
+    return experiment.model_copy(update={**free, "data": data})
+
+
+def planned_protections(
+    experiment: Experiment, population: int, dimension: int, cohort: int | None = None
+) -> dict[str, Protection]:
+    """Return the protection of every kind of private sum that a run asks for.
+
+    Parameters
+    ----------
+    population, dimension : int
+        Clients; trainable parameters.
+    cohort : int, optional
+        Clients in a session. Default: the expected number.
+    """
+    length = dimension + (experiment.training.weighting == "examples")
+    train = Protection.build(
+        experiment.privacy,
+        experiment.encoding,
+        cohort=cohort or _session_size(experiment, population),
+        dimension=length,
+        rotation_seed=bytes(32),
+    )
+    return {"train": train} | other_protections(experiment, population, cohort)
+
+
+def other_protections(
+    experiment: Experiment, population: int, cohort: int | None = None
+) -> dict[str, Protection]:
+    """Return the protections of the private sums beside those of training.
+
+    Parameters
+    ----------
+    population, cohort
+        As for :func:`planned_protections`.
+    """
+    asked = {}
+    if experiment.evaluation.federated_every:
+        length = evaluation_length(federated_metrics(experiment))
+        asked["evaluate"] = (*evaluation_protection(experiment), length)
+    if inputs := experiment.model.inputs:
+        asked["components"] = (*components_protection(experiment), moments_length(inputs))
+    return {
+        kind: Protection.build(
+            privacy,
+            encoding,
+            cohort=cohort or _session_size(experiment, population),
+            dimension=length,
+            rotation_seed=bytes(32),
+        )
+        for kind, (privacy, encoding, length) in asked.items()
+    }
+
+
+def _session_size(experiment: Experiment, population: int) -> int:
+    expected = experiment.sampling.cohort or population
+    return max(2, group_sizes(expected, experiment.secagg.groups)[0])
+
+
+def example_units(
+    experiment: Experiment, privacy: PrivacySpec | None = None
+) -> dict[str, ExampleUnit]:
+    """Return how each kind of private sum draws examples, where those are the unit.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec, optional
+        In place of the experiment's: at another noise.
+    """
+    privacy = experiment.privacy if privacy is None else privacy
+    if not (privacy.private and privacy.by_example):
+        return {}
+    rate = privacy.example_rate
+    if privacy.noise_inside:
+        steps = experiment.training.steps or 1
+        return {"train": ExampleUnit(rate, steps, privacy.noise_multiplier)}
+    units = {"train": ExampleUnit(rate)}
+    if experiment.model.components:
+        units["components"] = ExampleUnit(1.0)
+    return units
+
+
+def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
+    """Return how a federated evaluation is protected: k coordinates of norm at most 1."""
+    privacy = experiment.privacy
+    if not privacy.private:
+        return (
+            privacy.model_copy(
+                update={
+                    "clip": None,
+                    "clipping": "flat",
+                    "unit": "client",
+                    "examples": None,
+                    "lot": None,
+                }
+            ),
+            EncodingSpec(bits=32, range=FEDERATED_RANGE),
+        )
+    noise = experiment.evaluation.federated_noise_multiplier
+    # Each of the k coordinates is at most 1/sqrt(k): the L2 norm 1, the L1 norm sqrt(k).
+    length = evaluation_length(federated_metrics(experiment))
+    clip = math.sqrt(length) if privacy.noise == "discrete-laplace" else 1.0
+    update: dict[str, object] = {"unit": "client", "examples": None, "lot": None}
+    update |= {"clip": clip, "clipping": "flat", "noise_multiplier": noise, "epsilon": None}
+    return privacy.model_copy(update=update), EncodingSpec(bits=16)
+
+
+def federated_metrics(experiment: Experiment) -> Mapping[str, float]:
+    """Return what a federated evaluation sums beside the loss, each with its largest magnitude.
+
+    Where no task was asked yet, as in a plan without data, accuracy is assumed: a vector with
+    fewer coordinates costs no more at the same noise multiplier.
+    """
+    found = experiment.evaluation.federated_metrics
+    return {"accuracy": 1.0} if found is None else dict(sorted(found.items()))
+
+
+def components_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
+    """Return how second moments are protected: a sum over all records, each of norm at most 1."""
+    privacy = experiment.privacy
+    # No coordinate exceeds the number of records, so none is clamped.
+    encoding = EncodingSpec(bits=experiment.encoding.bits, range=float(privacy.examples or 1))
+    if not privacy.private:
+        return privacy, encoding
+    update: dict[str, object] = {"clip": 1.0, "lot": privacy.examples, "epsilon": None}
+    update |= {"noise_multiplier": privacy.components_noise, "components_noise": None}
+    return privacy.model_copy(update=update), encoding
+
+
+def noise_draw(experiment: Experiment) -> Literal["per_client", "summed"]:
+    """Return who draws the noise; only a trusted sum can have it drawn once."""
+    privacy = experiment.privacy
+    summable = experiment.secagg.protocol == "ideal" and privacy.model == "distributed"
+    if privacy.noise_draw == "auto":
+        return "summed" if summable else "per_client"
+    return privacy.noise_draw
+
+
+def question_of(
+    experiment: Experiment,
+    number: int,
+    population: int,
+    kind: Kind = "train",
+    *,
+    noise_draw: Literal["per_client", "summed"],
+) -> Question:
+    """Return what a round asks of its clients; kinds but "train" have protections of their own.
+
+    Parameters
+    ----------
+    number, population : int
+        The round; clients in the roster.
+    noise_draw : str
+        Who draws the noise.
+    """
+    privacy, encoding = experiment.privacy, experiment.encoding
+    if kind == "evaluate":
+        privacy, encoding = evaluation_protection(experiment)
+    elif kind == "components":
+        privacy, encoding = components_protection(experiment)
+    return Question(
+        kind=kind,
+        round=number,
+        seed=experiment.seed,
+        population=population,
+        task=experiment.task,
+        data=experiment.data,
+        model=experiment.model,
+        training=experiment.training,
+        privacy=privacy,
+        encoding=encoding,
+        noise_draw=noise_draw,
+        max_loss=experiment.evaluation.federated_max_loss,
+        metrics=dict(federated_metrics(experiment)) if kind == "evaluate" else {},
+    )

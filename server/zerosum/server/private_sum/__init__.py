@@ -1,0 +1,1 @@
+"""One private sum: who is asked, what is exchanged, what comes out."""

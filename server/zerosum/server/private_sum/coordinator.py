@@ -1,0 +1,375 @@
+"""One private sum over a Flower Grid: ask a cohort a question, get back the sum and no more.
+
+A cohort is one session, or several groups that are a session each. Groups walk their stages side
+by side, so that they cost no more exchanges than one, and one that fails costs only its members.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from flwr.app import RecordDict
+from flwr.serverapp import Grid
+
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.request import Request
+from zerosum.client.spec import SecAggSpec
+from zerosum.secagg import (
+    IdealServerParty,
+    NoiseDraw,
+    Protocol,
+    Roster,
+    ServerMode,
+    ServerParty,
+    Session,
+    SharedCache,
+)
+from zerosum.secagg.parties.interface import Server
+from zerosum.secagg.randomness import SEED_BYTES, SystemRandomness, derive_seed
+from zerosum.server.private_sum.aggregate import Aggregate, Group, aggregate
+from zerosum.server.private_sum.sum_in_progress import Invitation, PrivateSum, Shape
+from zerosum.server.private_sum.thresholds import Thresholds
+from zerosum.server.private_sum.transport import Exchange, Letter, Traffic
+from zerosum.server.private_sum.trusted_cohort import TrustedCohort, take_stage
+from zerosum.server.spec import DeploymentSpec
+
+log = logging.getLogger("zerosum.server")
+
+ChargeKind = Literal["contributions", "sum", "survived"]
+Charge = Callable[[ChargeKind, int, tuple[int, ...]], None]
+"""Called with a group's number and clients before their vectors are asked for, before their sum \
+is opened, and when all is over, or given up, with those who vanished at no stage."""
+
+_CHARGED: Final[Mapping[str, ChargeKind]] = {"contribute": "contributions", "unmask": "sum"}
+
+_NO_ROSTER = bytes(32)
+"""Stands for the roster in the trusted sum, where nobody signs."""
+
+
+class RoundAbandoned(Exception):
+    """No sum was released; the message says at which stage, with the counts."""
+
+    def __init__(self, reason: str, traffic: Traffic) -> None:
+        super().__init__(reason)
+        self.traffic = traffic
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Where the clients of a run are.
+
+    Parameters
+    ----------
+    by_index : mapping of int to int
+        The Flower node of each client, by the client's index.
+    roster : Roster, optional
+        The clients' identity keys: needed where the protocol withstands a malicious server.
+
+    Raises
+    ------
+    ValueError
+        If the roster is not one of exactly these clients.
+    """
+
+    by_index: Mapping[int, int]
+    roster: Roster | None = None
+
+    def __post_init__(self) -> None:
+        if self.roster is not None and self.roster.entries.keys() != self.by_index.keys():
+            raise ValueError(
+                f"the roster has {len(self.roster)} clients, {_some(self.roster.entries)}, and "
+                f"the run {len(self.by_index)}, {_some(self.by_index)}: they must be the same"
+            )
+
+    def __len__(self) -> int:
+        return len(self.by_index)
+
+
+class Coordinator:
+    """Runs private sums with one roster over one grid.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        The only transport.
+    nodes : Nodes
+        All clients of the run.
+    spec : SecAggSpec
+        Protocol, server, graph, assumed dropout and corruption.
+    run_id : bytes
+        Enters every session.
+    entropy : Entropy
+        Source of the server's share of the noise.
+    timeouts : DeploymentSpec, optional
+        How long to wait for answers; without it, until all have answered.
+    cache : SharedCache, optional
+        Shared with the client parties of a simulation.
+    cohort : TrustedCohort, optional
+        Answers in place of messages over the grid: for protocol "ideal" in a simulation.
+    pipeline : bool
+        Whether a sum's keys and shares travel with the messages of the one before; without a
+        cache, which is of one sum.
+
+    Raises
+    ------
+    ValueError
+        If the protocol withstands a malicious server and the roster has no keys.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        nodes: Nodes,
+        spec: SecAggSpec,
+        *,
+        run_id: bytes,
+        entropy: Entropy,
+        timeouts: DeploymentSpec | None = None,
+        cache: SharedCache | None = None,
+        cohort: TrustedCohort | None = None,
+        pipeline: bool = False,
+    ) -> None:
+        if spec.protocol == "pairwise" and spec.server == "malicious" and nodes.roster is None:
+            raise ValueError("against a malicious server the nodes have a roster of identity keys")
+        if cohort is not None and spec.protocol != "ideal":
+            raise ValueError(f"protocol {spec.protocol!r} has no trusted cohort")
+        self._cohort = cohort
+        self._pipeline = pipeline
+        self._prepared: PrivateSum | None = None
+        self._exchange = Exchange(grid, nodes.by_index, timeouts)
+        self._nodes = nodes
+        self._spec = spec
+        self._run_id = run_id
+        self._entropy = entropy
+        self._cache = cache
+
+    @property
+    def roster(self) -> Roster | None:
+        """The clients' identity keys, where they have any."""
+        return self._nodes.roster
+
+    @property
+    def shares_cache(self) -> bool:
+        """Whether parties of this process share what they computed: masks that cost less."""
+        return self._cache is not None and self._masked
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether a sum's keys and shares travel with the messages of the one before."""
+        return self._pipeline and self._cache is None and self._cohort is None
+
+    @property
+    def _masked(self) -> bool:
+        return self._spec.protocol == "pairwise"
+
+    def private_sum(
+        self,
+        request: Request,
+        groups: Sequence[Sequence[int]],
+        *,
+        round: int,
+        attempt: int = 0,
+        charge: Charge = lambda kind, group, clients: None,
+        following: Invitation | None = None,
+    ) -> Aggregate:
+        """Ask a cohort a question and open the sum of the answers.
+
+        Parameters
+        ----------
+        request : Request
+            The question and the model.
+        groups : sequence of sequence of int
+            Roster indices, ascending; disjoint. A cohort that is one session is one group.
+        round, attempt : int
+            Number of the session, never used before in this run.
+        charge : callable
+            The ledger, written ahead of what it charges for.
+        following : Invitation, optional
+            The private sum after this one. Its keys and shares travel with this one's messages
+            from contribute on; when it is asked for, it begins where that has left it, whatever
+            became of this one.
+
+        Raises
+        ------
+        ValueError
+            If a client is in two groups, or another sum was prepared under this number.
+        RoundAbandoned
+            If in every group too few clients are left at some stage, or a secret cannot be
+            recovered.
+        """
+        invitation = Invitation(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
+        if self._cache is not None:
+            self._cache.clear()  # of the sum before, and before this one's parties are made
+        current = self._begin(invitation)
+        self._walk(current, request, charge, following)
+        vanished = {i for gone in current.traffic.dropouts.values() for i in gone}
+        for group in current.groups:
+            there = tuple(i for i in group.session.cohort if i not in vanished)
+            charge("survived", group.number, there)
+        for group in current.groups:
+            group.check_sum(noised=request.question.noise_draw == "per_client")
+        complete = [group for group in current.groups if not group.failure]
+        if not complete:
+            raise RoundAbandoned("; ".join(current.failures), current.traffic)
+        return aggregate(request, complete, current.failures, self._entropy, current.traffic)
+
+    def _begin(self, invitation: Invitation) -> PrivateSum:
+        """Return the sum that was prepared, or a new one."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared.invitation == invitation:
+            return prepared or self._open(invitation)
+        numbers = [(i.round, i.attempt) for i in (prepared.invitation, invitation)]
+        if numbers[0] == numbers[1]:
+            raise ValueError(f"another sum than this was prepared as round {invitation.round}")
+        log.warning("round %d was prepared and is not asked for", prepared.invitation.round)
+        return self._open(invitation)
+
+    def _open(self, invitation: Invitation) -> PrivateSum:
+        """Make the sessions of a private sum: nobody is asked anything yet."""
+        opened: list[Group] = []
+        failures = []
+        for number, cohort in enumerate(invitation.groups):
+            try:
+                session, protection, colluders = self._session(invitation, cohort)
+            except CohortTooSmallError as error:
+                failures.append(f"the cohort is too small: {error}")
+            else:
+                party = self._party(session, colluders)
+                opened.append(Group(number, session, protection, party))
+        return PrivateSum(invitation, opened, failures)
+
+    def _session(
+        self, invitation: Invitation, cohort: tuple[int, ...]
+    ) -> tuple[Session, Protection, int]:
+        shape, n, spec = invitation.shape, len(cohort), self._spec
+        limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=shape.privacy)
+        numbers = invitation.round, invitation.attempt
+        protection = Protection.build(
+            shape.privacy,
+            shape.encoding,
+            cohort=n,
+            dimension=shape.dimension,
+            rotation_seed=derive_seed(shape.seed, "rotation", *numbers),
+        )
+        mode, roster = ServerMode(spec.server), self._nodes.roster
+        permuted = mode is ServerMode.SEMI_HONEST and limits.degree < n - 1
+        unsigned = _NO_ROSTER if mode is ServerMode.MALICIOUS else b""
+        session = Session(
+            run_id=self._run_id,
+            round=invitation.round,
+            attempt=invitation.attempt,
+            roster_version=0 if roster is None else roster.version,
+            roster_digest=unsigned if roster is None else roster.digest,
+            cohort=cohort,
+            threshold=limits.threshold,
+            min_survivors=limits.min_survivors,
+            ring_bits=protection.ring_bits,
+            vector_length=protection.length,
+            degree=limits.degree,
+            graph_seed=SystemRandomness().take(SEED_BYTES) if permuted else b"",
+            bounds=protection.bounds,
+            mode=mode,
+            protocol=Protocol(spec.protocol),
+            noise_draw=NoiseDraw(shape.noise_draw),
+        )
+        return session, protection, limits.colluders
+
+    def _party(self, session: Session, colluders: int) -> Server:
+        if self._spec.protocol == "pairwise":
+            roster, cache = self._nodes.roster, self._cache
+            return ServerParty(session, roster=roster, cache=cache, colluders=colluders)
+        return IdealServerParty(session, keep=self._spec.protocol == "none")
+
+    def _walk(
+        self,
+        current: PrivateSum,
+        request: Request,
+        charge: Charge,
+        following: Invitation | None,
+    ) -> None:
+        """Walk the stages that are left; each sends what the one before it produced."""
+        while stage := current.stage:
+            if not current.exchanged:
+                current.traffic.exchanges += 1
+                if stage in _CHARGED:
+                    for group in current.walking:
+                        clients = tuple(current.contents[group.number])
+                        charge(_CHARGED[stage], group.number, clients)
+                if self._cohort is None:
+                    self._exchange_stage(current, self._rider(stage, following))
+                else:
+                    round, traffic = current.invitation.round, current.traffic
+                    walking, contents = current.walking, current.contents
+                    take_stage(self._cohort, walking, stage, contents, request, round, traffic)
+            current.close(request)
+
+    def _rider(self, stage: str, following: Invitation | None) -> PrivateSum | None:
+        """Return the next sum, at the stage that rides along with this one's messages."""
+        if following is None or stage in flower_messages.RIDING or not self.pipelined:
+            return None
+        if self._prepared is None:
+            self._prepared = self._open(following)
+        prepared = self._prepared
+        if prepared.stage == "advertise" and prepared.exchanged:
+            prepared.close()
+        return (
+            prepared
+            if prepared.stage in flower_messages.RIDING and not prepared.exchanged
+            else None
+        )
+
+    def _exchange_stage(self, current: PrivateSum, rider: PrivateSum | None) -> None:
+        """Send a stage's messages, those of the next sum with them, and take the answers."""
+        started = time.perf_counter()
+        sent, riding = current.send(), {} if rider is None else rider.send()
+        letters = {i: self._letter(i, current, sent, rider, riding) for i in {**sent, **riding}}
+
+        def refuse(index: int) -> None:
+            if index in sent:
+                current.note_refusal(index)
+            if rider is not None and index in riding:
+                rider.note_refusal(index)
+
+        for index, reply in self._exchange.ask(letters, refuse):
+            # Of two stages in one message the reply holds those that were not refused.
+            both = index in sent and index in riding
+            if index in sent and (flower_messages.RECORD in reply or not both):
+                current.receive(index, flower_messages.main_part(reply) if both else reply)
+            elif index in sent:
+                current.note_refusal(index)
+            if rider is not None and index in riding:
+                if flower_messages.RIDER in reply or not both:
+                    rider.receive(index, flower_messages.rider(reply) if both else reply)
+                else:
+                    rider.note_refusal(index)
+        current.note_missing()
+        if rider is not None:
+            rider.note_missing()
+        current.traffic.seconds[current.stage] = time.perf_counter() - started
+
+    def _letter(
+        self,
+        index: int,
+        current: PrivateSum,
+        sent: Mapping[int, RecordDict],
+        rider: PrivateSum | None,
+        riding: Mapping[int, RecordDict],
+    ) -> Letter:
+        """Address what one client is sent for one of two sums, or for both."""
+        round = current.invitation.round
+        if rider is None or index not in riding:
+            return self._exchange.letter(current.stage, round, sent[index])
+        later = rider.invitation.round
+        if index not in sent:
+            return self._exchange.letter(rider.stage, later, riding[index])
+        content = flower_messages.joined(sent[index], riding[index], rider.stage, later)
+        return self._exchange.letter(current.stage, round, content, rider.stage)
+
+
+def _some(indices: Mapping[int, object]) -> str:
+    ordered = sorted(indices)
+    return "none" if not ordered else f"{ordered[0]} to {ordered[-1]}"

@@ -1,0 +1,169 @@
+"""One exchange over a Flower Grid: a message to each client, its reply within time."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from zerosum.client.protocol import flower_messages
+from zerosum.server.spec import DeploymentSpec
+
+log = logging.getLogger("zerosum.server")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between two looks for replies: at first, and at most."""
+
+SKEW_SECONDS = 600.0
+"""How far the clocks of nodes may be apart: Flower reckons with both of a message's ends."""
+
+PAUSE_FRACTION = 0.05
+"""Between these a pause is this part of the time waited so far: what is lost by it at most."""
+
+
+@dataclass
+class Traffic:
+    """What a private sum cost: bytes to and from each client, seconds and losses by stage.
+
+    ``exchanges`` are the times that messages went out and replies were waited for; a stage that
+    rode along with another sum's cost none. ``refused`` counts, by stage, those who answered that
+    they do not take part: their own logs say why. ``sample`` is the first contribution, as the
+    bytes that came, after the number of its group. ``wrong_shares`` are (dealer, holder): the
+    holder gave a wrong share, or was dealt it; ``liars`` are those proved to be at fault.
+    """
+
+    up: dict[int, int] = field(default_factory=dict)
+    down: dict[int, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    dropouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    sample: tuple[int, bytes] = (-1, b"")
+    exchanges: int = 0
+    wrong_shares: list[tuple[int, int]] = field(default_factory=list)
+    liars: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What one client is sent, and how long its answer may take.
+
+    Attributes
+    ----------
+    stage : str
+        Names the type of the message.
+    round : int
+        Of the session: in the logs of the nodes.
+    content : RecordDict
+    seconds : float or None
+        Whatever comes later is not waited for.
+    """
+
+    stage: str
+    round: int
+    content: RecordDict
+    seconds: float | None
+
+
+class Exchange:
+    """Asks clients, by their roster index, over one grid.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        The only transport.
+    nodes : mapping of int to int
+        The Flower node of each client.
+    timeouts : DeploymentSpec, optional
+        How long to wait for answers; without it, until all have answered.
+    """
+
+    def __init__(
+        self, grid: Grid, nodes: Mapping[int, int], timeouts: DeploymentSpec | None = None
+    ) -> None:
+        self._grid = grid
+        self._nodes = nodes
+        self._timeouts = timeouts
+
+    def letter(
+        self, stage: str, round: int, content: RecordDict, riding: str | None = None
+    ) -> Letter:
+        """Address a message, which may carry a stage of the next session too."""
+        if self._timeouts is None:
+            return Letter(stage, round, content, None)
+        stages = [stage] if riding is None else [stage, riding]
+        return Letter(stage, round, content, max(map(self._timeouts.seconds, stages)))
+
+    def ask(
+        self,
+        letters: Mapping[int, Letter],
+        refused: Callable[[int], None] = lambda index: None,
+    ) -> Iterable[tuple[int, RecordDict]]:
+        """Send each client its letter and yield the replies that have content, one a client.
+
+        Parameters
+        ----------
+        letters : mapping of int to Letter
+            By client.
+        refused : callable
+            Told of each client that answers with an error.
+        """
+        client_of = {self._nodes[index]: index for index in letters}
+        answered: set[int] = set()
+        for reply in self._replies(letters):
+            index = client_of.get(reply.metadata.src_node_id)
+            if index is None or index in answered:
+                log.warning("a reply from node %d was not asked for", reply.metadata.src_node_id)
+                continue
+            answered.add(index)
+            if reply.has_content():
+                yield index, reply.content
+            else:
+                refused(index)
+
+    def _replies(self, letters: Mapping[int, Letter]) -> Iterable[Message]:
+        messages = [self._message(index, letter) for index, letter in letters.items()]
+        if self._timeouts is None:
+            return self._grid.send_and_receive(messages)
+        return poll(self._grid, messages, [letter.seconds or 0.0 for letter in letters.values()])
+
+    def _message(self, index: int, letter: Letter) -> Message:
+        # What waits at the SuperLink for a node that is away is not delivered long after its time.
+        return Message(
+            content=letter.content,
+            dst_node_id=self._nodes[index],
+            message_type=flower_messages.STAGE_TYPES[letter.stage],
+            group_id=str(letter.round),
+            ttl=None if letter.seconds is None else letter.seconds + SKEW_SECONDS,
+        )
+
+
+def poll(grid: Grid, messages: list[Message], seconds: list[float]) -> Iterable[Message]:
+    """Send messages and yield the reply to each as it comes, until its time is up.
+
+    Flower's own ``send_and_receive`` sleeps three seconds between two looks. Here the first
+    pauses are short and the later ones a small part of the time waited so far.
+
+    Parameters
+    ----------
+    seconds : list of float
+        How long to wait for each message's reply.
+    """
+    started = time.monotonic()
+    keys = grid.push_messages(messages)
+    waiting = {key: limit for key, limit in zip(keys, seconds, strict=True) if key}
+    while waiting:
+        for reply in grid.pull_messages(list(waiting)):
+            if waiting.pop(reply.metadata.reply_to_message_id, None) is None:
+                log.warning("a reply from node %d comes late, or again", reply.metadata.src_node_id)
+                continue
+            yield reply
+        passed = time.monotonic() - started
+        late = [key for key, limit in waiting.items() if passed > limit]
+        if late:
+            log.warning("%d clients did not answer within %g s", len(late), waiting[late[0]])
+        for key in late:
+            del waiting[key]
+        if waiting:
+            time.sleep(min(LONGEST_PAUSE, max(FIRST_PAUSE, PAUSE_FRACTION * passed)))

@@ -1,0 +1,320 @@
+"""What an earlier run's folder allows: the same experiment, and little beside more rounds."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from zerosum.client.files.file_lock import HeldError, held_alone
+from zerosum.client.files.operating_system import named_path
+from zerosum.client.files.private_files import OpenToOthersError
+from zerosum.client.spec import DataSpec
+from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
+from zerosum.server.privacy.calibration import planned_figures, planned_run
+from zerosum.server.privacy.protections import configuration_digest, fixed_part
+from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.runs.checkpoint import STATE, Checkpoint, load_checkpoint
+from zerosum.server.runs.left_out import LEFT_OUT
+from zerosum.server.runs.run_folder import (
+    CONFIG,
+    DATA,
+    LEDGER,
+    LOCK,
+    METRICS,
+    RunFolder,
+    check_unused,
+)
+from zerosum.server.sampling import Planned
+from zerosum.server.spec import Experiment
+
+log = logging.getLogger("zerosum.server")
+
+
+def has_checkpoint(folder: RunFolder) -> bool:
+    """Return whether a run has got so far that it can be continued."""
+    return (folder.path / STATE).is_file()
+
+
+def completed_rounds(folder: RunFolder) -> int:
+    """Return after how many rounds a run goes on: those of its checkpoint.
+
+    A line of the metrics may be of one more, whose checkpoint was not written.
+
+    Raises
+    ------
+    ConfigError
+        If the checkpoint is damaged.
+    """
+    checkpoint = load_checkpoint(folder)
+    return 0 if checkpoint is None else checkpoint.round
+
+
+def continued(folder: RunFolder, overrides: Iterable[str]) -> Experiment:
+    """Return the experiment of a folder with overrides on top, before it is checked."""
+    return parse_experiment(apply_overrides(read_toml(folder.path / CONFIG), overrides))
+
+
+def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None:
+    """Raise ConfigError unless ``after`` continues ``before``.
+
+    There may be more rounds, other paths and workers, and another way to wait for nodes. What a
+    path leads to is for :class:`DataRecord`.
+    """
+    where = folder.path
+    if after.rounds < before.rounds:
+        raise ConfigError(
+            f"rounds = {after.rounds}: the run in {where} was started with {before.rounds}; "
+            "on --resume they may only grow"
+        )
+    old, new = fixed_part(before), fixed_part(after)
+    for name in Experiment.model_fields:
+        left, right = getattr(old, name), getattr(new, name)
+        if left == right:
+            continue
+        fields = getattr(type(left), "model_fields", None)
+        key = name
+        if fields:
+            inner = next(f for f in fields if getattr(left, f) != getattr(right, f))
+            key, left, right = f"{name}.{inner}", getattr(left, inner), getattr(right, inner)
+        raise ConfigError(
+            f"{key} = {right!r}: the run in {where} has {left!r}; resume it unchanged, or start a "
+            "new run with --out"
+        )
+
+
+def warn_of_more_rounds(
+    before: Experiment, after: Experiment, population: int, dimension: int
+) -> None:
+    """Warn that a run which is given more rounds costs more than it was planned to.
+
+    Its noise was found for the rounds that it had and does not change, and of a target epsilon the
+    folder keeps that noise alone. So both plans are made anew: the earlier one is the target.
+
+    Parameters
+    ----------
+    before, after : Experiment
+        Of the folder; as it goes on. Both with their noise resolved.
+    population, dimension : int
+        Clients; trainable parameters.
+    """
+    if not after.privacy.private or after.rounds <= before.rounds:
+        return
+    observer = after.privacy.epsilon_for
+    planned, now = (
+        planned_figures(each.privacy, planned_run(each, population, dimension))[observer]["value"]
+        for each in (before, after)
+    )
+    if planned is not None:
+        log.warning(
+            "rounds = %d: this run was planned for epsilon_%s = %s with %d rounds; with %d it goes "
+            "to %s",
+            after.rounds,
+            observer,
+            rounded_up(planned),
+            before.rounds,
+            after.rounds,
+            "infinity" if now is None else rounded_up(now),
+        )
+
+
+def check_continues(
+    checkpoint: Checkpoint, experiment: Experiment, folder: RunFolder, parameters: int, public: int
+) -> None:
+    """Refuse a folder whose parts do not belong together: nothing spent may be forgotten.
+
+    Parameters
+    ----------
+    checkpoint, experiment, folder
+        What was found, and what is to be gone on with.
+    parameters, public : int
+        Of the task's model: trainable parameters, entries of components.
+
+    Raises
+    ------
+    ConfigError
+        If something of the checkpoint's differs.
+    """
+    where = f"--resume {folder.path}"
+    if checkpoint.configuration != configuration_digest(experiment):
+        raise ConfigError(
+            f"{where}: the checkpoint is of another configuration than config.toml; restore "
+            "the file, or start a new run"
+        )
+    if checkpoint.round > experiment.rounds:
+        raise ConfigError(f"{where}: rounds = {experiment.rounds}, but {checkpoint.round} are over")
+    if len(checkpoint.model) != parameters:
+        raise ConfigError(
+            f"{where}: the checkpoint has {len(checkpoint.model)} parameters, the task's model "
+            f"{parameters}"
+        )
+    found = 0 if checkpoint.components is None else len(checkpoint.components)
+    if found != public:
+        raise ConfigError(
+            f"{where}: the checkpoint has {found} entries of components, the task's model {public}"
+        )
+    for name, (size, digest) in checkpoint.files.items():
+        folder.check_beginning(name, size, digest)
+
+
+def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None:
+    """Refuse to do a sum again among other clients, with the noise that it had.
+
+    A line of the left-out file that was written or deleted in between changes the cohort. Noise
+    that follows from a seed would be the same: the two sums would differ by one client's vector
+    and hide it behind its own share of the noise alone.
+
+    Parameters
+    ----------
+    ledger : RunLedger
+        Noise drawn anew has an attempt of its own there, under which nobody was asked before.
+    planned : Planned
+        The sum, before anybody is asked.
+    folder : RunFolder
+        Of the run.
+
+    Raises
+    ------
+    ConfigError
+        If its cohort is not the one that was charged.
+    """
+    for number, cohort in enumerate(planned.groups):
+        before = ledger.asked((planned.number, planned.attempt, planned.kind, number))
+        if before is None or (before[0] == len(cohort) and before[1] <= set(cohort)):
+            continue
+        gone = ", ".join(map(str, sorted(before[1] - set(cohort))))
+        without = gone and f", without client {gone}"
+        raise ConfigError(
+            f"{folder.path}: round {planned.number} was begun with a cohort of {before[0]}, and "
+            f"would be done again with {len(cohort)}{without}; its noise is the same again: "
+            "restore the file of who is left out (deployment.left_out, or "
+            f"{LEFT_OUT} in the run folder) as it was, or start a new run with --out"
+        )
+
+
+def claimed(path: Path) -> RunFolder:
+    """Return the folder of an earlier run, or a new and empty one; nothing is written to it.
+
+    Raises
+    ------
+    ConfigError
+        If the path is something else.
+    """
+    if not (path / CONFIG).is_file():
+        check_unused(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+    return RunFolder(path)
+
+
+def rounds_before(folder: RunFolder) -> int:
+    """Return how many rounds of training a folder's run has begun.
+
+    Raises
+    ------
+    ConfigError
+        If its ledger is damaged, or lacks rounds that the metrics have.
+    """
+    try:
+        asked = {
+            line["key"][0]
+            for line in folder.read_lines(LEDGER)
+            if line["type"] == "contributions" and line["key"][2] == "train"
+        }
+        told = folder.read_lines(METRICS)
+        opened = sum(line["status"] == "completed" for line in told)
+        last = max((line["round"] for line in told), default=0)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{folder.path}: {LEDGER} or {METRICS} is damaged ({error}): what was spent is not "
+            "known any more; start a new run with --out"
+        ) from None
+    if opened > len(asked):
+        raise ConfigError(
+            f"{folder.path}: {LEDGER} has {len(asked)} rounds and {METRICS} {opened}: what was "
+            "spent is not known any more; restore the file, or start a new run with --out"
+        )
+    return max(last, len(asked))
+
+
+class DataRecord:
+    """What a run's records were, by a fingerprint in its folder.
+
+    Noise that follows from a seed is the same in a round that is done again: on other records the
+    two sums would differ by what changed, and have no noise between them.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    spec : DataSpec
+        ``path`` is what is looked at. A task that reads its records elsewhere is taken on trust.
+    """
+
+    def __init__(self, folder: RunFolder, spec: DataSpec) -> None:
+        self._folder, self._path = folder, spec.path
+
+    def check(self, open_round: bool) -> None:
+        """Write the fingerprint down, before anything is asked for.
+
+        Parameters
+        ----------
+        open_round : bool
+            Whether a round was begun and is done again. Others may be of other records.
+
+        Raises
+        ------
+        ConfigError
+            If such a round would be done again on other records.
+        """
+        new = fingerprint(self._path).encode()
+        file = self._folder.path / DATA
+        before = file.read_bytes() if file.is_file() else None
+        if open_round and new != before:
+            raise ConfigError(
+                f"data.path = {self._path!r}: a round of the run in {self._folder.path} was begun "
+                f"on {'unknown' if before is None else 'other'} records, and its noise is the same "
+                "again: give it the records that it had, or start a new run with --out"
+            )
+        if new != before:
+            self._folder.write(DATA, new)
+
+
+def fingerprint(path: str | None) -> str:
+    """Return SHA-256 of a file, or of all that a folder holds; moved, it is the same.
+
+    Of what cannot be read, and of no path, it is the text itself.
+    """
+    found = None if path is None else named_path(path)
+    if found is not None and found.is_file():
+        with found.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    if found is None or not found.is_dir():
+        return hashlib.sha256(repr(path).encode()).hexdigest()
+    whole = hashlib.sha256()
+    for part in sorted(part for part in found.rglob("*") if part.is_file()):
+        whole.update(f"{part.relative_to(found).as_posix()}\0{fingerprint(str(part))}\0".encode())
+    return whole.hexdigest()
+
+
+@contextmanager
+def held(folder: RunFolder) -> Iterator[RunFolder]:
+    """Keep other processes from continuing a run that goes on in this one.
+
+    Raises
+    ------
+    ConfigError
+        If another one has it, or another user could hold the lock.
+    """
+    try:
+        with held_alone(folder.path / LOCK):
+            yield folder
+    except HeldError as error:
+        raise ConfigError(
+            f"{folder.path}: the run still goes on in another process ({error}); stop that one "
+            "first"
+        ) from None
+    except OpenToOthersError as error:
+        raise ConfigError(str(error)) from None

@@ -1,0 +1,179 @@
+"""The run folder: what a run leaves behind, written so that a crash never leaves half of it."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from zerosum.client.files.durable_append import append_durably, replace_file
+from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
+from zerosum.server.runs.plain_json import dumps, numbers
+from zerosum.server.spec import Experiment
+
+CONFIG = "config.toml"
+METRICS = "metrics.jsonl"
+LEDGER = "ledger.jsonl"
+SUMMARY = "summary.json"
+MODEL = "model.safetensors"
+REPORT = "report.html"
+CHECKPOINT = "checkpoint"
+PUBLISH = (
+    "epsilon_release is for outsiders who see no counts of clients: publish what zerosum report "
+    "RUN --public OUT writes, not the run folder or this log"
+)
+"""What a server's log says beside that figure and how many took part."""
+DATA = f"{CHECKPOINT}/data.sha256"
+CLIENT_LOG = "clients.log"
+SERVER_LOG = "server.log"
+LOCK = ".lock"
+REHEARSAL = "rehearsal"
+"""Folder of what a rehearsal's SuperLink and nodes keep beside the run."""
+
+_CONFIG_HEADER = "# Resolved configuration of this run. docs/configuration.md explains every key.\n"
+
+
+class RunFolder:
+    """A folder that belongs to one run.
+
+    Parameters
+    ----------
+    path : Path
+        Made by :meth:`create`, or found by :meth:`open`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # How far appended files were read, and the hash up to there.
+        self._hashed: dict[str, tuple[int, hashlib._Hash]] = {}
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment) -> "RunFolder":
+        """Make a new run folder.
+
+        Raises
+        ------
+        ConfigError
+            If the path is a file or a folder that is not empty.
+        """
+        check_unused(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            folder = cls(path)
+            folder.write_config(experiment)
+        except OSError as error:
+            raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Find an earlier run.
+
+        Raises
+        ------
+        ConfigError
+            If the path holds no run.
+        """
+        if not (path / CONFIG).is_file():
+            raise ConfigError(f"{path} holds no run (no {CONFIG}): give the folder of one")
+        return cls(path)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment that this run was started with."""
+        return parse_experiment(read_toml(self.path / CONFIG))
+
+    def write_config(self, experiment: Experiment) -> None:
+        """Write the configuration, as first started or with more rounds."""
+        self.write(CONFIG, (_CONFIG_HEADER + to_toml(experiment)).encode())
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all."""
+        target = self.path / name
+        target.parent.mkdir(exist_ok=True)
+        self._hashed.pop(name, None)
+        replace_file(target, data)
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a JSON file whole or not at all."""
+        self.write(name, (dumps(value, indent=2) + "\n").encode())
+
+    def append_line(self, name: str, value: Mapping[str, Any]) -> None:
+        """Append one JSON line, flushed to the disk."""
+        append_durably(self.path / name, dumps(value).encode() + b"\n")
+
+    def read_lines(self, name: str) -> list[dict[str, Any]]:
+        """Read the whole JSON lines of a file; one torn by a crash is left out.
+
+        Raises
+        ------
+        ConfigError
+            If a whole line is no JSON object.
+        """
+        try:
+            data = (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        try:
+            found = [json.loads(line) for line in whole.splitlines()]
+        except ValueError as error:
+            raise ConfigError(f"{self.path / name} is damaged ({error})") from None
+        if not all(isinstance(line, dict) for line in found):
+            raise ConfigError(f"{self.path / name} is damaged: a line of it is no object")
+        return [numbers(line) for line in found]
+
+    def fingerprint(self, name: str) -> tuple[int, str]:
+        """Return the size of a file and the SHA-256 of what it holds; an absent one is empty.
+
+        A file that this process only appends to is read once, piece by piece: the last round of a
+        long run costs what the first did.
+        """
+        size, hashed = self._hashed.get(name, (0, hashlib.sha256()))
+        try:
+            with (self.path / name).open("rb") as file:
+                if size > file.seek(0, os.SEEK_END):  # cut off by somebody else
+                    size, hashed = 0, hashlib.sha256()
+                file.seek(size)
+                data = file.read()
+        except FileNotFoundError:
+            size, hashed, data = 0, hashlib.sha256(), b""
+        hashed.update(data)
+        self._hashed[name] = size + len(data), hashed
+        return size + len(data), hashed.hexdigest()
+
+    def check_beginning(self, name: str, size: int, digest: str) -> None:
+        """Raise ConfigError unless a file begins with what :meth:`fingerprint` saw."""
+        try:
+            data = (self.path / name).read_bytes()
+        except OSError:
+            data = b""
+        if hashlib.sha256(data[:size]).hexdigest() != digest:
+            raise ConfigError(
+                f"--resume {self.path}: {name} was changed since the checkpoint, so what was spent "
+                "is not known any more; restore the file, or start a new run"
+            )
+
+    def rewrite_lines(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the lines of a file."""
+        self.write(name, "".join(dumps(value) + "\n" for value in values).encode())
+
+
+def check_unused(path: Path) -> None:
+    """Raise ConfigError where a new run cannot be written to ``path``."""
+    try:
+        exists = path.exists()
+        empty = path.is_dir() and all(entry.name in (LOCK, REHEARSAL) for entry in path.iterdir())
+        holds_run = (path / CONFIG).exists()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {error}") from None
+    if exists and empty:
+        return
+    if holds_run:
+        raise ConfigError(
+            f"--out {path} already holds a run: choose another folder, or continue it with "
+            f"--resume {path}"
+        )
+    if exists:
+        raise ConfigError(f"--out {path} exists and is not an empty folder: choose another")

@@ -1,0 +1,1 @@
+"""The training loop: schedule, averaging, robust rules, server optimizers."""

@@ -1,0 +1,129 @@
+"""Find out what a federated evaluation can sum: the metrics that the task has, and no others."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from zerosum.client.spec import TrainSpec
+from zerosum.client.task import Task
+from zerosum.client.task_errors import FAILURES
+from zerosum.client.training.local import LocalTrainer
+from zerosum.client.training.trial_step import task_named
+from zerosum.server.config import ConfigError
+from zerosum.server.spec import Experiment
+
+if TYPE_CHECKING:
+    from zerosum.client.task import Dataset
+
+log = logging.getLogger("zerosum.server")
+
+Sample = Callable[[], "Dataset | None"]
+"""Loads some records of a task, if it has them."""
+
+KEY = "evaluation.federated_metrics"
+_TRIED = 2
+"""Records that the first model is scored on, to see which metrics there are."""
+
+
+def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) -> Experiment:
+    """Resolve ``evaluation.federated_metrics`` by trying the task's first model.
+
+    Under DP a metric is summed only where its largest magnitude is known: a client's part of a
+    noised sum is bounded, or nothing protects it.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    task : Task
+        What is evaluated.
+    samples : iterable of Sample
+        Each returns some data of the task or None; the first that has records, and that the
+        model can be evaluated on, decides. Clients that fail are counted in the rounds.
+
+    Returns
+    -------
+    Experiment
+        Unchanged where nothing is evaluated on clients' data.
+
+    Raises
+    ------
+    ConfigError
+        If a metric is named that the task lacks.
+    TaskError
+        If all samples that have records fail.
+    """
+    if not experiment.evaluation.federated_every:
+        return experiment
+    wanted = experiment.evaluation.federated_metrics
+    fault = (
+        "its model cannot be evaluated on the data that clients have for it, data() with "
+        'split = "test"'
+    )
+    with task_named(experiment.task, fault):
+        found = metric_names(task, experiment.training, experiment.seed, samples)
+    if wanted is not None:
+        lacking = [] if found is None else [name for name in wanted if name not in found]
+        if lacking:
+            raise ConfigError(
+                f"{KEY} names {lacking[0]}, which the task does not measure: write metrics that "
+                f"it has ({', '.join(found or ()) or 'it has none'}), or {{}} for the loss alone"
+            )
+        return experiment
+    if found is None:
+        log.warning(
+            "%s is absent and there are no records here to find the task's metrics by: clients "
+            "are asked for the loss alone; name them, as { accuracy = 1.0 }", KEY,
+        )  # fmt: skip
+    known = [name for name in found or () if name == "accuracy"]
+    left = [name for name in found or () if name not in known]
+    if experiment.privacy.private and left:
+        log.warning(
+            "%s is absent: %s cannot be summed under DP without a largest magnitude; give it, as "
+            "{ %s = 1.0 }", KEY, ", ".join(left), left[0],
+        )  # fmt: skip
+    names = known if experiment.privacy.private else sorted(found or ())
+    evaluation = experiment.evaluation.model_copy(
+        update={"federated_metrics": dict.fromkeys(names, 1.0)}
+    )
+    return experiment.model_copy(update={"evaluation": evaluation})
+
+
+def metric_names(
+    task: Task, training: TrainSpec, seed: int, samples: Iterable[Sample]
+) -> list[str] | None:
+    """Return the names of a task's metrics of any records; None where no sample has records.
+
+    Parameters
+    ----------
+    task : Task
+    training : TrainSpec
+        What a trainer is made with.
+    seed : int
+        The experiment's seed.
+    samples
+        As for :func:`with_metrics`.
+
+    Raises
+    ------
+    Exception
+        The first of the task, where it fails on all samples that have records.
+    """
+    public = getattr(task, "public_metrics", ())
+    trainer = LocalTrainer(task, training, seed=seed)
+    start = trainer.initial_vector()
+    first: BaseException | None = None
+    for load in samples:
+        try:
+            dataset = load()
+            if dataset is None:
+                continue
+            sums = trainer.evaluate(start, dataset, records=_TRIED)
+        except FAILURES as error:
+            first = first or error
+            continue
+        if sums["count"]:
+            return [name for name in sums if name not in ("loss", "count", *public)]
+    if first is not None:
+        raise first
+    return None

@@ -1,0 +1,490 @@
+"""The round loop: sample, sum in private, step, test, record."""
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save as save_tensors
+
+from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.training_outcomes import Tally
+from zerosum.client.request import Kind, Request
+from zerosum.client.task import Task
+from zerosum.client.training.default_metrics import NUMBERS
+from zerosum.client.training.devices import described
+from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.model_file import as_arrays
+from zerosum.client.training.pca import principal_components
+from zerosum.client.training.seeded_task import public_records
+from zerosum.server.config import ConfigError
+from zerosum.server.privacy.noised_ratio import NOISE_STD, NoisedRatio, noised_ratio
+from zerosum.server.privacy.protections import (
+    ACCEPTED_WRAP,
+    configuration_digest,
+    example_units,
+    federated_metrics,
+    noise_draw,
+    planned_protections,
+    question_of,
+)
+from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.private_sum.aggregate import Aggregate
+from zerosum.server.private_sum.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
+from zerosum.server.private_sum.sum_in_progress import Invitation, Shape
+from zerosum.server.private_sum.transport import Traffic
+from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from zerosum.server.runs.left_out import LeftOut
+from zerosum.server.runs.results import (
+    DEPLOYED,
+    Opened,
+    Record,
+    Result,
+    data_summary,
+    no_accuracy,
+    summarise,
+    traffic_record,
+    trainer_name,
+)
+from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
+from zerosum.server.runs.run_outcome import (
+    charged,
+    evaluation_record,
+    is_untrained,
+    tally_record,
+    values,
+)
+from zerosum.server.sampling import CohortSampler, Planned
+from zerosum.server.spec import Experiment
+from zerosum.server.training.adaptive_clip import Clip
+from zerosum.server.training.averaging import Averaging, held_out
+from zerosum.server.training.global_model import GlobalModel
+from zerosum.server.training.saturation_watch import CutWatch, cut_record
+from zerosum.server.training.schedule import Schedule
+from zerosum.server.training.undefined_tests import LostTests
+
+log = logging.getLogger("zerosum.server")
+
+
+class FederatedTraining:
+    """One run of an experiment, new or continued.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked, with its noise multiplier resolved.
+    task : Task
+        What is trained.
+    population : int
+        Number of clients in the roster.
+    coordinator : Coordinator
+        Runs the private sums.
+    entropy : Entropy
+        The server's noise and its sampling coins.
+    folder : RunFolder
+        Where everything is written.
+    on_round : callable, optional
+        Called with each round's record.
+    engine : mapping
+        What computes the clients, as the summary names it.
+    take_tally : callable, optional
+        Returns what came of clients' training since the last call, and forgets it: of a
+        simulation, which plays the clients. In a deployment nobody counts, and nothing could:
+        whether a client fails may tell of its records.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        task: Task,
+        population: int,
+        coordinator: Coordinator,
+        entropy: Entropy,
+        folder: RunFolder,
+        on_round: Callable[[Record], None] = lambda record: None,
+        engine: Mapping[str, Any] = DEPLOYED,
+        take_tally: Callable[[], Tally | None] = lambda: None,
+    ) -> None:
+        self._engine = dict(engine)
+        self._take_tally = take_tally
+        self._experiment = experiment
+        self._task = task
+        self._data_read = data_summary(task)
+        self._population = population
+        self._coordinator = coordinator
+        self._entropy = entropy
+        self._folder = folder
+        self._on_round = on_round
+        self._trainer = LocalTrainer(
+            task, experiment.training, seed=experiment.seed, device=experiment.device
+        )
+        self._test_data, root = held_out(
+            public_records(task, experiment.seed), experiment.server, experiment.seed
+        )
+        start = initial_vector(task, experiment.seed, experiment.training.batchnorm)
+        self._optimizer = GlobalModel(experiment.server, start, self._trainer.layout)
+        checkpoint = load_checkpoint(folder)
+        self._done = 0 if checkpoint is None else checkpoint.round
+        # Stand before the model in every request; zero until they are found.
+        self._components = np.zeros(self._trainer.public, dtype=np.float32)
+        self._clip = Clip(experiment.privacy, checkpoint.clip if checkpoint else None)
+        self._repeatable = entropy.reproducible and not experiment.privacy.exact
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        self._sampler = CohortSampler(
+            experiment.sampling, population, entropy, checkpoint.order_seed if checkpoint else None
+        )
+        self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
+        planned = planned_protections(experiment, population, self._trainer.layout.dimension)
+        self._cuts = CutWatch(experiment, population, self._trainer.layout.dimension)
+        self._ledger = self._open_ledger(planned)
+        self._left_out = LeftOut.of(folder, experiment.deployment, coordinator.roster)
+        self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts, self._left_out)
+        self.last_opened: Opened | None = None
+        self._unscored = ""
+        self._lost = LostTests(self._lost_at_start)
+        self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
+        if self._wrap_probability > ACCEPTED_WRAP:
+            log.warning(
+                "a sum wraps with probability up to 2^%.0f: raise encoding.ring_bits, or leave it",
+                self._wrap_probability,
+            )
+        if self._trainer.cast is not None:
+            log.warning("%s", self._trainer.cast)
+        self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
+        self._spent: Mapping[str, float | None] = {}
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Go on where a checkpoint says, if it is of this run and can be gone on with."""
+        if self._entropy.reproducible and not self._repeatable:
+            # Cohorts would be the same again, and two releases of one sample are not two.
+            raise _not_repeatable(self._folder, "")
+        parameters = self._trainer.layout.dimension
+        check_continues(
+            checkpoint, self._experiment, self._folder, parameters, self._trainer.public
+        )
+        if checkpoint.components is not None:
+            self._components = checkpoint.components.numpy()
+        self._optimizer.restore(
+            checkpoint.model, checkpoint.optimizer_tensors, checkpoint.optimizer_scalars
+        )
+
+    def _open_ledger(self, planned: Mapping[str, Protection]) -> RunLedger:
+        """Read what was spent; refuse to do a round again that would not be the same release."""
+        experiment, folder = self._experiment, self._folder
+        ledger = RunLedger(
+            folder.path / LEDGER,
+            privacy=experiment.privacy,
+            secagg=experiment.secagg,
+            sampling=experiment.sampling,
+            population=self._population,
+            protections=planned,
+            seeded=self._repeatable,
+            examples=example_units(experiment),
+            records=experiment.privacy.examples,
+        )
+        asked = bool(ledger.participations().any())
+        if not self._repeatable and not self._done and asked:
+            raise _not_repeatable(folder, " before its first checkpoint")
+        if self._repeatable and experiment.privacy.private:
+            begun = ledger.last_round > self._done if self._done else asked
+            DataRecord(folder, experiment.data).check(open_round=begun)
+        return ledger
+
+    def run(self) -> Result:
+        """Run the rounds that are left and write the results."""
+        self._folder.rewrite_lines(METRICS, self._records)
+        found = self._find_components() if self._trainer.public and not self._done else {}
+        self._spent = self._records[-1]["epsilon"] if self._records else {}
+        if found:
+            self._spent = values(self._ledger.figures())
+        for number in range(self._done + 1, self._experiment.rounds + 1):
+            record = self._round(number) | found
+            found = {}
+            self._folder.append_line(METRICS, record)
+            self._records.append(record)
+            self._save(number)
+            self._on_round(copy.deepcopy(record))  # a callback's own, who may take it apart
+        return self._finish()
+
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the current model's outputs, without gradients."""
+        return self._trainer.predict(self._model, inputs)
+
+    @property
+    def _loss_unit(self) -> float:
+        """What a loss of 1 is in the labels' own unit, where the task scales them."""
+        return float(getattr(self._task, "loss_unit", 1.0))
+
+    @property
+    def _model(self) -> np.ndarray:
+        """The vector of a request: components, if there are any, and the global model."""
+        return np.concatenate([self._components, self._optimizer.model])
+
+    def _find_components(self) -> Record:
+        """Read principal components from one private sum, before the first round.
+
+        Raises
+        ------
+        ConfigError
+            If the sum cannot be opened: what was asked for is charged, and nothing was trained.
+        """
+        spec = self._experiment.model
+        try:
+            aggregate = self._sum(self._schedule.draw(0, "components"))
+            self._cuts.check(aggregate, "components")
+        except RoundAbandoned as abandoned:
+            raise ConfigError(
+                f"model.components = {spec.components}: the private sum that they are read from "
+                f"was abandoned: {abandoned}; start again, or lower privacy.honest_fraction"
+            ) from None
+        found = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
+        self._components = found.ravel()
+        told = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
+        return {"components": told | tally_record(self._take_tally())}
+
+    def _round(self, number: int) -> Record:
+        started = time.perf_counter()
+        planned = self._schedule.draw(number, "train")
+        record: Record = {"round": number, "cohort": planned.cohort}
+        if planned.attempt:
+            record |= {"attempt": planned.attempt}
+        if planned.left_out:
+            record |= {"left_out": planned.left_out}
+        try:
+            aggregate = self._sum(planned)
+            record |= cut_record(aggregate)
+            self._cuts.check(aggregate)
+            average = self._averaging.average(aggregate, self._model, number)
+        except RoundAbandoned as abandoned:
+            log.warning("round %d is abandoned: %s", number, abandoned)
+            record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
+            record |= traffic_record(abandoned.traffic)
+        else:
+            self._optimizer.step(average)
+            record |= self._follow_norms(aggregate)
+            self.last_opened = Opened(aggregate.sample, average)
+            record |= {"status": "completed", "survivors": len(aggregate.survivors)}
+            if aggregate.failures:
+                record |= {"failed_groups": list(aggregate.failures)}
+            record |= {"average_norm": float(np.linalg.norm(self._optimizer.weights_of(average)))}
+            noise = self._averaging.noise_norm(aggregate)
+            record |= {} if noise is None else {"noise_norm": noise}
+            record |= traffic_record(aggregate.traffic)
+        record |= tally_record(self._take_tally())
+        if is_untrained([*self._records, record]):
+            record["untrained"] = True
+        record |= self._test(number)
+        figures = self._ledger.figures() if record["status"] == "abandoned" else {}
+        if figures:
+            record["epsilon_charged"] = charged(self._spent, values(figures))
+        record |= self._federated(number)
+        figures = self._ledger.figures()
+        record["epsilon"] = self._spent = values(figures)
+        if self._ledger.excess_dropout is not None:
+            record["dropout_charged"] = self._ledger.excess_dropout
+        record["seconds"] = time.perf_counter() - started
+        return record
+
+    def _sum(self, planned: Planned) -> Aggregate:
+        """Ask what was planned; the keys of the sum after it travel with its messages."""
+        if planned.attempt and self._experiment.sampling.kind == "once":
+            reason = "the run ended when its clients had been asked: once is once"
+            raise RoundAbandoned(reason, Traffic())
+        check_cohort(self._ledger, planned, self._folder)
+        try:
+            aggregate = self._coordinator.private_sum(
+                self._request(planned.number, planned.kind),
+                planned.groups,
+                round=planned.session_round,
+                attempt=planned.attempt,
+                charge=self._charge(planned),
+                following=self._following(planned),
+            )
+        except RoundAbandoned as abandoned:
+            self._leave_out(abandoned.traffic, planned.number)
+            raise
+        self._leave_out(aggregate.traffic, planned.number)
+        return aggregate
+
+    def _leave_out(self, traffic: Traffic, number: int) -> None:
+        """Do without those who were proved to lie, from the next cohort on that is not drawn yet.
+
+        A round that is done again after a crash has the cohort that it had: its noise may be the
+        same, and two sums would differ by those who were left out.
+        """
+        since = number + 1 + self._coordinator.pipelined
+        self._left_out.add(traffic.liars, round=number, since=since)
+
+    def _following(self, planned: Planned) -> Invitation | None:
+        """Draw the sum after this one; None where it cannot be prepared before this one is open."""
+        if not self._coordinator.pipelined:
+            return None
+        after = self._schedule.draw_ahead(planned)
+        if after is None or (after.attempt and self._experiment.sampling.kind == "once"):
+            return None
+        if self._experiment.privacy.adaptive and planned.kind == after.kind == "train":
+            log.info("round %d: its clip follows from this round's sum, so it waits", after.number)
+            return None
+        shape = Shape.of(self._request(after.number, after.kind))
+        return Invitation(after.groups, after.session_round, after.attempt, shape)
+
+    def _request(self, number: int, kind: Kind = "train") -> Request:
+        experiment = self._experiment
+        question = question_of(
+            experiment, number, self._population, kind, noise_draw=noise_draw(experiment)
+        )
+        if kind == "train":
+            question = question.model_copy(update={"privacy": self._clip.privacy})
+        return Request(question, self._model)
+
+    def _follow_norms(self, aggregate: Aggregate) -> Record:
+        """Fix the clip of the next round, now that this one's sum is open."""
+        before, private = self._clip.value, self._experiment.privacy.private
+        clients = self._sampler.expected_cohort if private else len(aggregate.survivors)
+        fraction = self._clip.follow(aggregate.bit, clients)
+        if fraction is None:
+            return {}
+        record = {"clip": before, "fraction_within_clip": fraction}
+        if aggregate.bit_std:
+            record["fraction_within_clip" + NOISE_STD] = aggregate.bit_std / clients
+        return record
+
+    def _test(self, number: int) -> Record:
+        evaluation = self._experiment.evaluation
+        last = number == self._experiment.rounds
+        if self._test_data is None or (number % evaluation.every and not last):
+            return {}
+        sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
+        self._note_unscored(self._trainer.unscored)
+        count = sums.pop("count")
+        self._lost.note(self._trainer.lost, int(count))
+        sums["loss"] *= self._loss_unit
+        return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
+
+    def _lost_at_start(self) -> int:
+        """Count the test examples for which the initial model has no number."""
+        experiment = self._experiment
+        start = initial_vector(self._task, experiment.seed, experiment.training.batchnorm)
+        vector, size = np.concatenate([self._components, start]), experiment.evaluation.batch_size
+        if self._test_data is not None:
+            self._trainer.evaluate(vector, self._test_data, size)
+        return self._trainer.lost
+
+    def _note_unscored(self, why: str) -> None:
+        """Log once why tests have no accuracy; of numbers to regress on, nothing is amiss."""
+        why = "" if why.startswith(NUMBERS) else why
+        if why and not self._unscored:
+            log.warning("%s", no_accuracy(why))
+        self._unscored = why
+
+    def _federated(self, number: int) -> Record:
+        """Evaluate on the clients' own data: one more private sum, of an independent cohort."""
+        if not self._schedule.evaluates(number):
+            return {}
+        try:
+            aggregate = self._sum(self._schedule.draw(number, "evaluate"))
+            self._cuts.check(aggregate, "evaluate")
+        except RoundAbandoned as abandoned:
+            read = {"federated_status": "abandoned", "federated_reason": str(abandoned)}
+        else:
+            cut = {f"federated_{name}": value for name, value in cut_record(aggregate).items()}
+            read = self._read_metrics(aggregate) | cut
+        return read | evaluation_record(self._take_tally())
+
+    def _read_metrics(self, aggregate: Aggregate) -> Record:
+        """Divide by the number of those who answered, noised as well: of two released figures."""
+        loss, *sums, count = aggregate.total.tolist()
+        metrics = federated_metrics(self._experiment)
+        if self._experiment.privacy.private:
+            std, most = aggregate.noise_std, self._experiment.evaluation.federated_max_loss
+            found = {"loss": noised_ratio(loss, count, std, scale=most * self._loss_unit)}
+            for (name, scale), total in zip(metrics.items(), sums, strict=True):
+                least = 0.0 if name == "accuracy" else -1.0
+                found[name] = noised_ratio(total, count, std, scale=scale, least=least)
+        elif count <= 0:
+            return {"federated_status": "no examples"}
+        else:
+            named = zip(metrics, sums, strict=True)
+            found = {"loss": NoisedRatio(loss * self._loss_unit / count, 0.0)}
+            found |= {name: NoisedRatio(total / count, 0.0) for name, total in named}
+        record: Record = {"federated_status": "completed"}
+        for name, ratio in found.items():
+            if ratio is None:
+                return {"federated_status": "drowned in noise"}
+            record |= ratio.record(f"federated_{name}")
+        return record
+
+    def _charge(self, planned: Planned) -> Charge:
+        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
+            key = (planned.number, planned.attempt, planned.kind, group)
+            cohort = len(planned.groups[group])
+            if what == "contributions":
+                self._ledger.charge_contributions(key, clients, cohort=cohort)
+            elif what == "survived":
+                self._ledger.note_survivors(key, cohort=cohort, survived=len(clients))
+            else:
+                self._ledger.charge_sum(key)
+
+        return charge
+
+    def _save(self, number: int) -> None:
+        tensors, scalars = self._optimizer.state()
+        save_checkpoint(
+            self._folder,
+            Checkpoint(
+                round=number,
+                model=torch.from_numpy(self._optimizer.model),
+                optimizer_tensors=tensors,
+                optimizer_scalars=scalars,
+                order_seed=self._sampler.order_seed,
+                configuration=configuration_digest(self._experiment),
+                files={name: self._folder.fingerprint(name) for name in (LEDGER, METRICS)},
+                clip=self._clip.value if self._experiment.privacy.adaptive else None,
+                components=torch.from_numpy(self._components) if self._trainer.public else None,
+            ),
+        )
+
+    def _finish(self) -> Result:
+        model = self._trainer.to_state_dict(self._model)
+        summary = summarise(self._experiment, self._records, self._facts())
+        self._folder.write(MODEL, save_tensors(model))
+        self._folder.write_json(SUMMARY, summary)
+        return Result(self._folder.path, summary, self._records, as_arrays(model))
+
+    def _computed_by(self) -> Record:
+        """Return device and training of the clients; nodes have devices of their own."""
+        experiment, nodes = self._experiment, self._engine == DEPLOYED
+        device = described(experiment.device)
+        if nodes:
+            experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
+        return {"trainer": trainer_name(experiment, self._task), "device": device}
+
+    def _facts(self) -> Record:
+        """Return what the summary says beside the experiment and its rounds."""
+        return {
+            "epsilon": self._ledger.figures(),
+            "population": self._population,
+            "dimension": self._trainer.layout.dimension,
+            "noise_from_seed": self._entropy.reproducible and not self._experiment.privacy.exact,
+            "wrap_probability_log2": self._wrap_probability,
+            "engine": self._engine | self._computed_by(),
+            "shared_cache": self._coordinator.shares_cache,
+            "left_out": list(self._left_out.clients),
+            "cut": self._cuts.summed(self._records),
+            "data": self._data_read,
+            "lost_tests": self._lost.said,
+            "unscored": self._unscored and no_accuracy(self._unscored),
+        }
+
+
+def _not_repeatable(folder: RunFolder, when: str) -> ConfigError:
+    return ConfigError(
+        f"--resume {folder.path}: a run with fresh noise is not continued{when} by this version: "
+        "its open round would be a second release; start a new run"
+    )

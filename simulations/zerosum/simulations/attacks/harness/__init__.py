@@ -1,0 +1,1 @@
+"""Play attacks: interface, sealed views, workers, metrics, results."""

@@ -1,0 +1,328 @@
+"""What an attack is: who attacks, what stands in the way, what is seen, what is guessed.
+
+A :class:`Setting` plays a scene with the simulator's own grid and parties and hands out two things:
+the :class:`View`, what a role really receives, and the truth, which the harness alone keeps. An
+:class:`Attack` turns the one into a :class:`Guess`; the harness scores it against the other.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+
+from zerosum.simulations.attacks.harness.metrics import Units
+
+Role = Literal[
+    "curious server",
+    "malicious server",
+    "colluding clients",
+    "malicious client",
+    "outsider",
+    "analyst",
+]
+
+Noise = Literal["none", "local", "distributed", "central"]
+
+Masking = Literal["none", "single", "double"]
+"""No masks; pairwise masks alone, which no client of this library sends; those and self-masks."""
+
+
+@dataclass(frozen=True)
+class ThreatModel:
+    """Who attacks and what they know beside what they receive.
+
+    Attributes
+    ----------
+    role : str
+        Whose place the attacker has.
+    colluders : int
+        Clients that help the attacker, or are it.
+    knows : frozenset of str
+        As "labels", "learning rate", "steps", "clip", "sigma", "auxiliary data".
+    rounds : int
+        In how many rounds.
+    """
+
+    role: Role
+    colluders: int = 0
+    knows: frozenset[str] = frozenset()
+    rounds: int = 1
+
+    def __str__(self) -> str:
+        """Return the role, with its helpers."""
+        if not self.colluders or self.role == "malicious client":
+            return self.role
+        return f"{self.role} + {self.colluders}"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What stands in an attacker's way: one column of the table.
+
+    Attributes
+    ----------
+    name : str
+        As the table calls it.
+    masking : str
+        Whether contributions are masked, and how.
+    threshold : int or None
+        Shares that recover a secret; None as a run would choose it.
+    bits : int
+        Of a coordinate, before masking.
+    seed_bits : int
+        Of a mask's seed: 256 is this library's.
+    clip : float or None
+        L2 bound of each client's update.
+    noise : str
+        Who adds it: "local" each client, "distributed" all clients together, "central" the server.
+    sigma : float
+        Its standard deviation in a coordinate, in clips: of each contribution where local, else of
+        the sum.
+    budget : int or None
+        Contributions after which a client declines.
+    request_hash : bool
+        Whether masks are bound to what was asked.
+    confirm : bool
+        Whether survivors are confirmed before they are unmasked: a malicious server's sessions.
+    rule : str
+        How the server combines contributions that it sees.
+    """
+
+    name: str
+    masking: Masking = "none"
+    threshold: int | None = None
+    bits: int = 24
+    seed_bits: int = 256
+    clip: float | None = None
+    noise: Noise = "none"
+    sigma: float = 0.0
+    budget: int | None = None
+    request_hash: bool = True
+    confirm: bool = True
+    rule: str = "mean"
+
+    def __post_init__(self) -> None:
+        for name, words in (("masking", get_args(Masking)), ("noise", get_args(Noise))):
+            if getattr(self, name) not in words:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r} of protection {self.name!r}: write one of "
+                    + ", ".join(f'"{word}"' for word in words)
+                )
+
+    @property
+    def masked(self) -> bool:
+        """Whether the server sees no more than sums."""
+        return self.masking != "none"
+
+
+@dataclass(frozen=True)
+class View:
+    """What the attacker receives: data alone, sealed before an attack sees it.
+
+    Settings add fields of their own, arrays and frozen data; what was not received is None. Nothing
+    in a view leads to a client, a task or the truth: :func:`~.sealing.sealed` refuses it.
+
+    Attributes
+    ----------
+    threat : ThreatModel
+    protection : Protection
+        Protections are public.
+    stopped : str
+        Why the attacker received nothing, where a protection stopped what was asked.
+    """
+
+    threat: ThreatModel
+    protection: Protection
+    stopped: str = ""
+
+    def lacks(self, requires: Iterable[str]) -> tuple[str, ...]:
+        """Return which of these fields are not there."""
+        return tuple(name for name in requires if getattr(self, name, None) is None)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """An attack's answer.
+
+    Attributes
+    ----------
+    values : mapping of str to ndarray
+        What is guessed, by name: as the attack's own score reads it.
+    notes : str
+        Printed below the table, as an extrapolation.
+    """
+
+    values: Mapping[str, np.ndarray]
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.notes, str):
+            raise TypeError(f"notes = {self.notes!r}: a guess's notes are text")
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return one guessed array."""
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of an attack.
+
+    Attributes
+    ----------
+    name, unit : str
+        As "PSNR", "dB".
+    higher : bool
+        Whether more is a better attack.
+    """
+
+    name: str
+    unit: str = ""
+    higher: bool = True
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A view and what it was a view of.
+
+    Attributes
+    ----------
+    view : View
+    truth : mapping of str to ndarray
+        For the harness alone.
+    epsilon : float or None
+        What the ledger says of the scene, for the attacker's role: infinite without noise; None
+        where nothing is released that an epsilon could be of.
+    delta : float
+    """
+
+    view: View
+    truth: Mapping[str, np.ndarray]
+    epsilon: float | None
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None and not self.epsilon >= 0:
+            raise ValueError(f"epsilon = {self.epsilon}: it is at least 0, or None")
+
+
+class NotApplicable(Exception):
+    """A scene that cannot be: the library refuses such a run; the message says why."""
+
+
+class Setting(Protocol):
+    """Plays scenes. A frozen dataclass: equal settings play equal scenes of equal seeds."""
+
+    @property
+    def name(self) -> str:
+        """As the table's rows say: "sum of 10 clients, 1 image each"."""
+        ...
+
+    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+        """Play a scene; an active attacker is asked for its moves, by methods the setting names.
+
+        Parameters
+        ----------
+        attack : Attack
+            Who attacks: its threat model, and its moves.
+        protection : Protection
+        seed : int
+            Of data, model and coins: never of the operating system's, where the protocol draws.
+
+        Raises
+        ------
+        NotApplicable
+            If there can be no such scene.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the table: where an attack is played, and against what.
+
+    Attributes
+    ----------
+    setting : Setting
+    protection : Protection
+    at : mapping of str to float
+        Where the cell lies on the axes of pictures: {"cohort": 10, "sigma": 0.001}.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a row could not be written of the cell: before it is played.
+    """
+
+    setting: Setting
+    protection: Protection
+    at: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(getattr(self.setting, "name", None), str):
+            raise TypeError(f"setting = {self.setting!r}: a setting's name is text")
+        if not isinstance(getattr(self.protection, "name", None), str):
+            raise TypeError(f"protection = {self.protection!r}: a protection's name is text")
+        at = {str(name): float(value) for name, value in self.at.items()}
+        if not all(map(math.isfinite, at.values())):
+            raise ValueError(f"at = {self.at}: a place on an axis is a finite number")
+        object.__setattr__(self, "at", at)  # numpy's numbers are none that JSON has
+
+
+class Attack(Protocol):
+    """One attack. A frozen dataclass whose fields are what ``--set NAME.FIELD=VALUE`` changes.
+
+    Several attacks may share a ``name``: they differ in how ``adaptive`` they are, and the table
+    takes the strongest in each cell.
+    """
+
+    @property
+    def name(self) -> str:
+        """One row of the table: "gradient inversion"."""
+        ...
+
+    @property
+    def adaptive(self) -> str:
+        """What the attacker knows of the protection and uses: "unrolls the local steps"."""
+        ...
+
+    @property
+    def threat(self) -> ThreatModel:
+        """Who attacks."""
+        ...
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Fields of the view without which there is no attack."""
+        ...
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What is scored; the first is the table's."""
+        ...
+
+    def cases(self, suite: str) -> Iterable[Case]:
+        """Return the cells of suite "quick" or "full"."""
+        ...
+
+    def baseline(self, view: View, rng: np.random.Generator) -> Guess:
+        """Guess without what is attacked: from public knowledge and auxiliary data alone."""
+        ...
+
+    def run(self, view: View, rng: np.random.Generator) -> Guess:
+        """Attack."""
+        ...
+
+    def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
+        """Score a guess, by metric; called by the harness alone.
+
+        The order of units is the truth's: guess and baseline are compared unit by unit.
+        """
+        ...
+
+
+def parameters_of(attack: Attack) -> dict[str, Any]:
+    """Return what can be set of an attack, by name, with its value."""
+    return {each.name: getattr(attack, each.name) for each in fields(attack)}  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+"""Plays one cell with one seed: keeps the truth, scores the guess."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.attacks.harness.interface import (
+    Attack,
+    Case,
+    Guess,
+    NotApplicable,
+    Scene,
+    ThreatModel,
+)
+from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking, Units
+from zerosum.simulations.attacks.harness.sealed_view import frozen, sealed
+
+log = logging.getLogger("zerosum.simulations")
+
+Status = Literal["value", "stopped", "not applicable", "failed", "not played"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One attack in one case: a row of results for each seed."""
+
+    attack: Attack
+    case: Case
+
+    @property
+    def label(self) -> str:
+        """Names the cell, and no other: its coins follow from it."""
+        case = self.case
+        return f"{self.attack.name}/{self.attack.adaptive}/{case.setting.name}/{case.protection}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a cell with one seed.
+
+    Attributes
+    ----------
+    number : int
+        Of the cell, in the order that was asked for.
+    seed : int
+    status : str
+        "stopped": a protection left the attacker with nothing but the baseline's guess. "not
+        played": the attacks were ended before its turn came.
+    note : str
+        Why there is no value, why it was stopped, or what the attack had to say.
+    units, baseline : mapping of str to Units
+        By metric.
+    epsilon : float or None
+    delta : float
+    cpu_seconds : float
+        Of the attack itself, without what it attacks.
+    pictures : mapping of str to ndarray
+    threat : ThreatModel or None
+        The view's; None where there was no view.
+    """
+
+    number: int
+    seed: int
+    status: Status
+    note: str = ""
+    units: Mapping[str, Units] = field(default_factory=dict)
+    baseline: Mapping[str, Units] = field(default_factory=dict)
+    epsilon: float | None = None
+    delta: float = 0.0
+    cpu_seconds: float = 0.0
+    pictures: Mapping[str, np.ndarray] = field(default_factory=dict)
+    threat: ThreatModel | None = None
+
+
+def play(number: int, cell: Cell, seed: int) -> Outcome:
+    """Play one cell with one seed. What fails is an outcome too: the others go on."""
+    try:
+        scene = cell.case.setting.play(cell.attack, cell.case.protection, seed)
+        return _attacked(number, cell, seed, scene)
+    except NotApplicable as reason:
+        return Outcome(number, seed, "not applicable", str(reason))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exit here would end all attacks in silence
+        log.exception("%s, seed %d", cell.label, seed)
+        return Outcome(number, seed, "failed", _words(error))
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # an error of an attack's own may have no words
+        return type(error).__name__
+
+
+def _attacked(number: int, cell: Cell, seed: int, scene: Scene) -> Outcome:
+    attack, view = cell.attack, sealed(scene.view)
+    missing = view.lacks(attack.requires)
+    if missing and not view.stopped:
+        reason = f"the view holds no {' and no '.join(missing)}"
+        return Outcome(number, seed, "not applicable", reason, threat=view.threat)
+    blind = attack.baseline(view, _coins(cell, seed, "baseline"))
+    started = time.process_time()
+    guess = blind if missing else attack.run(view, _coins(cell, seed, "attack"))
+    spent = time.process_time() - started
+    return Outcome(
+        number,
+        seed,
+        "stopped" if missing else "value",
+        view.stopped if missing else guess.notes,
+        _scored(attack, guess, scene),
+        _scored(attack, blind, scene),
+        scene.epsilon,
+        scene.delta,
+        spent,
+        _pictures(attack, guess, scene),
+        view.threat,
+    )
+
+
+def _coins(cell: Cell, seed: int, purpose: str) -> np.random.Generator:
+    return numpy_generator(seed, f"{purpose} {cell.label}")
+
+
+def _scored(attack: Attack, guess: Guess, scene: Scene) -> Mapping[str, Units]:
+    units = attack.score(guess, frozen(scene.truth))
+    wanted = {metric.name for metric in attack.metrics}
+    if units.keys() != wanted:
+        raise ValueError(f"{attack.name} scored {sorted(units)}, and its metrics are {wanted}")
+    for name, each in units.items():
+        if not isinstance(each, Proportion | Mean | Ranking):
+            raise TypeError(f"{attack.name} scored {name} as a {type(each).__name__}")
+    return units
+
+
+def _pictures(attack: Attack, guess: Guess, scene: Scene) -> Mapping[str, np.ndarray]:
+    drawn = getattr(attack, "pictures", None)
+    pictures = {} if drawn is None else drawn(guess, frozen(scene.truth))
+    for name, pairs in pictures.items():
+        images = np.asarray(pairs)
+        if images.ndim != 4 or images.shape[1] != 2 or images.dtype.kind not in "buif":
+            raise ValueError(f"{attack.name} drew {name}: pictures are pairs of shape (k, 2, h, w)")
+    return pictures

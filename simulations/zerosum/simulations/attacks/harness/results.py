@@ -1,0 +1,262 @@
+"""From outcomes to rows: one a seed and metric, and one of all seeds together."""
+
+import csv
+import io
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+
+from zerosum.client.task import error_line
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.attacks.harness.interface import Metric
+from zerosum.simulations.attacks.harness.play import Cell, Outcome
+from zerosum.simulations.attacks.harness.significance import is_above, value_of
+
+log = logging.getLogger("zerosum.simulations")
+
+ENOUGH = 3
+"""Units below which nothing is significant, whatever came of them."""
+
+PARTLY = "partly "
+"""Before the status of a cell whose seeds ended in different ways."""
+
+POOLED = "pooled"
+"""In the column of seeds: the figure of all of them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of ``results.csv``.
+
+    Attributes
+    ----------
+    attack, adaptive, setting, protection : str
+        The cell; ``adaptive`` is what the attacker uses of what it knows.
+    threat : str
+        Whom the view was of; where there was none, who attacks.
+    metric, unit : str
+    value, low, high : float or None
+        With the interval that holds it with 95 %; None where there is no value.
+    count : int
+        Units that it is of.
+    baseline : float or None
+        The same figure of a guess without what is attacked.
+    at_baseline : bool
+        Whether there is a value that is not significantly better: see :mod:`~.advantage`.
+    epsilon, delta : float or None
+        What the ledger says; infinite without noise, None where no epsilon could be meant.
+    cpu_seconds : float
+    seed : str
+    version : str
+        Of zerosum.
+    status, note : str
+    at : str
+        JSON: where the cell lies on the axes of pictures.
+    """
+
+    attack: str
+    adaptive: str
+    setting: str
+    protection: str
+    threat: str
+    metric: str
+    unit: str
+    value: float | None
+    low: float | None
+    high: float | None
+    count: int
+    baseline: float | None
+    at_baseline: bool
+    epsilon: float | None
+    delta: float
+    cpu_seconds: float
+    seed: str
+    version: str
+    status: str
+    note: str
+    at: str
+
+    @property
+    def too_few(self) -> bool:
+        """Whether it is at baseline because so few units can show nothing else."""
+        return self.at_baseline and self.count < ENOUGH
+
+
+def rows_of(cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> list[Row]:
+    """Return the rows of all cells: the seeds' and, after them, the pooled one of each metric."""
+    by_cell: dict[int, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_cell.setdefault(outcome.number, []).append(outcome)
+    return [
+        row
+        for number, found in sorted(by_cell.items())
+        for metric in cells[number].attack.metrics
+        for row in _rows(cells[number], metric, found)
+    ]
+
+
+def _rows(cell: Cell, metric: Metric, found: Sequence[Outcome]) -> Iterable[Row]:
+    for outcome in found:
+        yield _row(cell, metric, [outcome], str(outcome.seed))
+    yield _row(cell, metric, found, POOLED)
+
+
+def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row:
+    try:
+        figures = _Figures.of(cell, metric, found, seed)
+        status, note = _status(found), _note(found)
+    except Exception as error:  # of units whose class is an attack's own: other cells have rows
+        log.exception("%s, seed %s: no figure", cell.label, seed)
+        figures, status, note = _Figures(), "failed", f"no figure: {error_line(error)}"
+    epsilons = [each.epsilon for each in found if each.epsilon is not None]
+    case = cell.case
+    return Row(
+        attack=cell.attack.name,
+        adaptive=cell.attack.adaptive,
+        setting=case.setting.name,
+        protection=case.protection.name,
+        threat=str(next((o.threat for o in found if o.threat), cell.attack.threat)),
+        metric=metric.name,
+        unit=metric.unit,
+        value=figures.value,
+        low=figures.low,
+        high=figures.high,
+        count=figures.count,
+        baseline=figures.baseline,
+        at_baseline=figures.at_baseline,
+        epsilon=max(epsilons) if epsilons else None,
+        delta=max((each.delta for each in found), default=0.0),
+        cpu_seconds=sum(each.cpu_seconds for each in found),
+        seed=seed,
+        version=version("zerosum"),
+        status=status,
+        note=note,
+        at=json.dumps(dict(case.at), sort_keys=True),
+    )
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What is computed of a row's units; nothing where there are none."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    count: int = 0
+    baseline: float | None = None
+    at_baseline: bool = False
+
+    @classmethod
+    def of(cls, cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> "_Figures":
+        """Compute them of all outcomes that were scored."""
+        scored = [each for each in found if metric.name in each.units]
+        if not scored:
+            return cls()
+        rng = numpy_generator(0, f"interval {cell.label} {metric.name} {seed}")
+        guesses = [each.units[metric.name] for each in scored]
+        blind = [each.baseline[metric.name] for each in scored]
+        units = guesses[0].pooled(guesses[1:])
+        figure = units.figure(rng)
+        base = value_of(blind[0].pooled(blind[1:]), rng)
+        above = is_above(guesses, blind, metric.higher, rng)
+        return cls(figure.value, figure.low, figure.high, units.count, base, not above)
+
+
+def _note(found: Sequence[Outcome]) -> str:
+    """Return what the first seed had to say that said anything; every seed has a row of its own."""
+    worst = _status(found).removeprefix(PARTLY)
+    return next((each.note for each in found if each.note and each.status == worst), "")
+
+
+def _status(found: Sequence[Outcome]) -> str:
+    """Return the worst that came of any seed, "partly" if not of all: no figure hides a failure."""
+    for status in ("failed", "not applicable", "stopped", "not played"):
+        hit = [each.status == status for each in found]
+        if any(hit):
+            return status if all(hit) else f"{PARTLY}{status}"
+    return "value"
+
+
+def shown(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of the table: pooled, of the strongest attackers."""
+    return strongest(rows, directions(cells))
+
+
+Directions = Mapping[tuple[str, str], bool]
+"""By attack and metric, whether more is a better attack."""
+
+
+def directions(cells: Sequence[Cell]) -> Directions:
+    """Return in which direction the metrics of these attacks are better."""
+    return {
+        (cell.attack.name, metric.name): metric.higher
+        for cell in cells
+        for metric in cell.attack.metrics
+    }
+
+
+def strongest(rows: Iterable[Row], higher: Directions) -> list[Row]:
+    """Return, of attacks that share a name, the strongest in each cell: all of its metrics.
+
+    Which is strongest is decided by the first metric that they are scored on. An attacker that
+    failed stays beside it: what it would have shown is not known.
+
+    Parameters
+    ----------
+    rows : iterable of Row
+        Pooled ones are looked at alone.
+    higher : mapping of (str, str) to bool
+        By attack and metric, whether more is a better attack.
+    """
+    cells: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        if row.seed == POOLED:
+            variants = cells.setdefault((row.attack, row.setting, row.protection), {})
+            variants.setdefault(row.adaptive, []).append(row)
+    return [
+        row
+        for variants in cells.values()
+        for row in _beside_failed(list(variants.values()), higher)
+    ]
+
+
+def _beside_failed(variants: Sequence[list[Row]], higher: Directions) -> list[Row]:
+    best = _best(variants, higher)
+    failed = [each[0] for each in variants if each[0].status == "failed" and each is not best]
+    return [*best, *failed]
+
+
+def _best(variants: Sequence[list[Row]], higher: Directions) -> list[Row]:
+    best = variants[0]
+    for variant in variants[1:]:
+        first = best[0]
+        if _is_stronger(variant[0], first, higher[first.attack, first.metric]):
+            best = variant
+    return best
+
+
+def _is_stronger(row: Row, other: Row, higher: bool) -> bool:
+    if row.value is None or other.value is None:
+        return row.value is not None and other.value is None
+    if row.value == other.value:  # the cheaper of two that do the same
+        return row.cpu_seconds < other.cpu_seconds
+    return row.value > other.value if higher else row.value < other.value
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Return ``results.csv``."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [each.name for each in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _written(value) for name, value in asdict(row).items()})
+    return text.getvalue()
+
+
+def _written(value: object) -> object:
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) and value > 0 else format(value, ".6g")
+    return "" if value is None else value

@@ -1,0 +1,96 @@
+"""A view is data: this is where anything else in it is refused."""
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from zerosum.simulations.attacks.harness.interface import View
+
+V = TypeVar("V", bound=View)
+
+_PLAIN = (bytes, str, bool, int, float, complex, type(None), np.generic)
+
+
+class UnsealedView(TypeError):
+    """A view that holds more than data: something in it may lead to what was not received."""
+
+
+def sealed(view: V) -> V:
+    """Return a view that holds data alone, its arrays read-only copies that own their memory.
+
+    Allowed are plain values, numpy arrays without Python objects, tuples, frozen sets, mappings
+    (which come back read-only), frozen dataclasses and frozen specs. A list, a function, a bound
+    method, a tensor, a module or any other object is refused, and so is an array that is a window
+    on a larger one: by its base the rest could be read.
+
+    Raises
+    ------
+    UnsealedView
+        Naming the field.
+    """
+    return _rebuilt(view, type(view).__name__)  # type: ignore[no-any-return]
+
+
+def frozen(truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Return read-only copies of a scene's truth: what scores it cannot change it for others."""
+    return {name: _frozen_array(np.asarray(value), name) for name, value in truth.items()}
+
+
+def _rebuilt(value: Any, where: str) -> Any:
+    if isinstance(value, np.ndarray):
+        return _frozen_array(value, where)
+    if type(value) in _PLAIN or isinstance(value, np.generic):
+        return value
+    if type(value) is tuple:
+        return tuple(_rebuilt(item, f"{where}[{i}]") for i, item in enumerate(value))
+    if type(value) is frozenset:
+        return frozenset(_rebuilt(item, where) for item in value)
+    if isinstance(value, Mapping) and type(value) in (dict, types.MappingProxyType):
+        return types.MappingProxyType(
+            {_rebuilt(k, where): _rebuilt(v, f"{where}[{k!r}]") for k, v in value.items()}
+        )
+    if isinstance(value, BaseModel) and value.model_config.get("frozen"):
+        return type(value).model_validate_json(value.model_dump_json())
+    if is_dataclass(value) and not isinstance(value, type):
+        return _rebuilt_dataclass(value, where)
+    raise UnsealedView(f"{where} is a {type(value).__name__}: a view holds data alone")
+
+
+def _frozen_array(value: np.ndarray, where: str) -> np.ndarray:
+    if type(value) is not np.ndarray or value.dtype.hasobject:
+        raise UnsealedView(f"{where} is no plain array: a view holds data alone")
+    copied = np.array(value, order="C")
+    copied.setflags(write=False)
+    return copied
+
+
+def _rebuilt_dataclass(value: Any, where: str) -> Any:
+    if not type(value).__dataclass_params__.frozen:
+        raise UnsealedView(f"{where} is a {type(value).__name__}, which is not frozen")
+    known = {each.name for each in fields(value)}
+    more = set(getattr(value, "__dict__", {})) - known
+    if more:
+        raise UnsealedView(f"{where} holds {sorted(more)} beside its fields")
+    made = object.__new__(type(value))
+    for name in known:
+        object.__setattr__(made, name, _rebuilt(getattr(value, name), f"{where}.{name}"))
+    return made
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """Yield a sealed view and everything in it, depth first: what an attack can reach."""
+    yield value
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from parts(key)
+            yield from parts(item)
+    elif isinstance(value, tuple | frozenset):
+        for item in value:
+            yield from parts(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from parts(getattr(value, each.name))

@@ -1,0 +1,99 @@
+"""From a protection to the sections of an ordinary experiment: nothing is protected otherwise."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from zerosum.client.protocol import protection as client_protection
+from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
+from zerosum.simulations.attacks.harness.interface import NotApplicable, Protection
+
+DELTA = 1e-5
+"""Of every epsilon in the table."""
+
+UNCLIPPED_RANGE = 4.0
+"""Largest coordinate of an update that no clip bounds."""
+
+
+SUMS = ("masking", "threshold", "bits", "clip", "noise", "sigma", "confirm")
+"""What every private sum of the simulator's own clients plays of a protection."""
+
+
+def check_played(protection: Protection, played: Iterable[str] = SUMS) -> None:
+    """Refuse a protection that a setting would leave out: its column would not say what it is.
+
+    Parameters
+    ----------
+    protection : Protection
+    played : iterable of str
+        The fields that the setting plays; every other has to be the default.
+
+    Raises
+    ------
+    NotApplicable
+        Naming the fields.
+    """
+    known, plain = {"name", *played}, Protection("")
+    left = [each.name for each in fields(protection) if each.name not in known]
+    asked = [name for name in left if getattr(protection, name) != getattr(plain, name)]
+    if asked:
+        raise NotApplicable(f"this setting plays no {' and no '.join(asked)}")
+
+
+def privacy_of(protection: Protection, cohort: int, dimension: int) -> PrivacySpec:
+    """Return the privacy section that gives a coordinate noise of ``sigma`` clips.
+
+    Parameters
+    ----------
+    protection : Protection
+    cohort : int
+        Clients in a session.
+    dimension : int
+        Length of a contribution, on which rounding's part of the sensitivity depends.
+    """
+    if protection.noise == "none":
+        return PrivacySpec(model="none", clip=protection.clip)
+    if protection.clip is None:
+        raise ValueError(f"{protection.name}: noise is measured in clips, and there is no clip")
+    section = _noised(protection, 1.0)
+    built = client_protection.Protection.build(
+        section,
+        encoding_of(protection),
+        cohort=cohort,
+        dimension=dimension,
+        rotation_seed=bytes(32),
+    )
+    found = built.std_contribution if protection.noise == "local" else built.std_sum
+    return _noised(protection, protection.sigma * protection.clip / found)
+
+
+def _noised(protection: Protection, multiplier: float) -> PrivacySpec:
+    values: dict[str, Any] = {
+        "model": protection.noise,
+        "clip": protection.clip,
+        "noise_multiplier": multiplier,
+        "honest_fraction": 1.0,
+        "delta": DELTA,
+        "allow_large_delta": True,
+        "noise_draw": "per_client",
+    }
+    return PrivacySpec.model_validate(values)
+
+
+def encoding_of(protection: Protection) -> EncodingSpec:
+    """Return the encoding section."""
+    limit = UNCLIPPED_RANGE if protection.clip is None else None
+    return EncodingSpec(bits=protection.bits, range=limit)
+
+
+def secagg_of(protection: Protection, dropout: float = 0.0, corruption: float = 0.0) -> SecAggSpec:
+    """Return the protocol's section: the real one, or none."""
+    if protection.masking == "single":
+        raise ValueError("no session runs with single masks: drive weakened parties instead")
+    return SecAggSpec(
+        protocol="pairwise" if protection.masked else "none",
+        server="malicious" if protection.confirm else "semi-honest",
+        dropout=dropout,
+        corruption=corruption,
+        threshold="auto" if protection.threshold is None else protection.threshold,
+    )

@@ -1,0 +1,246 @@
+"""``zerosum attack``: play the attacks, print the table, write the folder."""
+
+import io
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from zerosum.client.files.operating_system import cores
+from zerosum.server.config import ConfigError
+from zerosum.simulations.terminal.printable import printable, printable_lines, shell_command
+from zerosum.simulations.terminal.signals import interruptible
+from zerosum.simulations.terminal.user_errors import user_errors
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from zerosum.simulations.attacks.harness.interface import Attack, Case
+    from zerosum.simulations.attacks.harness.partial_results import AttackRequest
+    from zerosum.simulations.attacks.harness.results import Row
+    from zerosum.simulations.attacks.run import AttackRun
+
+# torch takes seconds to import: only what is run imports it.
+
+LINES = 10
+"""Lines of progress where there is no terminal."""
+
+WIDTH = 150
+"""Columns of the table where there is no terminal."""
+
+LONGEST = 60
+"""Characters of a figure, or of why there is none, in the table."""
+
+SHOWN = 2
+"""Metrics of an attack in the table; the files have all."""
+
+SUITES = ("quick", "full")
+
+LEAST_SEEDS = 3
+"""Below it a figure has no interval worth its name."""
+
+MOST_SEEDS = 100_000
+"""All plays are listed before the first of them."""
+
+
+def attack(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Of zerosum list, or module:Class; else all.",
+        ),
+    ] = None,
+    suite: Annotated[
+        str, typer.Option(help="quick (about eight minutes on two cores) or full (hours).")
+    ] = SUITES[0],
+    seeds: Annotated[
+        int, typer.Option(help="Seeds of each figure: three or more.", min=1, max=MOST_SEEDS)
+    ] = LEAST_SEEDS,
+    out: Annotated[Path | None, typer.Option(help="Folder of the results: new or empty.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="ATTACK.PARAMETER=VALUE", help="Change one parameter."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the attacks in this folder, as they were asked.")
+    ] = None,
+) -> None:
+    """Attack what this project protects: what leaks, what stops it, and at which epsilon."""
+    with user_errors(ConfigError):
+        if suite not in SUITES:
+            raise ConfigError(f"--suite {suite}: write {' or '.join(SUITES)}")
+        from zerosum.simulations.attacks.harness.partial_results import AttackRequest
+
+        asked = AttackRequest(names or [], overrides or [], suite, seeds)
+        if resume is not None:
+            asked = _asked_before(resume, asked, out)
+        run = _run_of(asked, resume, out)
+        if asked.seeds < LEAST_SEEDS:
+            _say(
+                f"{asked.seeds} seed{'s' * (asked.seeds > 1)}: intervals of fewer than "
+                f"{LEAST_SEEDS} say little"
+            )
+        started = time.monotonic()
+        with interruptible(lambda: _left(run), ()):
+            with _progress(run.asked, run.played) as tell:
+                run.play(workers or cores(), tell)
+            _print(run.shown, time.monotonic() - started)
+            console = Console(highlight=False, markup=False, soft_wrap=True)
+            console.print("\n".join(_files(run)))
+    for lost in run.unwritten:
+        _say(f"error: {lost}")
+    if run.unwritten or any(row.status == "failed" for row in run.rows):
+        _say(f"What failed is played again by:\n{_going_on(run)}")
+        raise typer.Exit(1)
+
+
+def _asked_before(folder: Path, given: "AttackRequest", out: Path | None) -> "AttackRequest":
+    """Return what an earlier run was asked for, which a run that goes on with it cannot change."""
+    from zerosum.simulations.attacks.harness.partial_results import AttackRequest
+
+    if given != AttackRequest([], [], SUITES[0], LEAST_SEEDS):
+        raise ConfigError(f"--resume {folder}: names, --suite, --seeds and --set are the folder's")
+    if out is not None:
+        raise ConfigError(f"--out {out} and --resume {folder}: give one of them")
+    return AttackRequest.read(folder)
+
+
+def _run_of(asked: "AttackRequest", resume: Path | None, out: Path | None) -> "AttackRun":
+    from zerosum.simulations.attacks.harness.play import Cell
+    from zerosum.simulations.attacks.harness.registry import choose
+    from zerosum.simulations.attacks.run import AttackFolder, AttackRun
+
+    chosen = choose(list(asked.names), list(asked.settings))
+    cells = [Cell(each, case) for each in chosen for case in _cases(each, asked.suite)]
+    path = resume or out or _new_folder(asked.suite)
+    folder = AttackFolder.of(path, asked, cells, resumed=resume is not None)
+    return AttackRun(cells, range(asked.seeds), folder)
+
+
+def _cases(attack: "Attack", suite: str) -> "list[Case]":
+    from zerosum.simulations.attacks.harness.interface import Case
+
+    try:
+        found = list(attack.cases(suite))
+    except Exception as error:
+        raise ConfigError(f"{attack.name}: it has no cases as it is set: {error}") from error
+    if not found or not attack.metrics:
+        raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
+    if not all(isinstance(case, Case) for case in found):
+        raise ConfigError(f"{attack.name}: its cases are no Case(setting, protection)")
+    return found
+
+
+def _new_folder(suite: str) -> Path:
+    from zerosum.simulations.api import new_folder
+
+    return new_folder(f"attacks-{suite}")
+
+
+def _say(words: str) -> None:
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console.print(printable_lines(words))
+
+
+def _left(run: "AttackRun") -> str:
+    """Say where what was played until an interruption is."""
+    lost = [f"error: {each}" for each in run.unwritten]
+    on = ["Continue with:", _going_on(run)]
+    return printable_lines("\n".join([run.notice, *_files(run), *lost, *on]))
+
+
+def _going_on(run: "AttackRun") -> str:
+    return shell_command(["zerosum", "attack", "--resume", str(run.folder.path)])
+
+
+def _files(run: "AttackRun") -> list[str]:
+    """Name the files that there are, a line each."""
+    files = (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html"),
+             ("Log", "attacks.log"))  # fmt: skip
+    paths = [(what, run.folder.path / name) for what, name in files]
+    return [f"{what:7} {path}" for what, path in paths if path.exists()]
+
+
+@contextmanager
+def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
+    """Show how many plays are over: a bar on a terminal, a line now and then elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("attacks", total=total, completed=done)
+            yield lambda outcome: bar.advance(task)
+        return
+
+    def tell(outcome: object) -> None:
+        nonlocal done
+        done += 1
+        if done == total or done % max(1, total // LINES) == 0:
+            console.print(f"{done}/{total} plays", highlight=False)
+
+    yield tell
+
+
+def _print(rows: "Sequence[Row]", seconds: float) -> None:
+    """Print a table an attack."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # of a terminal that has no sign for infinity
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    for name in dict.fromkeys(row.attack for row in rows):
+        of_one = [row for row in rows if row.attack == name]
+        metrics = list(dict.fromkeys(row.metric for row in of_one))[:SHOWN]
+        console.print(_table_of([row for row in of_one if row.metric in metrics]))
+        for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
+            console.print(printable(note), markup=False, soft_wrap=True)
+        console.print()
+    console.print("Further metrics, and attackers that use less, are in the files.")
+    console.print(f"{seconds:.0f} s", soft_wrap=True)
+
+
+def shortened(text: str) -> str:
+    """Return a reason that fits a table; it is whole in ``table.md``."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _table_of(rows: "Sequence[Row]") -> "Table":
+    from rich.table import Table
+
+    from zerosum.simulations.attacks.report.table import (
+        baseline_text,
+        count_text,
+        epsilon_text,
+        figure_text,
+        threats_text,
+    )
+
+    table = Table(
+        *("setting", "protection", "metric", "figure [95 %]", "units", "baseline", "epsilon"),
+        title=_plain(f"{rows[0].attack} ({threats_text(rows)})"),
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    before = ""
+    for row in rows:
+        setting, before = "" if row.setting == before else row.setting, row.setting
+        cells = (setting, row.protection, row.metric, shortened(printable(figure_text(row))))
+        others = (count_text(row), baseline_text(row), epsilon_text(row))
+        table.add_row(*map(_plain, (*cells, *others)))
+    return table
+
+
+def _plain(text: str) -> str:
+    """Return text that neither rich nor a terminal takes for more."""
+    return escape(printable(text))

@@ -1,0 +1,390 @@
+"""``zerosum bench``."""
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from zerosum.server.config import ConfigError
+from zerosum.simulations.bench.partial import Measured
+from zerosum.simulations.bench.process import BenchError, Values, measure
+from zerosum.simulations.commands.bench_engine import engine
+from zerosum.simulations.terminal.signals import interruptible
+from zerosum.simulations.terminal.user_errors import check_writable, number, user_errors, write_json
+
+bench_app = typer.Typer(
+    help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
+)
+
+
+class Rival(StrEnum):
+    """What a session can be compared with."""
+
+    FLOWER = "flower"
+
+
+@bench_app.callback()
+def _root() -> None:
+    """Measure what secure aggregation and privacy cost."""
+
+
+bench_app.command()(engine)
+
+
+@bench_app.command()
+def deployment(
+    nodes: Annotated[int, typer.Option(help="SuperNodes.", min=2, max=32)] = 3,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds of a run; all but the first are steady.", min=2)
+    ] = 4,
+    repeats: Annotated[int, typer.Option(help="Runs of each kind.", min=1)] = 2,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Compare masked rounds with Flower's plain averaging, on real SuperNodes of this machine.
+
+    All over TLS, with registered nodes, in turns on one federation; digits, two epochs.
+    """
+    from zerosum.simulations.bench.deployment import run
+
+    console = Console()
+    with user_errors(BenchError, ConfigError):
+        if json_file is not None:
+            check_writable(json_file)
+        measured = Measured(repeats, json_file)
+        with interruptible(measured.left), console.status("") as status:
+            found = run(nodes, rounds, repeats, tell=status.update, keep=measured.keep)
+        measured.write()  # first: whoever reads the table may be gone
+        for row in found["rows"]:
+            console.print(
+                f"{row['rounds']:12} {row['seconds_per_round']:7.1f} s a round, "
+                f"{row['ratio_to_plain']:.2f} of plain",
+                highlight=False,
+            )
+
+
+@bench_app.command()
+def secagg(
+    n: Annotated[int, typer.Option("--n", help="Clients.", min=2)] = 100,
+    d: Annotated[int, typer.Option("--d", help="Coordinates of a vector.", min=1)] = 100_000,
+    dropout: Annotated[
+        float, typer.Option(help="Fraction of clients that vanish before they contribute.")
+    ] = 0.0,
+    corruption: Annotated[
+        float, typer.Option(help="Fraction that colludes.", callback=number)
+    ] = 0.05,
+    server: Annotated[str, typer.Option(help="malicious or semi-honest.")] = "malicious",
+    degree: Annotated[str, typer.Option(help="Neighbours: auto, complete or a number.")] = "auto",
+    threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
+    bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
+    share: Annotated[bool, typer.Option(help="Let parties share a cache.")] = False,
+    threads: Annotated[int, typer.Option(help="Threads that expand masks.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Of vectors and dropouts.")] = 0,
+    primitives: Annotated[bool, typer.Option(help="Measure the primitives instead.")] = False,
+    server_memory: Annotated[
+        bool, typer.Option(help="Measure the memory of a server alone instead.")
+    ] = False,
+    liars: Annotated[
+        int | None,
+        typer.Option(help="Measure unmasking with so many who give wrong shares instead.", min=0),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Turns of each, with --liars.", min=1)] = 5,
+    versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(help="Seconds for the rival's client; beyond, extrapolated.", callback=number),
+    ] = 60.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Run a whole session, all clients in one process, and print CPU time, bytes and memory."""
+    _one_of(primitives=primitives, server_memory=server_memory, liars=liars is not None,
+            versus=versus is not None)  # fmt: skip
+    console = Console()
+    with user_errors(BenchError):
+        if primitives:
+            found = measure("primitives", {"lengths": [100_000, 1_000_000, 10_000_000]})
+            _print_primitives(console, found)
+        else:
+            settings = _checked(
+                n=n,
+                d=d,
+                dropout=dropout,
+                corruption=corruption,
+                server=server,
+                degree=degree,
+                threshold=threshold,
+                bits=bits,
+                threads=threads,
+                seed=seed,
+            )
+            if liars is not None:
+                wanted = {**settings, "liars": liars, "repeats": repeats}
+                found = _print_liars(console, measure("liars", wanted))
+            elif server_memory:
+                found = _print_memory(console, measure("memory", settings))
+            else:
+                found = _print_session(console, measure("session", {**settings, "share": share}))
+            if versus is not None:
+                found["versus"] = {versus.value: _versus_flower(console, found, time_limit)}
+    _write(json_file, found)
+
+
+def _one_of(**wanted: bool) -> None:
+    """Refuse options that each measure something else: all but one would be ignored."""
+    given = [f"--{name.replace('_', '-')}" for name, is_given in wanted.items() if is_given]
+    if len(given) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} measure different things: give one")
+
+
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no number of seconds: write 0 or more")
+    return seconds
+
+
+@bench_app.command()
+def dpsgd(
+    batch: Annotated[int, typer.Option(help="Examples in a step.", min=1)] = 100,
+    seconds: Annotated[
+        float, typer.Option(help="Time for each row, at least.", min=0, callback=_finite)
+    ] = 3.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
+    with user_errors(BenchError):
+        found = measure("dpsgd", {"batch": batch, "seconds": seconds})
+    _write(json_file, found)
+    table = _table(f"One step at batch {batch}, one core", "model", "method", "ms", "of plain")
+    for row in found["rows"]:
+        table.add_row(
+            row["model"], row["method"], f"{row['ms']:,.2f}", f"{row['ratio_to_plain']:.2f}"
+        )
+    console = Console()
+    console.print(table)
+    for name, reason in found["missing"].items():
+        console.print(f"{name} is left out: {reason}", highlight=False, soft_wrap=True)
+
+
+@bench_app.command()
+def noise(
+    deviations: Annotated[
+        list[float] | None, typer.Option("--std", help="Standard deviation, integer units.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Integers that a table draws.", min=1)] = 4_000_000,
+    few: Annotated[int, typer.Option(help="Integers that exact samplers draw.", min=1)] = 200,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Draw noise by table, by exact rejection and by OpenDP, and print the rates on one core."""
+    console = Console()
+    wanted = deviations or [30.0, 1000.0, 20_000.0]
+    with user_errors(BenchError):
+        if any(not 1 <= std <= 1e9 for std in wanted):
+            raise BenchError("--std: it is at least 1 and at most 10^9")
+        found = measure("noise", {"deviations": wanted, "count": count, "few": few})
+    _write(json_file, found)
+    _print_noise(console, found)
+
+
+def _write(path: Path | None, found: Values) -> None:
+    if path is not None:
+        with user_errors(ConfigError):
+            write_json(path, found)
+
+
+def _checked(**settings: Any) -> Values:
+    if settings["server"] not in ("malicious", "semi-honest"):
+        raise BenchError(f"--server {settings['server']}: it is malicious or semi-honest")
+    degree = settings["degree"]
+    if degree not in ("auto", "complete") and not degree.isdecimal():
+        raise BenchError(f"--degree {degree}: it is auto, complete or a number")
+    if not 0 <= settings["dropout"] < 1:
+        raise BenchError(f"--dropout {settings['dropout']}: it is at least 0 and below 1")
+    return settings
+
+
+def _print_memory(console: Console, found: Values) -> Values:
+    peak, before = found["server_memory_mb"], found["server_memory_before_mb"]
+    console.print(
+        f"{found['n']:,} clients, d = {found['d']:,} of {found['ring_bits']} bits, "
+        f"k = {found['degree']:,}: the server's process held at most {peak:,.1f} MB, "
+        f"{before:,.1f} of them before the session",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return found
+
+
+def _print_liars(console: Console, found: Values) -> Values:
+    from zerosum.simulations.report.words import count  # brings numpy and specs with it
+
+    console.print(
+        f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
+        f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server, "
+        f"k = {found['degree']:,}, t = {found['threshold']:,}, c = {found['colluders']:,}\n"
+        f"The server's unmasking, median of {found['repeats']} in turns: honest "
+        f"{found['honest_unmask_cpu_s']:.3f} CPU s, {count(found['liars'], 'liar')} "
+        f"{found['liars_unmask_cpu_s']:.3f} CPU s, {found['ratio']:.2f} times",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if found["failure"]:
+        console.print(f"No sum: {found['failure'][:200]}", highlight=False, soft_wrap=True)
+    named = "all liars and nobody else" if found["liars_named"] else count(found["named"], "client")
+    console.print(
+        f"{count(found['wrong_shares'], 'wrong share')} located by "
+        f"{count(found['decodings'], 'decoding')}; "
+        f"named: {named}; sum "
+        + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
+        highlight=False,
+        soft_wrap=True,
+    )
+    return found
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    return table
+
+
+def _print_session(console: Console, found: Values) -> Values:
+    table = _table(
+        f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
+        f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server\n"
+        f"k = {found['degree']:,}, t = {found['threshold']:,}, "
+        f"sharing {'on' if found['sharing'] else 'off'}",
+        "stage",
+        "clients",
+        "client, ms",
+        "server, s",
+        "bytes up",
+        "bytes down",
+    )
+    for name, row in found["stages"].items():
+        table.add_row(name, f"{row['clients']:,}", *_costs(row))
+    whole = {**found, "server_cpu_s": found["server_cpu_s"]}
+    table.add_row("all", "", *_costs(whole), style="bold")
+    console.print(table)
+    console.print("CPU time and bytes of a client are means; the server's time is for all.")
+    aes, agreed, verified = found["machine"].values()
+    console.print(
+        f"Rates just before and after: AES-128-CTR {aes:.1f} GB/s, X25519 {agreed:,.0f}/s, "
+        f"Ed25519 verify {verified:,.0f}/s",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if not found["sharing"]:
+        console.print(_beside_primitives(found), highlight=False, soft_wrap=True)
+    console.print(
+        f"Upload {found['upload_ratio']:.3f} times {found['bits']} bits a coordinate",
+        highlight=False,
+    )
+    console.print(
+        f"{found['total_s']:.2f} s in all, peak memory {found['peak_memory_mb']:,.0f} MB, sum "
+        + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
+        highlight=False,
+    )
+    return found
+
+
+def _beside_primitives(found: Values) -> str:
+    least = found["primitives"]
+    parts = (("a client", "client_cpu_s"), ("the server's unmasking", "server_unmask_cpu_s"))
+    return "At these rates the primitives alone: " + ", ".join(
+        f"{who} {least[key]:.3f} s (measured {found[key]:.3f}, {found[key] / least[key]:.2f} times)"
+        for who, key in parts
+    )
+
+
+def _print_noise(console: Console, found: Values) -> None:
+    table = _table(
+        "Integer noise, one core", "law", "std", "sampler", "million/s", "tau", "table, s"
+    )
+    for row in found["rows"]:
+        table.add_row(
+            row["law"],
+            f"{row['std']:g}",
+            row["sampler"],
+            f"{row['million_per_s']:.3g}",
+            f"2^{math.log2(row['tau']):.0f}" if row["tau"] else "0",
+            f"{row['build_s']:.2f}" if "build_s" in row else "",
+        )
+    console.print(table)
+    console.print(
+        "tau bounds the total-variation distance of one integer from the law; best of several."
+    )
+    version = found["opendp"]
+    console.print(
+        f"OpenDP {version}" if version else "OpenDP is not installed: pip install 'zerosum[exact]'",
+        markup=False,
+        highlight=False,
+    )
+
+
+def _costs(row: Values) -> tuple[str, ...]:
+    return (
+        f"{row['client_cpu_s'] * 1e3:,.2f}",
+        f"{row['server_cpu_s']:,.3f}",
+        f"{row['bytes_up_per_client']:,.0f}",
+        f"{row['bytes_down_per_client']:,.0f}",
+    )
+
+
+def _print_primitives(console: Console, found: Values) -> None:
+    table = _table(
+        "Mask expansion against raw AES-128-CTR, one core",
+        "d",
+        "streams",
+        "masks, GB/s",
+        "AES, GB/s",
+        "ratio of bests",
+        "median ratio",
+    )
+    for row in found["expansion"]:
+        table.add_row(
+            f"{row['d']:,}",
+            f"{row['peers']}",
+            f"{row['expansion_gb_s']:.2f}",
+            f"{row['aes_gb_s']:.2f}",
+            f"{row['ratio']:.0%}",
+            f"{row['ratio_median']:.0%}",
+        )
+    console.print(table)
+    rates = _table("Rates, one core", "operation", "value", "")
+    for row in found["rates"]:
+        rates.add_row(row["name"], f"{row['value']:,.3g}", row["unit"])
+    console.print(rates)
+
+
+def _versus_flower(console: Console, found: Values, time_limit: float) -> Values:
+    settings = {key: found[key] for key in ("degree", "d", "threshold", "bits")}
+    theirs = measure("flower", {**settings, "time_limit": time_limit}, 4 * time_limit + 60)
+    theirs["ratio"] = theirs["client_cpu_s"] / found["client_cpu_s"]
+    label = "Flower SecAgg+"
+    if theirs["extrapolated"]:
+        label += f" (extrapolated from {theirs['measured_degree']} neighbours)"
+    table = _table(f"One client, {found['degree']:,} neighbours, CPU s", "", "ours", label, "ratio")
+    stages = found["stages"]
+    ours = {
+        "keys": stages["advertise"]["client_cpu_s"],
+        "shares": stages["share"]["client_cpu_s"],
+        "masked vector": stages["contribute"]["client_cpu_s"],
+        "unmask": sum(
+            stages[name]["client_cpu_s"] for name in ("confirm", "unmask") if name in stages
+        ),
+    }
+    for (name, own), other in zip(ours.items(), theirs["stages"].values(), strict=True):
+        table.add_row(name, f"{own:.4f}", f"{other:.4f}", f"{other / own:,.1f}")
+    table.add_row(
+        "all",
+        f"{found['client_cpu_s']:.4f}",
+        f"{theirs['client_cpu_s']:.4f}",
+        f"{theirs['ratio']:,.1f}",
+        style="bold",
+    )
+    console.print(table)
+    return theirs

@@ -1,0 +1,201 @@
+"""``zerosum budget``: what a run, or a node, has spent of its privacy and what is left."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from zerosum.client import renyi_filter
+from zerosum.client.files.private_files import OpenToOthersError
+from zerosum.client.flower.node_policy import PolicyError, read_policy
+from zerosum.client.privacy.spending import Spending
+from zerosum.client.protocol.decision_store import (
+    COUNTERS,
+    SESSIONS,
+    DamagedStoreError,
+    read_spending,
+)
+from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
+from zerosum.server.config import ConfigError
+from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.runs.run_folder import CONFIG, RunFolder
+from zerosum.simulations.commands.summary import OBSERVERS, observer_in_words
+from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
+
+
+def budget(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a run, or a node's state-dir.", show_default=False)
+    ],
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="The node's policy: max_epsilon, budget_delta, max_contributions."),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+) -> None:
+    """Say what a run or a node has spent of its privacy, and what is left; read only."""
+    with user_errors(ConfigError):
+        if json_file is not None:
+            check_writable(json_file)
+        spent = spending_in(folder, policy)
+        if json_file is not None:
+            write_json(json_file, spent)
+    for table in _run_tables(spent) if spent["kind"] == "run" else _node_tables(spent):
+        Console().print(table)
+
+
+def spending_in(folder: Path, policy: Path | None = None) -> dict[str, Any]:
+    """Return what was spent, of a run folder or a node's state directory.
+
+    Parameters
+    ----------
+    folder : Path
+        Either.
+    policy : Path, optional
+        The node's policy: the limits in force. Default: those that its record was last held to.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is neither, or its record is damaged.
+    """
+    if (folder / CONFIG).is_file():
+        if policy is not None:
+            raise ConfigError(f"--policy {policy}: {folder} is a run's folder, not a node's")
+        from zerosum.server.planning.spent_budget import run_spending
+
+        return run_spending(RunFolder.open(folder))
+    if not ((folder / COUNTERS).is_file() or (folder / SESSIONS).is_dir()):
+        raise ConfigError(
+            f"{folder} is neither the folder of a run (no {CONFIG}) nor a node's state-dir (no "
+            f"{COUNTERS}): name one of them"
+        )
+    try:
+        return node_spending(read_spending(folder), _read_policy(policy))
+    except (DamagedStoreError, OpenToOthersError, OSError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def node_spending(spent: Spending, policy: ClientPolicy | None) -> dict[str, Any]:
+    """Return what a node has spent, in plain values.
+
+    Parameters
+    ----------
+    spent : Spending
+        Its record.
+    policy : ClientPolicy or None
+        The limits in force. None: those that the record was last held to.
+
+    Returns
+    -------
+    dict
+        ``epsilon`` is None where something that was sent has no bound. Of an open budget it is
+        that of its one order, 0 before anything was sent; ``used`` is the part of the budget, in
+        Renyi divergence at that order. Without a budget it is the least over all orders, which
+        holds for requests that were fixed beforehand.
+    """
+    most, delta = spent.max_epsilon, spent.delta or BUDGET_DELTA
+    if policy is not None:
+        most = policy.max_epsilon if math.isfinite(policy.max_epsilon) else None
+        delta = policy.budget_delta
+    order = spent.order
+    if order is None and most is not None:
+        order = renyi_filter.fixed_order(most, delta)
+    return {
+        "kind": "node",
+        "contributions": spent.contributions,
+        "max_contributions": None if policy is None else policy.max_contributions,
+        "by_run": dict(spent.by_run),
+        "delta": delta,
+        "max_epsilon": most,
+        "order": order,
+        "epsilon": _epsilon(spent, order, delta),
+        **_part_used(spent, order, most, delta),
+    }
+
+
+def _epsilon(spent: Spending, order: int | None, delta: float) -> float | None:
+    if not spent.bounded:
+        return None
+    if not spent.contributions:
+        return 0.0
+    orders = renyi_filter.ORDERS if order is None else (order,)
+    rows = dict(zip(renyi_filter.ORDERS, spent.divergences, strict=True))
+    found = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
+    return max(0.0, found) if math.isfinite(found) else None
+
+
+def _part_used(
+    spent: Spending, order: int | None, most: float | None, delta: float
+) -> dict[str, float | None]:
+    if order is None or most is None:
+        return {"divergence": None, "limit": None, "used": None}
+    limit = renyi_filter.divergence_limit(most, delta, order)
+    if not spent.bounded:
+        return {"divergence": None, "limit": limit, "used": None}
+    at = renyi_filter.ORDERS.index(order)
+    divergence = spent.divergences[at] if spent.divergences else 0.0
+    used = divergence / limit if limit > 0 else None
+    return {"divergence": divergence, "limit": limit, "used": used}
+
+
+def _read_policy(path: Path | None) -> ClientPolicy | None:
+    if path is None:
+        return None
+    try:
+        return read_policy(str(path))
+    except PolicyError as error:
+        raise ConfigError(f"--policy: {error}") from None
+
+
+def _run_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
+    rounds = f"{spent['rounds']} of {spent['planned_rounds']} rounds"
+    table = Table(title=f"{spent['name']}: {rounds}", title_justify="left")
+    for name in ("Observer", "Spent", "Planned", "Left", "Delta", "Participations"):
+        table.add_column(name)
+    for name in OBSERVERS:
+        who, figure = observer_in_words(name, spent["protocol"]), spent["observers"][name]
+        if figure["value"] is None:
+            table.add_row(f"epsilon_{name} ({who})", f"none: {figure['reason']}")
+            continue
+        left = figure["left"]
+        table.add_row(
+            f"epsilon_{name} ({who})",
+            rounded_up(figure["value"]),
+            rounded_up(figure["planned"]),
+            "unknown" if left is None else f"{left:.3g}",
+            f"{figure['delta']:g}",
+            str(figure["participations"]),
+        )
+    yield table
+    kinds = Table(title="By kind of sum, each as if it were alone", title_justify="left")
+    for column in ("Kind", "Sums opened", "Worst client's part in", *map(str.title, OBSERVERS)):
+        kinds.add_column(column)
+    for kind, values in spent["kinds"].items():
+        epsilons = (rounded_up(values["epsilon"][name]) for name in OBSERVERS)
+        kinds.add_row(kind, str(values["sums"]), str(values["participations"]), *epsilons)
+    yield kinds
+
+
+def _node_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
+    table = Table(title="A node's own record", title_justify="left", show_header=False)
+    most = spent["max_contributions"]
+    table.add_row("contributions", str(spent["contributions"]) + (f" of {most}" if most else ""))
+    limit = "" if spent["max_epsilon"] is None else f" of max_epsilon = {spent['max_epsilon']:g}"
+    if spent["epsilon"] is None:
+        told = "no bound: something sent had none, or an earlier version counted it otherwise"
+    else:
+        told = f"{rounded_up(spent['epsilon'])}{limit} at budget_delta = {spent['delta']:g}"
+    table.add_row("epsilon of its own count", told)
+    if spent["limit"] is not None:
+        used = "" if spent["used"] is None else f" ({100 * spent['used']:.1f} % used)"
+        spent_so_far = "unknown" if spent["divergence"] is None else f"{spent['divergence']:.4g}"
+        shown = f"{spent_so_far} of {spent['limit']:.4g}{used}"
+        table.add_row(f"Renyi divergence at order {spent['order']}", shown)
+    for run, count in spent["by_run"].items():
+        table.add_row(f"run {run[:12]}", f"{count} contributions")
+    yield table

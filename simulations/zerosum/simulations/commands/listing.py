@@ -1,0 +1,65 @@
+"""What there is to choose from: the rows of ``zerosum list``."""
+
+import importlib
+import tomllib
+from typing import get_args
+
+from zerosum.client.spec import ModelSpec, PrivacySpec, SecAggSpec
+from zerosum.client.task import BUILTIN_TASKS
+from zerosum.server.spec import SamplingSpec, ServerSpec
+from zerosum.simulations.attacks.harness.registry import all_attacks, slug
+from zerosum.simulations.config import experiment_names, experiment_text
+
+Rows = list[tuple[str, str]]
+
+
+def catalog() -> dict[str, Rows]:
+    """Return names with meanings: experiments, tasks, models, mechanisms, protocols, and so on."""
+    return {
+        "Experiments": [
+            (name, _first_comment(experiment_text(name))) for name in experiment_names()
+        ],
+        "Tasks": [(name, _summary_of(target)) for name, target in BUILTIN_TASKS.items()]
+        + [("module:object", "a Task of your own")],
+        "Models": [(name, "") for name in get_args(ModelSpec.model_fields["name"].annotation)],
+        "Privacy models": _choices(PrivacySpec, "model"),
+        "Privacy mechanisms": _choices(PrivacySpec, "mechanism"),
+        "Clipping": _choices(PrivacySpec, "clipping"),
+        "Secure aggregation": _choices(SecAggSpec, "protocol"),
+        "Sampling": _choices(SamplingSpec, "kind"),
+        "Server rules": _choices(ServerSpec, "rule"),
+        "Attacks": _attacks(),
+    }
+
+
+def _attacks() -> Rows:
+    """Return attacks by the names that ``zerosum attack`` takes, each with its first variant's."""
+    found: dict[str, str] = {}
+    for attack in all_attacks():
+        found.setdefault(slug(attack), (type(attack).__doc__ or "").strip().splitlines()[0])
+    return [*found.items(), ("module:Class", "an Attack of your own")]
+
+
+def _first_comment(text: str) -> str:
+    first = text.splitlines()[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else tomllib.loads(text)["name"]
+
+
+def _summary_of(target: str) -> str:
+    module, _, name = target.partition(":")
+    return (getattr(importlib.import_module(module), name).__doc__ or "").strip().splitlines()[0]
+
+
+def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec | ServerSpec], key: str) -> Rows:
+    """Read each choice's meaning from the key's description: `name`: meaning."""
+    field = spec.model_fields[key]
+    text = field.description or ""
+    names = [name for part in get_args(field.annotation) for name in (get_args(part) or [part])]
+    starts = [f"`{name}`: " for name in names]
+    rows = []
+    for name, start in zip(names, starts, strict=True):
+        meaning = text.partition(start)[2]
+        for other in starts:
+            meaning = meaning.partition(other)[0]
+        rows.append((name, meaning.replace("`", "").strip(" .")))
+    return rows

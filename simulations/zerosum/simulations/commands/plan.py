@@ -1,0 +1,197 @@
+"""``zerosum plan``: what a setting buys and costs, before anything runs, mostly without data."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from rich.table import Table
+
+from zerosum.client.spec import PrivacySpec
+from zerosum.client.task import population as population_of
+from zerosum.client.task import resolve_task
+from zerosum.server.config import ConfigError
+from zerosum.server.planning.plan import Outlook, outlook
+from zerosum.server.planning.preflight import prepare
+from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.runs.results import data_summary
+from zerosum.server.spec import Experiment
+from zerosum.simulations.commands.summary import OBSERVERS, observer_in_words
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt
+from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.report.words import count
+
+LARGEST_POPULATION = 10**10
+"""Everybody."""
+
+LARGEST_DIMENSION = 10**10
+"""Parameters of a planned model: beyond it a session's vector, padded, has no size on the wire."""
+
+
+@alone("plan")
+def plan_experiment(
+    source: str | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    population: int | None = None,
+    dimension: int | None = None,
+    epsilon: float | None = None,
+) -> Outlook:
+    """Return the outlook of an experiment.
+
+    Parameters
+    ----------
+    source : str, optional
+        A shipped experiment's name or a TOML file.
+    overrides : iterable of str
+        As ``--set`` takes them.
+    population, dimension : int, optional
+        Clients and trainable parameters. With both, no data are read; what is missing is taken
+        from the task.
+    epsilon : float, optional
+        Find the noise for this epsilon, in place of what the experiment says.
+
+    Raises
+    ------
+    ConfigError, TaskError
+        One line that names the key, its value, what is allowed and the cure.
+    """
+    return attempt(
+        source or DEFAULT_EXPERIMENT,
+        overrides,
+        lambda experiment: _planned(experiment, population, dimension, epsilon),
+    )
+
+
+def _planned(
+    experiment: Experiment, population: int | None, dimension: int | None, epsilon: float | None
+) -> Outlook:
+    if epsilon is not None:
+        experiment = _with_epsilon(experiment, epsilon)
+    if population is None:
+        population = experiment.data.clients
+    read = None
+    if population is None or dimension is None:
+        population, dimension, read = _of_task(experiment, population, dimension)
+    if population < 1 or dimension < 1:
+        raise ConfigError(f"--population {population} --dimension {dimension}: at least 1 of each")
+    if dimension > LARGEST_DIMENSION or population > LARGEST_POPULATION:
+        raise ConfigError(
+            f"--population {population} --dimension {dimension}: plans are for at most "
+            f"{LARGEST_POPULATION:,} clients and {LARGEST_DIMENSION:,} parameters"
+        )
+    # A delta that is too large is shown and warned of, not refused: that is what a plan is for.
+    lenient = experiment.privacy.model_copy(update={"allow_large_delta": True})
+    experiment = experiment.model_copy(update={"privacy": lenient})
+    resolved = prepare(experiment, population=population, dimension=dimension)
+    found = outlook(resolved, population=population, dimension=dimension)
+    return found if read is None else replace(found, values=found.values | {"data": read})
+
+
+def plan_table(found: Outlook) -> Table:
+    """Return an outlook as a table of two columns."""
+    values = found.values
+    table = Table(title=f"{values['name']}, planned", title_justify="left", show_header=False)
+    for name, value in _rows(values):
+        table.add_row(name, value)
+    return table
+
+
+def _with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
+    if not experiment.privacy.private:
+        raise ConfigError(f'--epsilon {epsilon}: privacy.model = "none" has no noise to find')
+    values = experiment.privacy.model_dump() | {"epsilon": epsilon, "noise_multiplier": None}
+    try:
+        privacy = PrivacySpec.model_validate(values)
+    except ValueError:
+        raise ConfigError(f"--epsilon {epsilon}: an epsilon is a number above 0") from None
+    return experiment.model_copy(update={"privacy": privacy})
+
+
+def _of_task(
+    experiment: Experiment, population: int | None, dimension: int | None
+) -> tuple[int, int, dict[str, Any] | None]:
+    from zerosum.client.training.seeded_task import seeded_resolution
+
+    try:
+        with seeded_resolution(experiment.seed):
+            task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
+    except DataError as error:
+        raise DataError(f"{error}; or plan without data: --population N --dimension D") from None
+    if population is None:
+        population = population_of(task, experiment.data)
+    from zerosum.simulations.engine.trial_client import try_out
+
+    # Tried among the task's own clients: its records may not go round more that are only planned.
+    suggests = experiment.data.clients is not None or hasattr(task, "num_clients")
+    own = population_of(task, experiment.data) if suggests else population
+    trained = try_out(task, own, experiment).layout.dimension
+    dimension = trained if dimension is None else dimension
+    return population, dimension, data_summary(task)
+
+
+def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+    times = values["participations"]
+    rows = [
+        ("population", f"{values['population']:,} clients, {values['dimension']:,} parameters"),
+        (
+            "rounds",
+            f"{values['rounds']:,} of {values['cohort']:,} clients ({values['sampling']})"
+            + (f" in {values['groups']} groups" if values["groups"] > 1 else ""),
+        ),
+        (
+            "participations",
+            f"{times['mean']:.3g} on average, {times['worst_typical']} of the unluckiest client "
+            f"typically, {times['worst_planned']} at most but for one run in 1,000",
+        ),
+    ]
+    if values["epsilon"] is not None:
+        rows += _privacy_rows(values)
+    rows += [("graph", _graph(values["graph"]))]
+    sent = values["bytes_up_per_client"]
+    rows += [
+        ("ring", f"{values['ring_bits']} bits, wraps with probability below "
+                 f"2^{values['wrap_probability_log2']:.0f}"),
+        ("bytes up per client and round", "–" if sent is None else f"{sent:,}"),
+    ]  # fmt: skip
+    return rows
+
+
+def _privacy_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+    noise = values["noise"]
+    rows = [
+        (
+            "noise",
+            f"z = {values['noise_multiplier']:.4g} ({values['model']}), clip {values['clip']:g}, "
+            f"guaranteed fraction {values['honest_fraction']:g}",
+        ),
+        ("unit of privacy", f"{values['unit']}, of {values['units']:,}"),
+        (
+            "noise of a round's average",
+            f"norm {noise['norm_average']:.3g}, {noise['norm_over_clip']:.3g} times the clip; "
+            f"{noise['std_average']:.3g} a coordinate",
+        ),
+    ]
+    for observer in OBSERVERS:
+        who = observer_in_words(observer, values["protocol"])
+        figure, typical = values["epsilon"][observer], values["epsilon_typical"][observer]
+        if figure["value"] is None:
+            told = f"none: {figure['reason']}"
+        else:
+            value = rounded_up(figure["value"], 4)
+            told = f"{value} at delta {figure['delta']:g} ({figure['adjacency']})"
+            if typical is not None and typical < 0.99 * figure["value"]:
+                told += f", typically {rounded_up(typical, 4)}"
+        rows.append((f"epsilon_{observer} ({who})", told))
+    return rows
+
+
+def _graph(graph: dict[str, Any]) -> str:
+    if "refused" in graph:
+        return f"none: {graph['refused']}"
+    kind = "complete" if graph["complete"] else "sparse"
+    return (
+        f"{kind}: {count(graph['degree'], 'neighbour')}, threshold {graph['threshold']}, "
+        f"{graph['min_survivors']} survivors of {graph['clients']} needed"
+        + (f", {count(graph['colluders'], 'colluder')} withstood" if graph["colluders"] else "")
+    )

@@ -1,0 +1,1 @@
+"""Data sets, partitions, models and the built-in tasks."""

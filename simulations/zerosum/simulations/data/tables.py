@@ -1,0 +1,149 @@
+"""A user's own table: CSV, Parquet or NPZ.
+
+Columns are scaled to mean 0 and deviation 1, and texts become categories, by the public test
+records alone: statistics of the training records would be a release of private data that nobody
+accounted. For the same reason the set of labels counts as public.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from zerosum.client.spec import DataSpec
+from zerosum.simulations.data.datasets import (
+    Collection,
+    DataError,
+    Records,
+    as_float32,
+    counted,
+    listed,
+    required_file,
+    split_off_test,
+)
+from zerosum.simulations.data.tabular.columns import KIND, Columns, Table, read_table
+from zerosum.simulations.data.tabular.filled import filled_inputs, public_said
+from zerosum.simulations.data.tabular.inputs import (
+    Chosen,
+    cautions,
+    choose_inputs,
+    encode_inputs,
+    require_column,
+    scale_inputs,
+)
+from zerosum.simulations.data.tabular.labels import (
+    check_complete,
+    check_one_a_record,
+    codes_of,
+    encode_labels,
+    kinds_said,
+    names_of,
+)
+
+
+def table(spec: DataSpec) -> Collection:
+    """Return the records of ``data.path``, with ``data.test_fraction`` held out as public.
+
+    The natural partition's owners are the distinct values of ``data.client_column``.
+
+    Returns
+    -------
+    Collection
+        With ``read``: what was read, what was left out and why.
+
+    Raises
+    ------
+    DataError
+        If the file is missing or damaged, a column is missing, of another length than the labels,
+        has gaps, or leaves float32, or it is open what the file means.
+    """
+    path = required_file(spec, "table", KIND)
+    found = read_table(path, spec)
+    try:
+        return _collected(path.name, found, spec)
+    except DataError as error:
+        raise DataError(f'data.path = "{path}": {error}') from None
+
+
+def _collected(file: str, found: Table, spec: DataSpec) -> Collection:
+    require_column(found.columns, "data.label", spec.label)
+    key = f'data.label = "{spec.label}"'
+    labels = found.columns[spec.label]
+    if labels.size == 0:
+        raise DataError(f"it has no records: {key} is empty")
+    if spec.target == "auto" and spec.label in found.strangers:
+        raise DataError(
+            f"{key} holds numbers, but {found.strangers[spec.label]}; write data.target = "
+            '"classes" where that is a class of its own, or drop those records'
+        )
+    targets, classes = encode_labels(labels, key, spec.target)
+    owners = encode_owners(found.columns, spec)
+    rows = split_off_test(
+        Records(np.arange(len(targets)), targets, owners), spec.test_fraction, classes
+    )
+    chosen = choose_inputs(found, spec, rows.test.inputs)
+    inputs = _inputs(found.columns, chosen, rows.test.inputs, spec)
+    return replace(
+        rows,
+        train=replace(rows.train, inputs=inputs[rows.train.inputs]),
+        test=replace(rows.test, inputs=inputs[rows.test.inputs]),
+        read=_read(file, found, chosen, labels, rows, spec),
+    )
+
+
+def encode_owners(columns: Columns, spec: DataSpec) -> np.ndarray | None:
+    """Return each record's client of the natural partition, int64, shape (n,), or None.
+
+    Raises
+    ------
+    DataError
+        If the client column is missing, has gaps, or is of another length than the labels.
+    """
+    if spec.client_column is None:
+        return None
+    require_column(columns, "data.client_column", spec.client_column)
+    key = f'data.client_column = "{spec.client_column}"'
+    named = columns[spec.client_column]
+    check_one_a_record(named, key)
+    check_complete(named, key)
+    owners, count = codes_of(named), len(columns[spec.label])
+    if len(owners) != count:
+        raise DataError(f"{key} has {len(owners)} entries for {count} labels; give one a record")
+    return owners
+
+
+def _inputs(columns: Columns, chosen: Chosen, public: np.ndarray, spec: DataSpec) -> np.ndarray:
+    records = len(columns[spec.label])
+    found = encode_inputs(columns, chosen, records=records, fill=spec.missing is not None)
+    if found.inputs.ndim > 2:
+        return as_float32(found.inputs, f'data.features: column "{chosen.names[0]}"')
+    return scale_inputs(found.inputs, public, found.scaled, found.names)
+
+
+def _read(
+    file: str, found: Table, chosen: Chosen, labels: np.ndarray, rows: Collection, spec: DataSpec
+) -> dict[str, Any]:
+    """Return what the summary says of the file; ``line`` says all of it to a person."""
+    public = len(rows.test)
+    left_out = [f"{name} ({reason})" for name, reason in chosen.left_out.items()]
+    names = None if rows.classes is None else np.unique(names_of(labels)).tolist()
+    used = ["scales", *(["categories"] if chosen.categories else [])]
+    parts = [
+        f"{file}: {counted(len(labels), 'record')}",
+        f"label {spec.label} ({kinds_said(names)})",
+        f"{counted(len(chosen.names), 'input')}: {listed(chosen.said)}",
+        *filled_inputs(found.columns, chosen, "a category that no public record has"),
+        *([f"left out: {listed(left_out)}"] if left_out else []),
+        *([f"read as {', '.join(found.said)}"] if found.said else []),
+        *(f"caution: {each}" for each in cautions(found.columns, chosen, labels)),
+        f"{public_said(public)}: they set the {' and '.join(used)}, and nothing protects them",
+    ]
+    return {
+        "line": "; ".join(parts),
+        "records": len(labels),
+        "public_records": public,
+        "label": spec.label,
+        "inputs": list(chosen.names),
+        "left_out": dict(chosen.left_out),
+        "read_as": list(found.said),
+    }

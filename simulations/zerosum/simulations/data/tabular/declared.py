@@ -1,0 +1,147 @@
+"""Columns by a list that stands in an app's code, for clients that see one file each.
+
+No client sees another's records. So which columns are inputs, which categories a text has and which
+classes there are cannot be read from a file: they are declared once, and travel with the code.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from zerosum.client.spec import DataSpec
+from zerosum.simulations.data.datasets import DataError, counted, listed
+from zerosum.simulations.data.tabular.columns import Table, read_table
+from zerosum.simulations.data.tabular.filled import filled_inputs, is_strange, public_said
+from zerosum.simulations.data.tabular.inputs import Chosen, encode_inputs, require_column
+from zerosum.simulations.data.tabular.labels import check_complete, kinds_said, names_of
+from zerosum.simulations.data.tabular.targets import TargetScale
+
+log = logging.getLogger("zerosum.client")
+
+
+def declared_inputs(
+    table: Table, features: Sequence[str], categories: Mapping[str, Sequence[str]], key: str
+) -> np.ndarray:
+    """Return inputs, float64 of shape (n, width), NaN where a number is missing.
+
+    A text that is none of its column's categories has 0 in all of them; the log says how many.
+
+    Parameters
+    ----------
+    table : Table
+        One client's file.
+    features : sequence of str
+        Columns, in their order.
+    categories : mapping of str to sequence of str
+        Of the columns that hold texts; each is an input of its own.
+    key : str
+        The file; begins every error.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or one of numbers holds anything else.
+    """
+    columns = dict(table.columns)
+    for name in features:
+        require_column(columns, f"{key}: column", name)
+        if name in categories:
+            columns[name] = names_of(columns[name])
+            strange = is_strange(columns[name], categories[name])
+            if strange.any():
+                log.warning(
+                    '%s: column "%s": %d of %d are none of its categories, as "%s"; they count as '
+                    "none", key, name, strange.sum(), len(strange), columns[name][strange][0],
+                )  # fmt: skip
+        elif columns[name].dtype.kind not in "iufb":
+            words = table.strangers.get(name, "it holds texts")
+            raise DataError(f'{key}: column "{name}" must hold numbers, and {words}; correct it')
+    known = {name: tuple(each) for name, each in categories.items()}
+    chosen = Chosen(tuple(features), known, {})
+    records = len(columns[features[0]])
+    return encode_inputs(columns, chosen, records=records, fill=True).inputs
+
+
+def declared_classes(labels: np.ndarray, classes: Sequence[str], key: str) -> np.ndarray:
+    """Return each label's place among the classes, int64, shape (n,).
+
+    Raises
+    ------
+    DataError
+        If a label is missing, or is none of them.
+    """
+    check_complete(labels, key)
+    names = names_of(labels)
+    places = {name: place for place, name in enumerate(classes)}
+    unknown = [name for name in np.unique(names).tolist() if name not in places]
+    if unknown:
+        raise DataError(f'{key}: "{unknown[0]}" is none of the classes {listed(classes)}')
+    return np.array([places[name] for name in names.tolist()], dtype=np.int64)
+
+
+def declared_values(labels: np.ndarray, centre: float, scale: float, key: str) -> np.ndarray:
+    """Return (label - centre) / scale, float32, shape (n,): what a model of values learns.
+
+    Raises
+    ------
+    DataError
+        If a label is missing, or is no finite number.
+    """
+    check_complete(labels, key)
+    if labels.dtype.kind not in "iufb" or not np.isfinite(labels.astype(np.float64)).all():
+        raise DataError(
+            f"{key}: labels must be finite numbers; correct the others, or leave them out"
+        )
+    return ((labels.astype(np.float64) - centre) / scale).astype(np.float32)
+
+
+def declared_line(
+    path: Path,
+    label: str,
+    features: Sequence[str],
+    reading: Mapping[str, object],
+    categories: Mapping[str, Sequence[str]] | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    scale: tuple[float, float] | None = None,
+    public: int = 0,
+) -> str:
+    """Return in one line what is read of a file, and which columns are not.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    label, features, categories, classes
+        As they stand in the code.
+    reading : mapping
+        Keys of ``[data]`` that say how the file is read.
+    scale : tuple of float, optional
+        Of labels that are values: (centre, scale); the line says how to turn outputs back.
+    public : int
+        How many of the records the model is tested on.
+    """
+    table = read_table(path, DataSpec.model_validate({**reading, "label": label}))
+    for name in (label, *features):
+        require_column(table.columns, f"{path}: column", name)
+    others = [name for name in table.columns if name != label and name not in features]
+    left_out = [*(f"{name} ({reason})" for name, reason in table.left_out.items()), *others]
+    known = {name: tuple(each) for name, each in (categories or {}).items()}
+    columns = table.columns | {name: names_of(table.columns[name]) for name in known}
+    chosen = Chosen(tuple(features), known, {})
+    kinds = f" ({kinds_said(classes)})" if classes is not None or scale is not None else ""
+    parts = [
+        f"{path.name}: {counted(len(columns[label]), 'record')}",
+        f"label {label}{kinds}",
+        f"{counted(len(features), 'input')}: {listed(chosen.said)}",
+        *filled_inputs(columns, chosen, "a category that the code does not declare"),
+        *([f"left out: {listed(left_out)}"] if left_out else []),
+        *([f"read as {', '.join(table.said)}"] if table.said else []),
+    ]
+    if public:
+        parts.append(f"{public_said(public)}, and nothing protects them")
+    if scale is not None:
+        parts.append(TargetScale(*scale).said(label))
+    return "; ".join(parts)

@@ -1,0 +1,34 @@
+"""Clients that vanish on purpose: decided before a round, by seed, round, client and stage."""
+
+from zerosum.client.protocol.flower_messages import STAGE_TYPES
+from zerosum.secagg.randomness import insecure_keystream
+from zerosum.server.spec import FaultSpec
+
+
+class FaultPlan:
+    """Says who does not answer what; the same for every protocol and every schedule.
+
+    Parameters
+    ----------
+    spec : FaultSpec
+        Probability of vanishing at each stage, for a client that got that far.
+    seed : int
+        The experiment's seed.
+    """
+
+    def __init__(self, spec: FaultSpec, seed: int) -> None:
+        self._probabilities = [(kind, getattr(spec, stage)) for stage, kind in STAGE_TYPES.items()]
+        self._seed = seed
+        self._none = all(p == 0 for _, p in self._probabilities)
+
+    def vanishes(self, session_round: int, client: int, message_type: str) -> bool:
+        """Return whether a client fails to answer a message of a session."""
+        if self._none:
+            return False
+        coins = insecure_keystream(self._seed, "fault", session_round, client).uniform(
+            len(self._probabilities)
+        )
+        for coin, (kind, probability) in zip(coins, self._probabilities, strict=True):
+            if kind == message_type:
+                return bool(coin < probability)
+        return False

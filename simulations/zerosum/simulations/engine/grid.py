@@ -1,0 +1,207 @@
+"""An in-process Flower Grid: the same apps and messages, without a network in between."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.app.user_config import UserConfig
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from zerosum.client.protocol import flower_messages
+from zerosum.simulations.engine.faults import FaultPlan
+
+FIRST_NODE = 1_000
+"""Node id of client 0: node ids are not roster indices, in a simulation neither."""
+
+CLIENT_APP_RAISED = 2
+"""Flower's error code for a ClientApp that raised."""
+
+HandleMany = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
+
+App = Callable[[Message, Context], Message]
+"""A ClientApp, or what stands in for one."""
+
+
+def answered(app: App, message: Message, context: Context) -> Message:
+    """Return an app's reply, or Flower's own for an app that raised."""
+    try:
+        return app(message, context)
+    except Exception as error:
+        return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
+
+
+class NumberedNodes(Mapping[int, int]):
+    """The node id of every client index, from the number of clients alone."""
+
+    def __init__(self, population: int) -> None:
+        self._indices = range(population)
+
+    def __getitem__(self, index: int) -> int:
+        """Return a client's node id."""
+        if index not in self._indices:
+            raise KeyError(index)
+        return FIRST_NODE + index
+
+    def __iter__(self) -> Iterator[int]:
+        """Go through the client indices."""
+        return iter(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+
+def nodes(population: int) -> Mapping[int, int]:
+    """Return the node id of every client index."""
+    return NumberedNodes(population)
+
+
+class InProcessGrid(Grid):
+    """Delivers messages to a ClientApp in this process, and loses those the faults say.
+
+    Parameters
+    ----------
+    app : flwr.clientapp.ClientApp, or like one
+        What every client runs. If it has ``handle_many(messages, contexts)``, a whole cohort is
+        handed to it at once.
+    population : int
+        Number of clients.
+    faults : FaultPlan, optional
+        Who vanishes when.
+    run_id : int
+        Enters contexts and messages.
+    run_config : dict, optional
+        Copied into every context.
+    node_config : callable, optional
+        Returns the further node config of a client index.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        population: int,
+        *,
+        faults: FaultPlan | None = None,
+        run_id: int = 1,
+        run_config: UserConfig | None = None,
+        node_config: Callable[[int], UserConfig] = lambda index: {},
+    ) -> None:
+        self._app = app
+        self._population = population
+        self._faults = faults
+        self._run = Run.create_empty(run_id)
+        self._run_config = run_config or {}
+        self._run.override_config = dict(self._run_config)
+        self._node_config = node_config
+        self._states: dict[int, RecordDict] = {}
+        self._replies: dict[str, Message] = {}
+        self._numbers = itertools.count(1)
+        self._adopt_identity()
+
+    def _adopt_identity(self) -> None:
+        """Tell Flower which run and node this process speaks for; Message() reads it."""
+        TaskIdentity.task_id = 1
+        TaskIdentity.run_id = self._run.run_id
+        TaskIdentity.node_id = SUPERLINK_NODE_ID
+
+    def set_run(self, run: Run) -> None:
+        """Set the run that messages belong to."""
+        self._run = run
+        self._adopt_identity()
+
+    @property
+    def run(self) -> Run:
+        """The run that messages belong to."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Create a message, as Flower's own (deprecated) method does."""
+        return Message(
+            content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
+        )
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return every client's node id."""
+        return range(FIRST_NODE, FIRST_NODE + self._population)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Deliver messages now; their replies wait to be pulled."""
+        sent = list(messages)
+        for message in sent:
+            message.metadata.__dict__["_message_id"] = f"m{next(self._numbers)}"
+        for reply in self._deliver(sent):
+            self._replies[reply.metadata.reply_to_message_id] = reply
+        return [message.metadata.message_id for message in sent]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to these messages, each once."""
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Deliver messages and return all replies; a vanished client's is missing."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _deliver(self, messages: list[Message]) -> list[Message]:
+        reached = [m for m in messages if not self._is_lost(m)]
+        contexts = [self._context(m.metadata.dst_node_id) for m in reached]
+        handle_many: HandleMany = getattr(self._app, "handle_many", self._one_by_one)
+        replies = handle_many(reached, contexts)
+        for message, context in zip(reached, contexts, strict=True):
+            if len(context.state):
+                self._states[message.metadata.dst_node_id] = context.state
+            else:
+                self._states.pop(message.metadata.dst_node_id, None)
+        return replies
+
+    def _one_by_one(
+        self, messages: Sequence[Message], contexts: Sequence[Context]
+    ) -> list[Message]:
+        pairs = zip(messages, contexts, strict=True)
+        return [answered(self._app, message, context) for message, context in pairs]
+
+    def _is_lost(self, message: Message) -> bool:
+        """Return whether a client vanishes before a message; of two stages it may lose one."""
+        metadata, content = message.metadata, message.content
+        lost = self._vanishes(metadata.group_id, metadata.dst_node_id, metadata.message_type)
+        stage = flower_messages.rider_stage(content)
+        if stage is None:
+            return lost
+        round = str(flower_messages.int_field(flower_messages.rider(content), "round"))
+        rider_lost = self._vanishes(round, metadata.dst_node_id, flower_messages.STAGE_TYPES[stage])
+        kept = {
+            name: record
+            for name, record in content.items()
+            if not (rider_lost if name == flower_messages.RIDER else lost)
+        }
+        message.content = RecordDict(kept)
+        return lost and rider_lost
+
+    def _vanishes(self, round: str, node: int, message_type: str) -> bool:
+        if self._faults is None or not round.isdecimal():
+            return False
+        return self._faults.vanishes(int(round), node - FIRST_NODE, message_type)
+
+    def _context(self, node_id: int) -> Context:
+        index = node_id - FIRST_NODE
+        return Context(
+            run_id=self._run.run_id,
+            node_id=node_id,
+            node_config={
+                "partition-id": index,
+                "num-partitions": self._population,
+                **self._node_config(index),
+            },
+            state=self._states.get(node_id, RecordDict()),
+            run_config=dict(self._run_config),
+        )

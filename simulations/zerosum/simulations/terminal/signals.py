@@ -1,0 +1,176 @@
+"""End a command in order on signals and failures, and say what was completed and is kept."""
+
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import click
+import typer
+from rich.console import Console
+
+from zerosum.client.files.operating_system import KILL
+from zerosum.client.task import TaskError, error_line
+from zerosum.server.config import ConfigError
+from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations.terminal.printable import printable_lines, shell_command
+
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+"""Exit codes, as shells give them."""
+
+FAILED = 1
+"""Exit code of a command that its user did nothing wrong with."""
+
+# Windows has no SIGHUP.
+_ENDINGS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+
+def exit_in_words(code: int) -> str:
+    """Return how a process ended, from its exit code: negative, the signal that ended it."""
+    if code == -KILL:
+        return "was killed (out of memory?)"
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: it ends what is going on as ctrl-C does.
+
+    Attributes
+    ----------
+    code : int
+        With which the command exits.
+    """
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.code = 128 + number
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise :class:`Terminated`; in other threads than the main nothing.
+
+    A hangup that is ignored stays ignored: ``nohup`` was asked for.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise Terminated(number)
+
+    before = {
+        sign: signal.signal(sign, leave)
+        for sign in _ENDINGS
+        if sign == signal.SIGTERM or signal.getsignal(sign) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler or signal.SIG_DFL)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore ctrl-C, SIGTERM and SIGHUP for the seconds in which an end is put in order.
+
+    Who is impatient presses ctrl-C twice: the second one would leave processes behind.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signs = (signal.SIGINT, *_ENDINGS)
+    before = {sign: signal.signal(sign, signal.SIG_IGN) for sign in signs}
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler or signal.SIG_DFL)
+
+
+def typed(*, without: str | None = None) -> str:
+    """Return the command as it was typed.
+
+    Parameters
+    ----------
+    without : str, optional
+        An option that is left out with its value: ``--out`` of a folder that is taken now.
+    """
+    words = iter(sys.argv[1:])
+    kept = ["zerosum"]
+    for word in words:
+        if word == without:
+            next(words, None)
+        elif without is None or not word.startswith(f"{without}="):
+            kept.append(word)
+    return shell_command(kept)
+
+
+_PASSING = (
+    ConfigError,
+    TaskError,
+    NothingLearntError,
+    click.exceptions.Exit,
+    click.ClickException,
+)
+
+
+@contextmanager
+def interruptible(
+    left: Callable[[], str], failures: tuple[type[Exception], ...] | None = None
+) -> Iterator[None]:
+    """End a command on ctrl-C, SIGTERM or SIGHUP with a line, and with 130, 143 or 129.
+
+    Parameters
+    ----------
+    left : callable
+        What there is to say, once it ended: what is kept, and last the command that goes on.
+    failures : tuple of exception types, optional
+        Given: say so, and exit with 1, after errors as well, and where the output is a pipe that
+        was closed. These have messages for people; a full disk or memory costs one line; what
+        nobody expected has its traceback before. A user's mistakes pass through, and a run that
+        ended and learnt nothing.
+    """
+    with terminable():
+        try:
+            yield
+        except KeyboardInterrupt as ended:
+            _say(f"\nInterrupted. {_words(left)}")
+            code = ended.code if isinstance(ended, Terminated) else INTERRUPTED
+            raise typer.Exit(code) from None
+        except SystemExit as ended:
+            # rich leaves by it, without a word, where whoever read the output is gone.
+            if failures is None or not isinstance(ended.__context__, BrokenPipeError):
+                raise
+            _say(f"\nNobody reads the output any more. {_words(left)}")
+            raise typer.Exit(FAILED) from None
+        except _PASSING:
+            raise
+        except Exception as error:
+            if failures is None:
+                raise
+            if not isinstance(error, (OSError, MemoryError, *failures)):
+                traceback.print_exc()
+            said = str(error) if isinstance(error, failures) else error_line(error)
+            _say(f"error: {said}\n{_words(left)}")
+            raise typer.Exit(FAILED) from None
+
+
+def _words(left: Callable[[], str]) -> str:
+    """Return what is left; where not even that can be read, why."""
+    with undisturbed():
+        try:
+            return left()
+        except Exception as error:  # of a disk that is full or gone, as one
+            return f"What is kept cannot be read: {error_line(error)}"
+
+
+def _say(words: str) -> None:
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    with suppress(OSError):  # the terminal hung up
+        console.print(printable_lines(words))

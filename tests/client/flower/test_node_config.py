@@ -1,0 +1,78 @@
+"""What a server may not choose on a node: what is read there, and where anything is written."""
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from zerosum.client.flower import client_app
+from zerosum.client.flower.client_app import DeployedEnvironment
+from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.stages import Declined
+from zerosum.client.request import Question, Request
+from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
+
+
+def context(**config):
+    return Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
+
+
+def sent(**data):
+    question = Question(
+        kind="train", round=1, seed=0, population=3, task="digits", data=DataSpec(**data),
+        model=ModelSpec(), training=TrainSpec(), privacy=PrivacySpec(model="none"),
+        encoding=EncodingSpec(), noise_draw="per_client", max_loss=1.0,
+    )  # fmt: skip
+    request = Request(question, np.zeros(4, dtype=np.float32))
+    model = flower_messages.model_record(request.model_bytes, 4)
+    return request, flower_messages.pack({"request": request.header}, model)
+
+
+def data_of(monkeypatch, config, **data):
+    """Return what the task of a node of this config is given for these data of a request."""
+    request, content = sent(**data)
+    given = []
+    monkeypatch.setattr(client_app, "resolve_task", lambda name, data, *rest: given.append(data))
+    here = context(**config)
+    node = DeployedEnvironment(here)
+    read = node.request(content)
+    assert read.digest == request.digest, "masks are bound to what was asked"
+    node.task(read, here)
+    return given[0]
+
+
+def test_a_request_without_a_path_needs_nothing_of_the_node(monkeypatch):
+    assert data_of(monkeypatch, {}).path is None
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [({"data-path": "/own"}, "/own"), ({"server-paths": True}, "/etc/passwd")],
+)
+def test_a_path_of_the_servers_is_read_only_where_the_node_says_so(monkeypatch, config, path):
+    assert data_of(monkeypatch, config, path="/etc/passwd").path == path
+
+
+@pytest.mark.parametrize("config", [{}, {"server-paths": "no"}, {"server-paths": 1}])
+def test_otherwise_it_is_declined(config):
+    _, content = sent(path="/etc/passwd")
+    with pytest.raises(Declined, match=r"data\.path = '/etc/passwd' is the server's"):
+        DeployedEnvironment(context(**config)).request(content)
+
+
+@pytest.mark.parametrize("config", [{}, {"data-path": "/own"}, {"server-paths": True}])
+def test_nothing_is_fetched_from_a_hub_and_nothing_is_kept(monkeypatch, config):
+    _, content = sent(name="somebody/something")
+    with pytest.raises(Declined, match="fetches nothing"):
+        DeployedEnvironment(context(**config)).request(content)
+    assert data_of(monkeypatch, config, cache="/home/them/.ssh").cache is None
+
+
+def test_a_key_of_the_node_config_that_nothing_reads_is_named(caplog):
+    caplog.set_level(logging.WARNING)
+    DeployedEnvironment(context(data_path="x", colour="red", device="cpu"))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "colour is read by nothing" in said[0]
+    assert "data_path is read by nothing but perhaps the task: nearest is 'data-path'" in said[1]

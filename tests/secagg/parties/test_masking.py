@@ -1,0 +1,102 @@
+"""Net masks that parties of one process make together: the same bits, whatever happens to them."""
+
+import numpy as np
+import pytest
+
+from zerosum.secagg import SharedCache
+from zerosum.secagg.messages.all_messages import ContributeRequest
+from zerosum.secagg.parties import masking
+from zerosum.secagg.wire import to_bitmap
+
+
+def contributions(play):
+    return {index: said.vector.tolist() for index, said in play.sent["contribute"].items()}
+
+
+def sourced(lab, **changes):
+    """Two plays of one session whose parties have the same seeds, with a cache and without."""
+
+    plays = []
+    for cached in (False, True):
+        play = lab.Play(lab.session(6, mode="malicious", **changes), cached=cached)
+        for index, client in play.clients.items():
+            client._seed = index.to_bytes(32, "big")
+        plays.append(play)
+    return plays
+
+
+@pytest.mark.parametrize("ring_bits", [16, 20, 40])
+@pytest.mark.parametrize("gone", [(), (13,), (10, 25)])
+def test_a_cache_changes_no_bit_of_a_contribution(lab, ring_bits, gone):
+    alone, together = sourced(lab, ring_bits=ring_bits, threshold=3)
+    for play in (alone, together):
+        play.until("contribute").stage(gone)
+    assert contributions(alone) == contributions(together)
+    cache = together.server._cache
+    assert cache.netted is not None
+    assert len(cache.nets) == len(gone)
+    together.close()
+    assert not cache.nets
+    result = together.finish()
+    expected = lab.plain_sum(together.session, together.vectors, result.survivors)
+    np.testing.assert_array_equal(result.total, expected)
+
+
+def test_nobody_uses_masks_made_for_another_set_of_sharers(lab):
+    alone, together = sourced(lab, threshold=2)
+    for play in (alone, together):
+        play.until("contribute", {25: "share"})
+        messages = dict(play.messages)
+        first, second, third, *_ = messages
+        play.stage([index for index in messages if index not in (first, second)])
+        # A lying server shows the third client a smaller U2, without the fourth.
+        request = messages[third]
+        sharers = [p for p in range(6) if p not in (3, 5)]
+        size = len(request.sealed) // 4
+        sealed = b"".join(request.sealed[i * size : (i + 1) * size] for i in (0, 1, 3))
+        lied = ContributeRequest(
+            request.session,
+            third,
+            request.request,
+            to_bitmap(sharers, 6),
+            sealed,
+        )
+        said = play.clients[third].contribute(lied, play.vectors[third]).send
+        play.sent["contribute"][third] = said
+    assert contributions(alone) == contributions(together)
+
+
+def test_masks_that_would_take_too_much_memory_are_not_made_together(lab, monkeypatch):
+    monkeypatch.setattr(masking, "SHARED_BYTES", 6 * 11 * 4 - 1)
+    alone, together = sourced(lab)
+    for play in (alone, together):
+        play.until("contribute").stage()
+    assert contributions(alone) == contributions(together)
+    assert together.server._cache.netted is None
+
+
+def test_a_party_that_lives_elsewhere_leaves_each_to_its_own(lab):
+    alone, together = sourced(lab)
+    for play in (alone, together):
+        play.until("contribute")
+    together.server._cache.maskers.pop(2)
+    for play in (alone, together):
+        play.stage()
+    assert contributions(alone) == contributions(together)
+    assert together.server._cache.netted is None
+
+
+def test_threads_change_no_bit(lab, monkeypatch):
+    monkeypatch.setattr("zerosum.secagg.crypto.prg._FEWEST_BYTES", 16)
+    for cached in (0, 1):
+        one, two = (sourced(lab, vector_length=1003)[cached] for _ in range(2))
+        for client in two.clients.values():
+            client._threads = 3
+        for play in (one, two):
+            play.until("contribute").stage()
+        assert contributions(one) == contributions(two)
+
+
+def test_a_shared_cache_of_another_session_holds_none_of_it():
+    cache = SharedCache()
+    assert cache.of(b"one").nets is not cache.of(b"two").nets

@@ -1,0 +1,165 @@
+"""Rounding in one pass: the law of the careful way, and a step aside where it does not fit."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zerosum.secagg.randomness import insecure_keystream
+from zerosum.secagg.vectors.encoding import Encoding
+from zerosum.secagg.vectors.fast_rounding import finite_norm, rounded, squared_norm
+
+
+def coins(*indices):
+    return insecure_keystream(3, "rounding", *indices)
+
+
+def encoding(dimension, clip=1.0, bits=16, **more):
+    return Encoding.from_bits(bits, dimension=dimension, clip=clip, **more)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.25, -0.25, 0.999, -0.001, 7.5, -7.5, 32766.5])
+def test_an_entry_is_rounded_up_as_often_as_its_fraction_says(value):
+    count = 200_000
+    found = rounded(np.full(count, value, np.float32), 1.0, 32767, coins())
+    low = math.floor(value)
+    assert set(np.unique(found)) <= {low, low + 1}
+    share, fraction = np.mean(found > low), value - low
+    assert abs(share - fraction) <= 5 * math.sqrt(max(fraction * (1 - fraction), 1e-9) / count)
+    assert squared_norm(found) == sum(
+        int(k) ** 2 * int(n) for k, n in zip(*np.unique(found, return_counts=True), strict=True)
+    )
+
+
+class Zeros:
+    """Coins that always fall the same way."""
+
+    def words(self, count, dtype):
+        return np.zeros(count, dtype)
+
+
+def test_truncation_would_be_found_out():
+    values = np.full(100_000, 0.4, np.float32)
+    assert abs(rounded(values, 1.0, 32767, coins()).mean() - 0.4) < 0.01
+    assert abs(rounded(values, 1.0, 32767, Zeros()).mean() - 0.4) > 0.01
+
+
+@pytest.mark.parametrize("value", [3e-4, 0.91, -0.999])
+def test_large_values_are_right_to_the_last_place_of_float32(value):
+    count, scale = 400_000, 32766.7
+    found = rounded(np.full(count, value, np.float32), scale, 32767, coins())
+    exact = float(np.float32(value)) * scale
+    assert abs(found.mean() - exact) <= 5 * 0.5 / math.sqrt(count) + max(
+        2**-15, 2**-23 * abs(exact)
+    )
+
+
+def test_pieces_do_not_share_coins():
+    found = rounded(np.full(1 << 17, 0.5, np.float32), 1.0, 32767, coins())
+    pieces = found.reshape(4, -1)
+    for i in range(4):
+        for j in range(i):
+            assert abs(np.corrcoef(pieces[i], pieces[j])[0, 1]) < 0.03
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 300),
+    st.floats(1e-30, 1e30),
+    st.integers(2, 16),
+    st.floats(-38, 30),
+    st.integers(0, 1000),
+    st.booleans(),
+)
+def test_one_pass_keeps_the_sensitivity_and_the_bound(
+    dimension, clip, bits, exponent, seed, rotated
+):
+    code = encoding(dimension, clip, bits, rotation_seed=bytes(32) if rotated else None)
+    vector = np.random.default_rng(seed).normal(size=dimension) * 10.0**exponent
+    with np.errstate(over="ignore"):
+        found = code.encode_clipped(vector.astype(np.float32), coins(seed))
+    if found is not None:
+        assert squared_norm(found) <= math.floor(code.l2_sensitivity**2)
+        assert np.abs(found).max() <= code.bound
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 300),
+    st.floats(-10, 10),
+    st.integers(3, 16),
+    st.floats(-1, 1),
+    st.integers(0, 1000),
+    st.booleans(),
+    st.booleans(),
+)
+def test_vectors_about_the_clip_keep_the_sensitivity(
+    dimension, exponent, bits, beyond, seed, rotated, spiky
+):
+    clip = 10.0**exponent
+    code = encoding(dimension, clip, bits, rotation_seed=bytes(32) if rotated else None)
+    vector = np.random.default_rng(seed).normal(size=dimension)
+    vector = vector**5 if spiky else vector
+    vector *= clip * 10.0**beyond / np.linalg.norm(vector)
+    found = code.encode_clipped(vector.astype(np.float32), coins(seed))
+    assert found is not None
+    assert squared_norm(found) <= math.floor(code.l2_sensitivity**2)
+    assert np.abs(found).max() <= code.bound
+
+
+@pytest.mark.parametrize("rotation", [None, bytes(range(32))])
+@pytest.mark.parametrize("norm", [0.3, 1.0, 50.0, 1e15])
+def test_one_pass_agrees_with_clipping_and_encoding(norm, rotation):
+    code = encoding(5000, rotation_seed=rotation)
+    vector = np.random.default_rng(1).normal(size=5000)
+    vector = (vector * norm / np.linalg.norm(vector)).astype(np.float32)
+    clipped = vector * min(1.0, 1 / np.linalg.norm(vector))
+    total = np.zeros(5000)
+    for i in range(400):
+        total += code.decode(code.encode_clipped(vector, coins(i)))
+    error = np.abs(total / 400 - clipped)
+    assert error.max() <= 6 * code.step / 2 / math.sqrt(400)
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        np.full(4, np.nan, np.float32),
+        np.array([0, np.inf, 0, 0], np.float32),
+        np.full(4, 1e38, np.float32),
+        np.zeros(3, np.float32),
+    ],
+)
+def test_what_takes_more_care_is_left_to_it(vector):
+    assert encoding(4).encode_clipped(vector, coins()) is None
+
+
+def test_settings_that_do_not_fit_are_left_too():
+    zero = np.zeros(4, np.float32)
+    assert encoding(4, bits=17).encode_clipped(zero, coins()) is None
+    assert encoding(4, rule="l1").encode_clipped(zero, coins()) is None
+    assert encoding(4, limit=1.0, rule="records").encode_clipped(zero, coins()) is None
+    assert encoding(4, clip=1e-30).encode_clipped(zero, coins()) is None
+
+
+def test_a_norm_that_overflows_is_none():
+    assert finite_norm(np.full(4, 1e38, np.float32)) is None
+    assert finite_norm(np.full(4, 0.5, np.float32)) == 1.0
+
+
+def test_without_a_clip_entries_are_clamped():
+    code = encoding(3, clip=None, limit=2.0)
+    assert code.encode_clipped(np.array([5.0, -1e30, 1.0], np.float32), coins()) is None
+    found = code.encode_clipped(np.array([5.0, -1e10, 1.0], np.float32), coins())
+    assert found[:2].tolist() == [32767, -32767]
+
+
+def test_entries_too_small_to_square_are_looked_at_one_by_one():
+    # Their squares vanish in float32, so that a norm of zero is found for a vector beyond the clip.
+    code = encoding(1 << 22, clip=1e-20, bits=16)
+    vector = np.full(1 << 22, 1e-23, np.float32)  # of norm 2e-20
+    assert finite_norm(vector) == 0.0
+    found = code.encode_clipped(vector, coins())
+    assert found is None or squared_norm(found) <= code.l2_sensitivity**2

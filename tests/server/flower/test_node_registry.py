@@ -1,0 +1,160 @@
+"""A client that comes back on another node is found; nobody takes another one's place."""
+
+import pytest
+from flwr.app import Message
+
+from zerosum.client.protocol import flower_messages
+from zerosum.server.config import ConfigError
+from zerosum.server.flower import node_registry
+from zerosum.server.flower.node_registry import Attendance, wait_for_nodes
+from zerosum.server.spec import DeploymentSpec
+from zerosum.simulations.engine.grid import InProcessGrid
+
+SPEC = DeploymentSpec(min_nodes=3, stage_timeout=0.05)
+
+
+class Nodes(InProcessGrid):
+    """Nodes that say which client they are: an index, nonsense, or nothing."""
+
+    def __init__(self, claims):
+        super().__init__(self.say, 1)
+        self.claims, self.asked = claims, []
+
+    def get_node_ids(self):
+        return list(self.claims)
+
+    def say(self, message, context):
+        self.asked.append(message.metadata.dst_node_id)
+        claim = self.claims[message.metadata.dst_node_id]
+        return Message(flower_messages.pack({"index": claim}), reply_to=message)
+
+    def _is_lost(self, message):
+        return self.claims[message.metadata.dst_node_id] is None
+
+    def _context(self, node_id):
+        return super()._context(1000)
+
+
+@pytest.fixture
+def met():
+    grid = Nodes({11: 2, 12: 0, 13: 1})
+    found = wait_for_nodes(grid, SPEC)
+    assert found == {0: 12, 1: 13, 2: 11}
+    grid.asked.clear()
+    return grid, Attendance(grid, SPEC, found)
+
+
+def test_where_no_node_is_new_nobody_is_asked(met):
+    grid, attendance = met
+    del grid.claims[11]
+    attendance.welcome_back()
+    assert grid.asked == []
+    assert attendance.by_index[2] == 11
+
+
+def test_a_client_is_found_on_its_new_node(met):
+    grid, attendance = met
+    del grid.claims[11]
+    grid.claims[21] = 2
+    attendance.welcome_back()
+    assert attendance.by_index == {0: 12, 1: 13, 2: 21}
+
+
+def test_a_claim_waits_until_the_old_node_is_gone(met, caplog):
+    grid, attendance = met
+    grid.claims[21] = 2
+    attendance.welcome_back()
+    assert attendance.by_index[2] == 11
+    assert "claims to be client 2" in caplog.text
+    del grid.claims[11]
+    attendance.welcome_back()
+    assert attendance.by_index[2] == 21
+
+
+@pytest.mark.parametrize("claim", [7, -1, "text"])
+def test_a_stranger_is_asked_once_and_left_out(met, claim):
+    grid, attendance = met
+    grid.claims[21] = claim
+    attendance.welcome_back()
+    asked = len(grid.asked)
+    attendance.welcome_back()
+    assert len(grid.asked) == asked
+    assert attendance.by_index == {0: 12, 1: 13, 2: 11}
+
+
+def test_a_client_whose_first_hello_is_lost_is_asked_again(met):
+    grid, attendance = met
+    del grid.claims[11]
+    grid.claims[21] = None
+    attendance.welcome_back()
+    assert attendance.by_index[2] == 11
+    grid.claims[21] = 2
+    for _ in range(2):
+        attendance.welcome_back()
+    assert attendance.by_index[2] == 21
+
+
+def test_a_node_that_never_answers_costs_fewer_and_fewer_rounds(met, monkeypatch):
+    grid, attendance = met
+    grid.claims[21] = None
+    asked = []
+    monkeypatch.setattr(
+        node_registry, "_hellos", lambda grid, nodes, spec: iter([asked.append(len(nodes))][:0])
+    )
+    for _ in range(64):
+        attendance.welcome_back()
+    assert 4 <= sum(asked) <= 8
+
+
+class Coming(Nodes):
+    """Nodes that come one after another: one more at each look."""
+
+    def __init__(self, claims, more):
+        super().__init__(claims)
+        self.more = list(more.items())
+
+    def come(self, seconds):
+        if self.more:
+            self.claims.update([self.more.pop(0)])
+
+
+def waited(monkeypatch, grid, *arguments, **changed):
+    monkeypatch.setattr(node_registry.time, "sleep", getattr(grid, "come", lambda seconds: None))
+    return wait_for_nodes(grid, SPEC.model_copy(update=changed), *arguments)
+
+
+def test_all_of_a_roster_are_waited_for(monkeypatch):
+    grid = Coming({10: 0, 11: 1, 13: 3}, {12: 2, 14: 4})
+    assert waited(monkeypatch, grid, 5) == {0: 10, 1: 11, 2: 12, 3: 13, 4: 14}
+
+
+def test_a_gap_is_waited_for_without_a_roster_too(monkeypatch):
+    grid = Coming({10: 0, 11: 1, 13: 3}, {12: 2})
+    assert waited(monkeypatch, grid) == {0: 10, 1: 11, 2: 12, 3: 13}
+
+
+def test_who_does_not_come_is_named(monkeypatch):
+    for expected, missing in ((5, "2 of 5 .*: 2, 4;"), (None, "1 of 4 .*: 2;")):
+        with pytest.raises(ConfigError, match=missing):
+            waited(monkeypatch, Nodes({10: 0, 11: 1, 13: 3}), expected, start_timeout=0.05)
+    with pytest.raises(ConfigError, match="2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …;"):
+        waited(monkeypatch, Nodes({10: 0, 11: 1, 13: 10**15}), start_timeout=0.05)
+
+
+def test_a_second_claim_at_the_start_is_left_out(monkeypatch, caplog):
+    grid = Coming({11: 0, 12: 0, 13: 1}, {14: 2})
+    assert waited(monkeypatch, grid) == {0: 11, 1: 13, 2: 14}
+    assert "node 12 claims to be client 0, on node 11" in caplog.text
+
+
+def test_a_second_claim_counts_once_the_first_node_is_gone(monkeypatch):
+    grid = Coming({11: 0, 12: 0, 13: 1}, {14: 2})
+    come = grid.come
+    grid.come = lambda seconds: (grid.claims.pop(11, None), come(seconds))
+    assert waited(monkeypatch, grid) == {0: 12, 1: 13, 2: 14}
+
+
+def test_a_client_beyond_the_roster_is_left_out(monkeypatch, caplog):
+    grid = Coming({10: 0, 17: 7, 18: -1, 11: 1}, {12: 2})
+    assert waited(monkeypatch, grid, 3) == {0: 10, 1: 11, 2: 12}
+    assert "node 17 claims to be client 7, who is none of this run's" in caplog.text

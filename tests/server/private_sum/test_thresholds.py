@@ -1,0 +1,96 @@
+"""What a session of one cohort needs, as its experiment is written."""
+
+import pytest
+
+from zerosum.client.protocol.protection import CohortTooSmallError
+from zerosum.client.spec import PrivacySpec, SecAggSpec
+from zerosum.secagg.graph.parameters import parameters
+from zerosum.server.privacy.run_ledger import sampling_terms
+from zerosum.server.private_sum import thresholds
+from zerosum.server.private_sum.thresholds import Thresholds, survivors_needed
+from zerosum.server.spec import SamplingSpec
+
+NO_NOISE = PrivacySpec(model="none", clip=None)
+
+
+def of(cohort, roster=1000, privacy=NO_NOISE, **secagg):
+    spec = SecAggSpec(**({"dropout": 0.1} | secagg))
+    return Thresholds.of(cohort, roster=roster, secagg=spec, privacy=privacy)
+
+
+def test_against_a_malicious_server_all_colluders_of_the_roster_may_be_in_one_cohort():
+    assert of(60, roster=400, corruption=0.05).colluders == 20
+    assert of(60, roster=400, corruption=0.05, server="semi-honest").colluders < 20
+    assert of(60, roster=60, corruption=0.05).colluders == 3
+
+
+def test_small_cohorts_are_complete_and_large_ones_sparse():
+    assert of(499, corruption=0.01).degree == 498
+    sparse = of(600, corruption=0.01)
+    chosen = parameters(600, 0.1, 0.01, roster=1000)
+    assert (sparse.degree, sparse.threshold) == (chosen.degree, chosen.threshold)
+    assert sparse.degree < 599
+    assert of(600, corruption=0.01, degree="complete").degree == 599
+
+
+def test_the_guarantee_counts_survivors_beside_the_colluders():
+    privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.6)
+    assert of(60, roster=400, corruption=0.05, privacy=privacy).min_survivors == 36 + 20
+    # Two honest clients at least, and one more than the threshold.
+    limits = of(60, roster=400, corruption=0.05)
+    assert limits.min_survivors == max(limits.threshold + 1, 22)
+
+
+def test_a_semi_honest_sparse_session_opens_only_where_its_graph_stays_connected():
+    limits = of(1000, server="semi-honest", dropout=0.05)
+    assert limits.degree < 999
+    assert limits.min_survivors >= 1000 - 50
+
+
+@pytest.mark.parametrize(("cohort", "degree"), [(25, 8), (24, 7), (5, 4)])
+def test_a_written_degree_is_fitted_to_the_cohort(cohort, degree):
+    assert of(cohort, roster=25, server="semi-honest", degree=7, dropout=0.0).degree == degree
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"degree": 3, "corruption": 0.2}, "smallest degree is"),
+        ({"threshold": 10, "corruption": 0.2}, r"threshold = 10.*secrecy"),
+        ({"threshold": 39}, r"at most that, or less dropout"),
+        ({"corruption": 0.8}, "corruption at most"),
+        ({"dropout": 0.9}, "dropout may be at most"),
+    ],
+)
+def test_what_is_not_safe_is_refused_with_what_would_be(settings, why):
+    with pytest.raises(CohortTooSmallError, match=why):
+        of(40, roster=40, **settings)
+
+
+@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+def test_what_opens_a_session_is_told_without_its_graph(server):
+    privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.7)
+    spec = SecAggSpec(dropout=0.1, corruption=0.01, server=server)
+    for cohort in (1, 2, 30, 499, 500, 501, 640):
+        told = survivors_needed(cohort, roster=1000, secagg=spec, privacy=privacy)
+        try:
+            limits = Thresholds.of(cohort, roster=1000, secagg=spec, privacy=privacy)
+        except CohortTooSmallError:
+            assert told == cohort + 1
+        else:
+            assert told == limits.min_survivors
+
+
+def test_a_large_population_is_accounted_for_without_a_graph_a_size(monkeypatch):
+    searched = []
+
+    def counted(*arguments, **options):
+        searched.append(arguments[0])
+        return parameters(*arguments, **options)
+
+    monkeypatch.setattr(thresholds, "parameters", counted)
+    privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.71)
+    sampling = SamplingSpec(kind="poisson", cohort=1000)
+    terms = sampling_terms(privacy, SecAggSpec(corruption=0.001), sampling, 20_000)
+    assert 0 < terms.p < 1e-6
+    assert len(searched) < 20, "hundreds of cohort sizes are likely"

@@ -1,0 +1,263 @@
+"""``zerosum attack``: from names and settings to a table, a folder and an exit code."""
+
+import csv
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import pytest
+from annotated_types import Ge, Le
+from typer.testing import CliRunner
+
+from zerosum.server.config import ConfigError
+from zerosum.simulations.attacks.harness.parameters import value_of
+from zerosum.simulations.attacks.harness.registry import all_attacks, choose, parameters_of, slug
+from zerosum.simulations.commands.main import app
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+MINE = "my_attack:LabelLeak"
+
+
+@pytest.fixture
+def in_examples(monkeypatch):
+    monkeypatch.chdir(EXAMPLES)
+
+
+def attack(*arguments):
+    return CliRunner().invoke(app, ["attack", *map(str, arguments)])
+
+
+def test_an_attack_of_ones_own_gets_its_table(in_examples, tmp_path, one_thread):
+    done = attack(MINE, "--workers", 1, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "labels right" in done.output
+    with (tmp_path / "out" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    plain = next(r for r in rows if r["protection"] == "plain" and r["seed"] == "pooled")
+    assert float(plain["value"]) == 1
+    assert float(plain["low"]) > 0.9
+    assert float(plain["baseline"]) < 0.3
+    masked = next(r for r in rows if r["protection"] == "masked" and r["seed"] == "pooled")
+    assert masked["status"] == "not applicable"
+
+
+def test_a_parameter_changes_the_attack(in_examples):
+    (changed,) = choose([MINE], ["label-leak.lr=1"])
+    assert changed.lr == 1.0
+    assert isinstance(changed.lr, float)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no-such-attack"], "is no attack"),
+        (["nowhere:Attack"], "No module named 'nowhere'"),
+        (["my_attack:PLAIN"], "is no attack"),
+        (["numpy:float64"], "it has no name"),
+        ([MINE, "--suite", "slow"], "--suite slow: write quick or full"),
+        ([MINE, "--set", "label-leak.lr"], "write ATTACK.PARAMETER=VALUE"),
+        (["imprnt"], "'imprnt' is no attack; nearest is imprint; there are: "),
+        ([MINE, "--set", "label-leak.lrr=1"], "no 'lrr'; nearest is lr; it has lr"),
+        ([MINE, "--set", "label-lek.lr=1"], "'label-lek' is no attack; nearest is label-leak"),
+        ([MINE, "--set", "imprint.bins=1"], "imprint is not played; name it too"),
+        ([MINE, "--set", "label-leak.lr=fast"], "lr=fast: it takes a number more than 0; unset"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_exit_code_2(in_examples, arguments, said):
+    done = attack(*arguments)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "Traceback" not in done.output
+
+
+@dataclass(frozen=True)
+class Set:
+    """An attack, as far as ``--set`` sees one: fields of every kind."""
+
+    count: int = 5
+    rate: float = 0.5
+    shift: float = -1.0
+    first: int = 0
+    scale: float | None = None
+    part: Annotated[float, Ge(0), Le(1)] = 0.5
+    target: Annotated[int, Ge(0)] | None = None
+    how: Literal["squares", "cosine"] = "squares"
+    aware: bool = True
+    path: str = ""
+    widths: tuple[int, ...] = (8, 8)
+    table: np.ndarray | None = None
+    name: ClassVar[str] = "set"
+
+    def __post_init__(self):
+        if self.count % 2 == 0:
+            raise ValueError(f"count = {self.count}: an odd number")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("count", "7", 7),
+        ("rate", "2", 2.0),
+        ("shift", "-0.5", -0.5),
+        ("shift", "3", 3.0),
+        ("first", "0", 0),
+        ("scale", "2.5", 2.5),
+        ("scale", "none", None),
+        ("scale", "null", None),
+        ("part", "0", 0.0),
+        ("target", "0", 0),
+        ("how", "cosine", "cosine"),
+        ("aware", "false", False),
+        ("path", "5", "5"),
+        ("path", "none", "none"),
+        ("widths", "[4, 2]", (4, 2)),
+    ],
+)
+def test_a_value_that_a_field_takes_is_set(name, text, value):
+    found = value_of(Set(), name, text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+INTEGER, NUMBER = "it takes an integer more than 0;", "it takes a number more than 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "said"),
+    [
+        ("count", ["0", "-3", "1.5", "true", "NaN", "1e400", "many", "", "null"], INTEGER),
+        ("rate", ["0", "-1", "NaN", "nan", "Infinity", "inf", "1e999", "9" * 400, "[1]"], NUMBER),
+        ("shift", ["NaN", "-Infinity", "low"], "it takes a number;"),
+        ("first", ["-1"], "it takes an integer at least 0;"),
+        (
+            "scale",
+            ["0", "NaN", "inf", "-2"],
+            "it takes a number more than 0 or none; unset it is none",
+        ),
+        ("part", ["1.5", "-0.1", "NaN"], "it takes a number at least 0 and at most 1;"),
+        ("target", ["-1", "0.5"], "it takes an integer at least 0 or none;"),
+        ("how", ["squarez", "1"], "it takes squares or cosine;"),
+        ("aware", ["1", "yes", "none"], "it takes true or false; unset it is true"),
+        ("widths", ["[4, 0]", "4", '["a"]'], "unset it is (8, 8)"),
+        ("table", ["[1]"], "cannot be set from here"),
+    ],
+)
+def test_a_value_that_a_field_does_not_take_is_refused(name, texts, said):
+    for text in texts:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            value_of(Set(), name, text)
+
+
+def test_what_an_attack_itself_refuses_is_a_users_mistake(monkeypatch):
+    monkeypatch.setattr("zerosum.simulations.attacks.harness.registry.all_attacks", lambda: [Set()])
+    with pytest.raises(ConfigError, match=r"--set set.count=4: count = 4: an odd number"):
+        choose([], ["set.count=4"])
+
+
+def test_every_number_of_every_built_in_attack_refuses_what_is_none():
+    for each in all_attacks():
+        for name, value in parameters_of(each).items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                for text in ("NaN", "Infinity", "-1"):
+                    with pytest.raises(ValueError, match="it takes"):
+                        value_of(each, name, text)
+
+
+def test_every_built_in_attack_may_be_set_to_what_it_is():
+    for each in all_attacks():
+        for name, value in parameters_of(each).items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            assert value_of(each, name, text) == value
+
+
+def test_attacks_that_a_setting_makes_equal_are_played_once():
+    before = [each for each in all_attacks() if slug(each) == "gradient-inversion"]
+    after = choose(["gradient-inversion"] * 2, ["gradient-inversion.objective=cosine"])
+    assert len(after) == len(before) - 1
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(in_examples, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    done = attack(MINE, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+ODD = "odd_attacks:Odd"
+
+
+@pytest.fixture
+def in_odd(monkeypatch):
+    """Change to the folder of attacks in whose way something comes."""
+    monkeypatch.chdir(EXAMPLES.parent / "tests" / "common")
+
+
+def test_a_cell_that_fails_ends_with_exit_code_1_and_a_table(in_odd, tmp_path):
+    done = attack(ODD, "--set", "odd.what=raise", "--workers", 1, "--out", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "broken on purpose" in done.output
+    assert (tmp_path / "out" / "results.csv").exists()
+
+
+def test_a_file_that_cannot_be_written_is_named_at_the_end(in_odd, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("zerosum.simulations.attacks.run.write_attack_report", full)
+    done = attack(ODD, "--set", "odd.what=nothing", "--workers", 1, "--out", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "bits right" in done.output
+    assert "error: report.html was not written: No space left on device" in done.output
+    assert (tmp_path / "out" / "table.md").exists()
+
+
+def test_what_an_attack_says_steers_no_terminal_and_breaks_no_table(in_odd, tmp_path):
+    done = attack(ODD, "--set", "odd.what=escape", "--workers", 1, "--out", tmp_path / "out")
+    assert done.exit_code == 1  # some cells say it as they fail
+    assert "\x1b" not in done.output
+    assert "\\x1b[31mred | # <b> \\u202e" in done.output
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert all(line.isprintable() for line in table.split("\n"))
+    lines = [line for line in table.split("\n") if "red" in line]
+    assert len(lines) == 1 + 3  # below the table, and the cells that failed
+    assert all(re.search(r"red \\\| \\# \\<b>", line) for line in lines)
+    cells = [line for line in lines if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in cells} == {9}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<b>" not in page
+    with (tmp_path / "out" / "results.csv").open(newline="") as file:
+        notes = {row["note"] for row in csv.DictReader(file)}
+    assert "\x1b[31mred |\n# <b> \u202e" in notes
+
+
+def test_a_message_of_a_users_module_steers_no_terminal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "red_attack.py").write_text('raise RuntimeError("\\x1b[31mred")')
+    done = attack("red_attack:Red")
+    assert done.exit_code == 2
+    assert "\x1b" not in done.output
+    assert "red" in done.output
+
+
+@pytest.mark.parametrize("suite", ["quick", "full"])
+def test_every_built_in_attack_has_cells_with_names_of_their_own(suite):
+    for each in all_attacks():
+        labels = [
+            (case.setting.name, case.protection.name, repr(case)) for case in each.cases(suite)
+        ]
+        assert labels, each.name
+        assert len({label[:2] for label in labels}) == len(labels), each.name
+
+
+def test_every_built_in_attack_is_found_by_its_name():
+    for each in all_attacks():
+        assert each in choose([slug(each)])
+        assert parameters_of(each) is not None
+
+
+def test_an_unknown_attack_names_those_there_are():
+    with pytest.raises(ConfigError, match="there are: "):
+        choose(["nothing"])

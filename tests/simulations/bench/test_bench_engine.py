@@ -1,0 +1,301 @@
+"""The bench of engines runs on a tiny case and says what it should: never how long it took."""
+
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from zerosum.client.task import ClientInfo
+from zerosum.client.training import devices
+from zerosum.client.training.compute import Answerer
+from zerosum.simulations import api
+from zerosum.simulations.bench import BenchError
+from zerosum.simulations.bench import turns as turns_module
+from zerosum.simulations.bench.engine import ALWAYS, MASKED, PEERS
+from zerosum.simulations.bench.engine import run as bench
+from zerosum.simulations.bench.engines import (
+    _OPEN,
+    _PROTECTED,
+    averaged,
+    experiment_of,
+    protected,
+    unprotected,
+)
+from zerosum.simulations.bench.turns import Entrant, MissingError, memory_mb
+from zerosum.simulations.bench.workload import Workload, WorkloadTask
+from zerosum.simulations.commands import bench_engine
+from zerosum.simulations.commands.main import app
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+KEYS = {
+    "engine",
+    "model",
+    "workers",
+    "seconds_per_round",
+    "ratio_to_bare",
+    "ratio_to_floor",
+    "peak_memory_mb",
+}
+SIZES = {"clients": 6, "records": 25, "cohort": 3}
+COMMAND = ["bench", "engine", "--clients", "6", "--records", "25", "--cohort", "3"]
+COMMAND += ["--rounds", "2"]
+
+
+@pytest.fixture
+def workload(tmp_path):
+    made = Workload("mlp", str(tmp_path), rounds=3, **SIZES)
+    made.write()
+    return made
+
+
+class Turns:
+    """Wants so many rounds, and keeps what it is told."""
+
+    def __init__(self, wanted):
+        self.facts = {}
+        self.asked = 0
+        self.wanted = wanted
+
+    def __call__(self):
+        self.asked += 1
+        return self.asked <= self.wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_gpu_s_rows_are_measured_in_one_run_and_a_cpu_stands_in(tmp_path, device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU here")
+    file = tmp_path / "rows.json"
+    command = [*COMMAND, "--device", device, "--trainer", "batched"]
+    result = CliRunner().invoke(app, [*command, "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(file.read_text())
+    assert [row["engine"] for row in rows] == list(ALWAYS)
+    for row in rows:
+        assert row.get("device", device).startswith(device)
+        assert row.get("trainer", "batched") == "batched"
+    assert sum("trainer" in row for row in rows) == 2
+
+
+def test_what_a_gpu_does_not_go_with_is_refused(monkeypatch):
+    monkeypatch.setattr(devices, "missing", lambda device: None)
+    command = ["bench", "engine", "--device", "cuda"]
+    for options, said in (
+        (["--workers", "2"], "clients are trained in groups by 1 process"),
+        (["--versus", "bare,pfl"], "--versus pfl: on a GPU there is bare"),
+        (["--trainer", "lean"], "on a GPU there are auto, batched, general"),
+    ):
+        result = CliRunner().invoke(app, [*command, *options])
+        assert result.exit_code == 2
+        assert said in result.output
+
+
+def _absent():
+    """Return the peers that are not installed here."""
+    packages = {name: {"flower": "ray"}.get(name, name) for name in PEERS}
+    return [name for name, package in packages.items() if not importlib.util.find_spec(package)]
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_row_for_each_engine_and_says_which_peers_are_not_there(tmp_path):
+    file = tmp_path / "rows.json"
+    versus = ",".join(["bare", MASKED, *_absent()])
+    result = CliRunner().invoke(app, [*COMMAND, "--versus", versus, "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(file.read_text())
+    assert [row["engine"] for row in rows] == [*ALWAYS, MASKED]
+    for row in rows:
+        assert row.keys() >= KEYS
+        assert (row["model"], row["workers"]) == ("mlp", 1)
+        assert all(row[key] > 0 for key in KEYS - {"engine", "model"})
+        assert row["engine"] in result.output
+    by_name = {row["engine"]: row for row in rows}
+    assert by_name["bare"]["ratio_to_bare"] == 1
+    assert by_name["floor"]["ratio_to_floor"] == 1
+    assert by_name["floor"]["gflop_per_s"] > 0
+    assert by_name["zerosum"]["trainer"]
+    for name in _absent():
+        assert f"{name} is left out: not installed: pip install" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--versus", "pfk", "did you mean pfl?"),
+        ("--model", "mpl", "did you mean mlp?"),
+        ("--model", "", "there are mlp, cnn"),
+        ("--workers", "0", "from 1 to"),
+        ("--workers", "1,x", "--workers x"),
+        ("--cohort", "2000", "there are only 1000 clients"),
+        ("--peers", "nowhere", "it is a folder"),
+        ("--device", "gpu", 'a device is "cpu", "cuda" or "cuda:N"'),
+        ("--trainer", "batch", "did you mean batched?"),
+    ],
+)
+def test_a_wrong_option_is_named(option, value, said):
+    result = CliRunner().invoke(app, ["bench", "engine", option, value])
+    assert result.exit_code == 2
+    assert f"{option} {value.split(',')[-1]}" in result.output
+    assert said in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peer", list(PEERS))
+def test_a_peer_that_is_installed_is_measured(peer):
+    if peer in _absent():
+        pytest.skip(PEERS[peer])
+    found = bench(versus=[peer], rounds=1, **SIZES)
+    assert not found["missing"]
+    assert found["rows"][-1]["engine"] == peer
+    assert found["rows"][-1].keys() >= KEYS
+
+
+@pytest.mark.slow
+def test_an_engine_of_ours_that_fails_is_an_error(workload):
+    os.remove(f"{workload.folder}/inputs.npy")
+    entrant = Entrant("bare", workload, 1)
+    try:
+        with pytest.raises(BenchError, match=r"bare ended: FileNotFoundError: .*inputs\.npy"):
+            entrant.ready()
+    finally:
+        entrant.kill()
+
+
+def test_what_cannot_be_imported_is_missing(workload):
+    if "pfl" not in _absent():
+        pytest.skip("pfl is installed")
+    entrant = Entrant("pfl", workload, 1)
+    try:
+        with pytest.raises(MissingError, match="No module named 'pfl'"):
+            entrant.ready()
+    finally:
+        entrant.kill()
+
+
+def test_an_engine_that_takes_too_long_is_given_up_and_ended(workload):
+    entrant = Entrant("bare", workload, 1, time_limit=0.01)
+    with pytest.raises(BenchError, match=r"did not end a turn within"):
+        entrant.ready()
+    entrant.kill()
+    assert entrant._process.returncode
+
+
+@pytest.mark.parametrize("privacy", [_OPEN, _PROTECTED])
+def test_our_rows_are_whole_rounds_of_a_simulation(workload, tmp_path, privacy):
+    experiment = experiment_of(workload, 1, privacy)
+    result = api.run(experiment, out=tmp_path / "run", report=False)
+    assert [record["status"] for record in result.rounds] == ["completed"] * 3
+    assert [record["survivors"] for record in result.rounds] == [3, 3, 3]
+    private = privacy["model"] != "none"
+    assert (result.summary["epsilon"]["release"]["value"] is not None) == private
+    assert result.summary["noise_draw"] == ("summed" if private else "per_client")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_our_engine_stops_when_no_more_rounds_are_wanted(workload, workers):
+    turn = Turns(2)
+    unprotected(workload, workers, turn)
+    assert turn.asked == 3
+    assert turn.facts["trainer"]
+
+
+def test_a_round_whose_clients_fail_is_not_timed(workload, monkeypatch):
+    def broken(self, request, client, entropy):
+        raise OSError("gone")
+
+    monkeypatch.setattr(Answerer, "update", broken)
+    with pytest.raises(BenchError, match=r"not timed: round 1/.* 3 of 3 clients failed to train"):
+        protected(workload, 1, Turns(2))
+
+
+def test_the_bare_loop_averages_the_models_of_its_cohort(workload):
+    model = workload.network()
+    parameters = list(model.parameters())
+    start = [p.detach().clone() for p in parameters]
+    cohort = [(inputs[:20], targets[:20]) for inputs, targets in workload.tensors()[:3]]
+    gradients = [
+        torch.autograd.grad(nn.functional.cross_entropy(model(inputs), targets), parameters)
+        for inputs, targets in cohort
+    ]
+    found = averaged(model, start, cohort, np.random.default_rng(0))
+    for average, before, each in zip(found, start, zip(*gradients, strict=True), strict=True):
+        assert torch.allclose(average, before - 0.1 * sum(each) / 3, atol=1e-6)
+        assert not torch.allclose(average, before - 0.1 * each[0], atol=1e-6)
+
+
+def test_records_are_the_same_each_time_and_differ_between_clients(workload):
+    task = WorkloadTask(workload)
+    inputs, targets = task.data(ClientInfo(index=1, count=6))
+    assert inputs.shape == (25, 1, 28, 28)
+    assert targets.dtype == torch.int64
+    assert not torch.equal(inputs, task.data(ClientInfo(index=2, count=6))[0])
+    before = np.array(workload.arrays()[0])
+    workload.write()
+    assert np.array_equal(before, workload.arrays()[0])
+    assert task.num_clients() == 6
+    assert task.test_data() is None
+
+
+@pytest.mark.parametrize(("model", "expected"), [("mlp", 7.016e9), ("cnn", 725.4e9)])
+def test_operations_of_a_round_are_those_of_its_products(tmp_path, model, expected):
+    assert Workload(model, str(tmp_path)).flops() == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs /proc")
+def test_memory_of_children_counts():
+    script = "import subprocess,sys;x=bytearray(b'a')*30_000_000;"
+    inner = script + "print('ready',flush=True);sys.stdin.read()"
+    outer = script + f"subprocess.run([sys.executable,'-c',{inner!r}])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout.readline() == b"ready\n"
+        found = memory_mb(process.pid)
+        process.stdin.close()
+    assert 60 < found < 140
+
+
+def test_every_engine_can_be_found():
+    for name in turns_module.ENGINES.values():
+        module, _, function = name.partition(":")
+        assert callable(
+            getattr(importlib.import_module(f"zerosum.simulations.bench.{module}"), function)
+        )
+    assert turns_module.ENGINES.keys() == {*ALWAYS, MASKED, *PEERS}
+
+
+def test_an_interrupted_comparison_leaves_the_turns_that_are_done_marked_so(tmp_path, monkeypatch):
+    def ended(*arguments, keep, **others):
+        keep([{"engine": "bare", "turns": 2}])
+        raise KeyboardInterrupt
+
+    file = tmp_path / "rows.json"
+    words = ["bench", "engine", "--json", str(file), "--rounds", "5"]
+    monkeypatch.setattr(sys, "argv", ["zerosum", *words])
+    monkeypatch.setattr(bench_engine, "run", ended)
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 130
+    assert f"The rows of 2 of 5 turns are in {file}." in result.output
+    assert result.output.splitlines()[-1] == shlex.join(["zerosum", *words])
+    (row,) = json.loads(file.read_text())
+    assert (row["turns"], row["turns_asked"]) == (2, 5)
+    assert row["processor"]
+    monkeypatch.setattr(bench_engine, "run", lambda *_, **__: interrupt())
+    file.unlink()
+    assert "Nothing is kept." in CliRunner().invoke(app, words).output
+    assert not file.exists()
+
+
+def interrupt():
+    raise KeyboardInterrupt

@@ -1,0 +1,52 @@
+"""The console script ends in one line where ctrl-C comes while it loads."""
+
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+PRESSED = """
+import os, signal, sys
+
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+            sys.exit(7)  # the signal was ignored
+
+signal.signal(signal.SIGINT, signal.{before})
+sys.meta_path.insert(0, Pressed())
+sys.argv = ["zerosum", "--version"]
+from zerosum.simulations.commands.{module} import main
+main()
+"""
+
+
+def pressed(module: str, before: str = "default_int_handler") -> subprocess.CompletedProcess[str]:
+    code = PRESSED.format(module=module, before=before)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_the_script_is_the_module_that_is_tested() -> None:
+    if not (ROOT / "pyproject.toml").exists():
+        pytest.skip("an installed package has no project file")
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, name = scripts["zerosum"].partition(":")
+    assert module == "zerosum.simulations.commands.entry"
+    assert callable(getattr(import_module(module), name))
+
+
+def test_ctrl_c_while_it_loads_ends_it_in_one_line() -> None:
+    ended = pressed("entry")
+    assert ended.returncode == 130
+    assert ended.stderr.split() == ["Interrupted.", "Nothing", "was", "begun."]
+    assert "Traceback" in pressed("main").stderr  # without the module that is tested
+
+
+def test_ctrl_c_that_is_ignored_stays_ignored_while_it_loads() -> None:
+    assert pressed("entry", "SIG_IGN").returncode == 7
