@@ -4,12 +4,18 @@ Their code is the library's, no update is scaled, and the trigger may be split a
 ``python attack_backdoor.py``
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.poisoning.backdoors import BadNets, DistributedBackdoor
-from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN
+from zerosum.simulations.attacks import (
+    EVEN,
+    PLAIN,
+    BadNets,
+    Case,
+    Cell,
+    Defense,
+    DistributedBackdoor,
+    play_all,
+)
 
-rules = [PLAIN, Protection("median", rule="median"), Protection("multi-Krum", rule="multi-krum")]
+rules = [PLAIN, Defense("median", rule="median"), Defense("multi-Krum", rule="multi-krum")]
 cells = [
     Cell(attack, Case(EVEN, rule))
     for attack in (BadNets(), DistributedBackdoor())

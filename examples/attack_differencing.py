@@ -3,10 +3,15 @@
 Masks hide nothing of it. Noise in both sums does.
 """
 
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.harness.results import POOLED, rows_of
-from zerosum.simulations.attacks.inversion.differencing import Differencing
-from zerosum.simulations.attacks.report.table import epsilon_text, figure_text
+from zerosum.simulations.attacks import (
+    POOLED,
+    Cell,
+    Differencing,
+    epsilon_text,
+    figure_text,
+    play_all,
+    rows_of,
+)
 
 
 def main() -> None:

@@ -4,10 +4,14 @@ Nine clients, six shares recover a secret. Ten sessions a line, among real parti
 ``python attack_dropout_lies.py``
 """
 
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.harness.results import POOLED, rows_of
-from zerosum.simulations.attacks.protocol.dropout_lies import LyingAboutDropouts
-from zerosum.simulations.attacks.report.table import figure_text
+from zerosum.simulations.attacks import (
+    POOLED,
+    Cell,
+    LyingAboutDropouts,
+    figure_text,
+    play_all,
+    rows_of,
+)
 
 attacks = [LyingAboutDropouts("dropped"), LyingAboutDropouts("both"), LyingAboutDropouts("split")]
 cells = [Cell(attack, case) for attack in attacks for case in attack.cases("quick")]

@@ -3,12 +3,18 @@
 Where clients' data are alike they have little room; here they are not. ``python attack_hidden.py``
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.poisoning.goals import PLAIN, UNEVEN
-from zerosum.simulations.attacks.poisoning.hiding import LittleIsEnough, MinMax
+from zerosum.simulations.attacks import (
+    PLAIN,
+    UNEVEN,
+    Case,
+    Cell,
+    Defense,
+    LittleIsEnough,
+    MinMax,
+    play_all,
+)
 
-rules = [PLAIN, *(Protection(name, rule=name) for name in ("median", "krum", "bulyan"))]
+rules = [PLAIN, *(Defense(name, rule=name) for name in ("median", "krum", "bulyan"))]
 cells = [
     Cell(attack, Case(UNEVEN, rule)) for attack in (LittleIsEnough(), MinMax()) for rule in rules
 ]

@@ -3,15 +3,19 @@
 The server never sees an update, only the sum of ten, and solves it for the ten images.
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.inversion.first_layer import FirstLayer
-from zerosum.simulations.attacks.report.table import figure_text
-from zerosum.simulations.attacks.settings.rounds import RoundsSetting
+from zerosum.simulations.attacks import (
+    Case,
+    Cell,
+    Defense,
+    FirstLayer,
+    RoundsSetting,
+    figure_text,
+    play,
+    rows_of,
+)
 
-MASKED = Protection("masked", masking="double")
-NOISED = Protection("masked + noise", masking="double", clip=0.1, noise="distributed", sigma=0.01)
+MASKED = Defense("masked", masking="double")
+NOISED = Defense("masked + noise", masking="double", clip=0.1, noise="distributed", sigma=0.01)
 
 
 def main() -> None:

@@ -6,10 +6,7 @@ as its argument, ``python attack_linkage.py adult.csv``, it links that.
 
 import sys
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.published.linkage import Linkage
-from zerosum.simulations.attacks.published.released import ReleasedSetting
+from zerosum.simulations.attacks import Case, Cell, Defense, Linkage, ReleasedSetting, play
 
 
 def main(path: str = "") -> None:
@@ -18,7 +15,7 @@ def main(path: str = "") -> None:
     for attributes in (3, 5, 7):
         for k in (1, 5):
             setting = ReleasedSetting(attributes, k=k, path=path)
-            protection = Protection("as they are" if k == 1 else f"k-anonymous, k = {k}")
+            protection = Defense("as they are" if k == 1 else f"k-anonymous, k = {k}")
             outcome = play(0, Cell(attack, Case(setting, protection)), seed=0)
             if outcome.status != "value":
                 raise SystemExit(outcome.note)

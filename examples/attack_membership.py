@@ -4,12 +4,18 @@ A small loss says little; a loss compared with those of models that the attacker
 with and without the record, says more. ``python attack_membership.py``
 """
 
-from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.inference.membership import Lira, LossThreshold
-from zerosum.simulations.attacks.inference.trained import TrainedSetting, protected
-from zerosum.simulations.attacks.report.table import epsilon_text, figure_text
+from zerosum.simulations.attacks import (
+    Case,
+    Cell,
+    Lira,
+    LossThreshold,
+    TrainedSetting,
+    epsilon_text,
+    figure_text,
+    play_all,
+    protected,
+    rows_of,
+)
 
 
 def main() -> None:

@@ -6,8 +6,7 @@ the mean of all digits.
 
 import numpy as np
 
-from zerosum.simulations.attacks.inference.model_inversion import ModelInversion
-from zerosum.simulations.attacks.inference.trained import TrainedSetting, protected
+from zerosum.simulations.attacks import ModelInversion, TrainedSetting, protected
 
 SHADES = np.array(list(" .:-=+*#%@"))
 

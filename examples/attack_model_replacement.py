@@ -3,10 +3,15 @@
 Images with four white bars in a corner are to be zeros. ``python attack_model_replacement.py``
 """
 
-from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.poisoning.goals import CLIPPED, MASKED
-from zerosum.simulations.attacks.poisoning.replacement import ONCE, ModelReplacement
+from zerosum.simulations.attacks import (
+    CLIPPED,
+    MASKED,
+    ONCE,
+    Case,
+    Cell,
+    ModelReplacement,
+    play_all,
+)
 
 cells = [
     Cell(ModelReplacement(), Case(ONCE, MASKED)),

@@ -3,18 +3,22 @@
 It sees the client's own update, or the masked sum of ten. ``python attack_property.py``
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.inference.mirrored_sums import PropertySetting
-from zerosum.simulations.attacks.inference.property_inference import PropertyInference
-from zerosum.simulations.attacks.report.table import figure_text
+from zerosum.simulations.attacks import (
+    Case,
+    Cell,
+    Defense,
+    PropertyInference,
+    PropertySetting,
+    figure_text,
+    play_all,
+    rows_of,
+)
 
 
 def main() -> None:
     """Attack one client after another, plain and in a masked sum."""
     setting = PropertySetting(cohort=10, sums=100)
-    protections = (Protection("plain"), Protection("masked", masking="double"))
+    protections = (Defense("plain"), Defense("masked", masking="double"))
     cells = [Cell(PropertyInference(), Case(setting, each)) for each in protections]
     for row in rows_of(cells, play_all(cells, seeds=[0], workers=1)):
         if row.seed == "pooled":

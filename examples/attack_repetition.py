@@ -5,11 +5,16 @@ Each answer has noise of its own; of k answers' average, a k-th of the variance 
 noise to end that.
 """
 
-from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.inversion.repetition import Repetition, asked, noised
-from zerosum.simulations.attacks.report.table import figure_text
+from zerosum.simulations.attacks import (
+    Case,
+    Cell,
+    Repetition,
+    asked,
+    figure_text,
+    noised,
+    play,
+    rows_of,
+)
 
 
 def main() -> None:

@@ -3,12 +3,19 @@
 Masks, a clip that each client keeps, and the median in their way. ``python attack_sign_flip.py``
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.poisoning.goals import CLIPPED, EVEN, MASKED
-from zerosum.simulations.attacks.poisoning.opposing import InnerProduct, SignFlip
+from zerosum.simulations.attacks import (
+    CLIPPED,
+    EVEN,
+    MASKED,
+    Case,
+    Cell,
+    Defense,
+    InnerProduct,
+    SignFlip,
+    play_all,
+)
 
-protections = [MASKED, CLIPPED, Protection("median", rule="median")]
+protections = [MASKED, CLIPPED, Defense("median", rule="median")]
 cells = [
     Cell(attack, Case(EVEN, protection))
     for attack in (SignFlip(), InnerProduct(epsilon=10.0))

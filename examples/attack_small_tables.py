@@ -3,16 +3,13 @@
 From anywhere: ``python attack_small_tables.py``. It takes about ten seconds.
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.published.ages import TablesSetting
-from zerosum.simulations.attacks.published.small_tables import ConsistentRecords
+from zerosum.simulations.attacks import Case, Cell, ConsistentRecords, Defense, TablesSetting, play
 
 
 def main() -> None:
     """Publish more and more of the same tables, and list what agrees."""
     attack = ConsistentRecords()
-    plain = Protection("plain")
+    plain = Defense("plain")
     for figures in (("mean",), ("mean", "median"), ("mean", "median", "youngest", "oldest")):
         setting = TablesSetting(tables=10, figures=figures)
         outcome = play(0, Cell(attack, Case(setting, plain)), seed=0)

@@ -3,17 +3,14 @@
 From anywhere: ``python attack_subset_sums.py``. It takes about ten seconds.
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.published.answers import AnswersSetting
-from zerosum.simulations.attacks.published.subset_sums import WithPrior
+from zerosum.simulations.attacks import AnswersSetting, Case, Cell, Defense, WithPrior, play
 
 
 def main() -> None:
     """Ask the same questions under more and more noise, and guess the bits each time."""
     attack = WithPrior()
     setting = AnswersSetting(people=100, queries=400)
-    exact = Protection("exact sums", masking="double", clip=setting.clip)
+    exact = Defense("exact sums", masking="double", clip=setting.clip)
     noised = [setting.noised("distributed", level) for level in (0.25, 0.5, 1.0, 2.0)]
     for protection in (exact, *noised):
         outcome = play(0, Cell(attack, Case(setting, protection)), seed=0)

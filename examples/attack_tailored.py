@@ -3,13 +3,17 @@
 Poisoned data alone does not pass these rules. ``python attack_tailored.py``
 """
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
-from zerosum.simulations.attacks.poisoning.backdoors import BadNets
-from zerosum.simulations.attacks.poisoning.goals import EVEN
-from zerosum.simulations.attacks.poisoning.tailored import TailoredBackdoor
+from zerosum.simulations.attacks import (
+    EVEN,
+    BadNets,
+    Case,
+    Cell,
+    Defense,
+    TailoredBackdoor,
+    play_all,
+)
 
-rules = [Protection(name, rule=name) for name in ("krum", "multi-krum", "median")]
+rules = [Defense(name, rule=name) for name in ("krum", "multi-krum", "median")]
 cells = [
     Cell(attack, Case(EVEN, rule)) for attack in (BadNets(), TailoredBackdoor()) for rule in rules
 ]

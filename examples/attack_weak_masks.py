@@ -3,8 +3,7 @@
 ``python attack_weak_masks.py``
 """
 
-from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarMasks
+from zerosum.simulations.attacks import Cell, ReusedMasks, ScalarMasks, play
 
 for attack in (ScalarMasks(), ReusedMasks()):
     (metric,) = attack.metrics

@@ -6,8 +6,7 @@ seconds. The library's seeds have 256 bits.
 
 import sys
 
-from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.protocol.weak_seeds import SeedSearch
+from zerosum.simulations.attacks import Cell, SeedSearch, play
 
 bits = int(sys.argv[1]) if sys.argv[1:] else 16
 

@@ -14,18 +14,18 @@ import numpy as np
 
 from zerosum.simulations.attacks import (
     Case,
+    Defense,
     Guess,
     Metric,
     Proportion,
-    Protection,
     RoundsSetting,
     RoundsView,
     ThreatModel,
     Units,
 )
 
-PLAIN = Protection("plain")
-MASKED = Protection("masked", masking="double")
+PLAIN = Defense("plain")
+MASKED = Defense("masked", masking="double")
 
 
 @dataclass(frozen=True)

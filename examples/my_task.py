@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from zerosum.client.task import ClientInfo
+from zerosum.client import ClientInfo
 
 
 class MyTask:

@@ -9,10 +9,10 @@ import numpy as np
 
 from zerosum.simulations.attacks import (
     Case,
+    Defense,
     Guess,
     Metric,
     Proportion,
-    Protection,
     Scene,
     ThreatModel,
     View,
@@ -101,7 +101,7 @@ class Odd:
     metrics: tuple[Metric, ...] = (Metric("bits right"),)
 
     def cases(self, suite):
-        return [Case(Bits(name), Protection(one)) for name in SETTINGS for one in PROTECTIONS]
+        return [Case(Bits(name), Defense(one)) for name in SETTINGS for one in PROTECTIONS]
 
     def baseline(self, view, rng):
         return Guess({"bits": rng.random(BITS) < 0.5})

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL
 from zerosum.simulations import api
-from zerosum.simulations.commands.plan import plan_experiment
+from zerosum.simulations.commands.plan import plan
 
 SMALL = [
     "task=digits",
@@ -67,14 +67,14 @@ def test_components_are_charged_to_the_same_ledger(tmp_path):
         if json.loads(line)["type"] == "sum"
     ]
     assert kinds == ["components", "train"]
-    planned = plan_experiment("digits", [*SMALL, "rounds=1", *weak], population=6, dimension=178)
+    planned = plan("digits", [*SMALL, "rounds=1", *weak], population=6, dimension=178)
     assert epsilon(results[0]) <= planned.values["epsilon"]["sum"]["value"] * (1 + 1e-9)
 
 
 def test_a_target_epsilon_leaves_room_for_components():
     target = [s for s in SMALL if "noise_multiplier" not in s] + ["privacy.epsilon_for=sum"]
     found = {
-        z: plan_experiment(
+        z: plan(
             "digits",
             [*target, f"privacy.components_noise={z}"],
             population=6,

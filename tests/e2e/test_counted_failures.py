@@ -300,7 +300,7 @@ def test_more_clients_than_there_are_records_for_can_be_planned(tmp_path, monkey
     monkeypatch.setattr(plan, "resolve_task", lambda *arguments: Failing())
     experiment = tmp_path / "failing.toml"
     experiment.write_text(tomli_w.dumps(BASE))
-    found = plan.plan_experiment(str(experiment), population=1_000_000)
+    found = plan.plan(str(experiment), population=1_000_000)
     assert found.values["population"] == 1_000_000
 
 

@@ -11,7 +11,7 @@ from zerosum.client.protocol.protection import min_survivors
 from zerosum.client.spec import ClientPolicy
 from zerosum.secagg import NoFeasibleGraph, ServerMode
 from zerosum.secagg.graph.failure_bounds import colluders_in
-from zerosum.secagg.graph.graphs import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.training.loop import FederatedTraining
@@ -84,8 +84,8 @@ def test_nodes_that_assume_one_more_colluder_decline_it(tmp_path, one_thread, ma
 
 
 def test_five_nodes_of_which_one_colludes_can_spare_one():
-    five = parameters(5, dropout=0.2, corruption=0.2, server="malicious")
+    five = graph_parameters(5, dropout=0.2, corruption=0.2, server="malicious")
     assert five.colluders == 1
     assert min_survivors(EXPERIMENT["privacy"]["honest_fraction"], 5, five.colluders) == 4
     with pytest.raises(NoFeasibleGraph):
-        parameters(3, dropout=0.34, corruption=0.34, server="malicious")
+        graph_parameters(3, dropout=0.34, corruption=0.34, server="malicious")

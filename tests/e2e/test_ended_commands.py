@@ -164,9 +164,7 @@ def test_a_full_disk_takes_the_report_and_not_the_command(tmp_path, monkeypatch)
 
 
 def test_a_command_that_keeps_nothing_says_so_and_how_to_start_again(zerosum, monkeypatch):
-    monkeypatch.setattr(
-        "zerosum.simulations.commands.plan.plan_experiment", lambda *_, **__: interrupt()
-    )
+    monkeypatch.setattr("zerosum.simulations.commands.plan.plan", lambda *_, **__: interrupt())
     ended = zerosum("plan", "digits")
     assert ended.exit_code == 130
     assert "Nothing is kept" in ended.output

@@ -8,7 +8,7 @@ import torch
 
 from zerosum.client import TaskError
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.server.runs.run_folder import CLIENT_LOG, METRICS, SUMMARY
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations import api, load_experiment
@@ -119,7 +119,9 @@ def test_the_traceback_is_in_the_clients_log_and_one_line_of_it_in_the_records(
 def test_a_failing_client_still_adds_its_share_of_the_noise(simulate, monkeypatch):
     """All clients fail: what is opened is noise alone, and as much of it as claimed."""
     monkeypatch.setattr(
-        "zerosum.client.training.compute.Answerer.update", lambda *arguments: 1 / 0, raising=True
+        "zerosum.client.training.compute.LocalComputation.update",
+        lambda *arguments: 1 / 0,
+        raising=True,
     )
     # Few runs of many coordinates say as much as many of few, without their sessions.
     monkeypatch.setattr(FlakyTask, "model", lambda self: torch.nn.Linear(4, 300))
@@ -148,7 +150,7 @@ def test_a_task_whose_loss_always_fails_is_refused_before_the_run(tmp_path, monk
 @pytest.mark.parametrize("answer", [None, np.full(15, np.nan), np.zeros(3)])
 def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monkeypatch, answer):
     sent = {}
-    update, protect = Answerer.update, Protection.protect
+    update, protect = LocalComputation.update, Protection.protect
 
     def failing(self, request, client, entropy):
         if client.index != 3:
@@ -162,7 +164,7 @@ def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monke
         sent.setdefault(len(sent), found)
         return found
 
-    monkeypatch.setattr(Answerer, "update", failing)
+    monkeypatch.setattr(LocalComputation, "update", failing)
     monkeypatch.setattr(Protection, "protect", watched)
     result = simulate(
         "rounds=1",

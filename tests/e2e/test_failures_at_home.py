@@ -13,7 +13,7 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.client.task import TaskError
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.local import initial_vector
 from zerosum.server.config import ConfigError
 from zerosum.server.flower import node_registry
@@ -111,7 +111,7 @@ def test_nothing_of_a_failure_reaches_the_servers_records(tmp_path, monkeypatch,
     calm = Federation(tmp_path / "calm")
     calm.serve()
     failing = Federation(tmp_path / "failing")
-    monkeypatch.setattr(Answerer, "update", broken)
+    monkeypatch.setattr(LocalComputation, "update", broken)
     result = failing.serve()
     # What travels has the same form and size, and what is written the same keys and counts.
     assert failing.sizes == calm.sizes
@@ -134,7 +134,7 @@ def test_a_simulation_of_the_same_counts_them(tmp_path, monkeypatch):
     """The control: what the test above looks for is there where it may be."""
     (tmp_path / "experiment.toml").write_text(EXPERIMENT)
     experiment = load_experiment(tmp_path / "experiment.toml", ["engine=serial"])
-    monkeypatch.setattr(Answerer, "update", broken)
+    monkeypatch.setattr(LocalComputation, "update", broken)
     with pytest.raises(NothingLearntError, match="8 failures of training") as ended:
         api.run(experiment, out=tmp_path / "run", report=False)
     assert "secret-record-17" in (tmp_path / "run" / METRICS).read_text()

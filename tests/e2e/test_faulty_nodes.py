@@ -26,7 +26,7 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
-from zerosum.server.private_sum.sum_in_progress import Invitation, Shape
+from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 from zerosum.server.spec import DeploymentSpec
 from zerosum.simulations.engine.grid import FIRST_NODE, InProcessGrid, nodes
 
@@ -74,8 +74,8 @@ def request(number):
 def record_of(message, stage):
     """Return the name of the record in which a message asks for a stage, and is answered."""
     return (
-        flower_messages.RIDER
-        if flower_messages.rider_stage(message.content) == stage
+        flower_messages.PIGGYBACK
+        if flower_messages.piggyback_stage(message.content) == stage
         else flower_messages.RECORD
     )
 
@@ -86,10 +86,10 @@ def parts_of(message):
     found = []
     if flower_messages.RECORD in message.content:
         found.append((int(message.metadata.group_id), kind))
-    stage = flower_messages.rider_stage(message.content)
+    stage = flower_messages.piggyback_stage(message.content)
     if stage is not None:
         found.append(
-            (flower_messages.int_field(flower_messages.rider(message.content), "round"), stage)
+            (flower_messages.int_field(flower_messages.piggyback(message.content), "round"), stage)
         )
     return found
 
@@ -201,7 +201,7 @@ class Bench(InProcessGrid):
         )
         found = []
         for number in (1, 2, 3):
-            following = Invitation((EVERYBODY,), number + 1, 0, Shape.of(request(number + 1)))
+            following = SumPlan((EVERYBODY,), number + 1, 0, Shape.of(request(number + 1)))
             try:
                 found.append(
                     coordinator.private_sum(

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from zerosum.client.spec import TrainSpec
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.local import LocalTrainer, initial_vector
 from zerosum.server.config import ConfigError
 from zerosum.server.private_sum.coordinator import Coordinator
@@ -63,7 +63,7 @@ def ruled(rule):
 def liar(monkeypatch):
     """Have client 3 send the largest vector that its encoding carries, and keep what all sent."""
     sent = {}
-    update = Answerer.update
+    update = LocalComputation.update
 
     def lying(self, request, client, entropy):
         found = update(self, request, client, entropy)
@@ -73,7 +73,7 @@ def liar(monkeypatch):
         sent[request.question.round, client.index] = found
         return found
 
-    monkeypatch.setattr(Answerer, "update", lying)
+    monkeypatch.setattr(LocalComputation, "update", lying)
     return sent
 
 

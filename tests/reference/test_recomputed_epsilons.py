@@ -28,7 +28,7 @@ from scipy.stats import binomtest, skellam
 from settings import read
 
 from zerosum.simulations import api
-from zerosum.simulations.commands.plan import plan_experiment
+from zerosum.simulations.commands.plan import plan
 from zerosum.simulations.config import experiment_names, load_experiment
 
 HERE = Path(__file__).parent
@@ -366,7 +366,7 @@ def resolved(source: str, *overrides: str) -> dict:
 @lru_cache
 def planned(source: str, name: str, *overrides: str) -> dict:
     population, dimension = SHIPPED[source]
-    return plan_experiment(name, overrides, population=population, dimension=dimension).values
+    return plan(name, overrides, population=population, dimension=dimension).values
 
 
 def plan_files(source: str, folder: Path, *settings: str, **changed: object) -> tuple[Path, Path]:

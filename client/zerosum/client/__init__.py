@@ -1,29 +1,8 @@
 """What runs where the data is: local training, clipping, noise, masking.
 
-Importing this imports no torch: a deployed client pays for it only where it trains.
+Names are imported on first use: a deployed client loads torch only where it trains.
 """
 
-from zerosum.client.spec import (
-    ClientPolicy,
-    DataSpec,
-    EncodingSpec,
-    ModelSpec,
-    PrivacySpec,
-    SecAggSpec,
-    TrainSpec,
-)
-from zerosum.client.task import ClientInfo, Task, TaskError, resolve_task
+import lazy_loader
 
-__all__ = [
-    "ClientInfo",
-    "ClientPolicy",
-    "DataSpec",
-    "EncodingSpec",
-    "ModelSpec",
-    "PrivacySpec",
-    "SecAggSpec",
-    "Task",
-    "TaskError",
-    "TrainSpec",
-    "resolve_task",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from zerosum.client.flower.private_mod import private_mod
+from zerosum.client import private_mod
 
 app = ClientApp(mods=[private_mod])
 

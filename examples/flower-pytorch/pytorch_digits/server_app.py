@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from pytorch_digits import task
-from zerosum.server.flower.private_strategy import PrivateStrategy
+from zerosum.server import PrivateStrategy
 
 app = ServerApp()
 

@@ -6,7 +6,7 @@ clocks. :class:`IdealClientParty` and :class:`IdealServerParty` do the same with
 
 Against a server that may lie (``mode=ServerMode.MALICIOUS``) clients have an :class:`IdentityKey`,
 hold a :class:`Roster` signed by an authority (:class:`SignedRoster`), and check sessions by a
-:class:`Policy`. Degree and threshold come from :func:`zerosum.secagg.graph.graphs.parameters`.
+:class:`Policy`. Degree and threshold come from :func:`graph_parameters`.
 
 A client's method returns a :class:`Step`: the caller makes ``persist`` durable (file and directory
 fsynced), and only then sends ``send``; all lines it ever kept go back in as ``record`` whenever a
@@ -23,10 +23,10 @@ Examples
 Five clients sum three numbers each, against a server that may lie:
 
 >>> import numpy as np
->>> from zerosum.secagg.graph.graphs import parameters
+>>> from zerosum.secagg import graph_parameters
 >>> keys = {index: IdentityKey.generate() for index in range(5)}
 >>> roster = Roster(1, {index: key.public for index, key in keys.items()})
->>> graph = parameters(n=5, dropout=0.2, corruption=0.2, server="malicious")
+>>> graph = graph_parameters(n=5, dropout=0.2, corruption=0.2, server="malicious")
 >>> session = Session(
 ...     run_id=b"example", round=1, attempt=0, roster_version=1, roster_digest=roster.digest,
 ...     cohort=tuple(range(5)), degree=graph.degree, threshold=graph.threshold,
@@ -95,7 +95,7 @@ from zerosum.secagg.errors import (
     WrongRoster,
     WrongSession,
 )
-from zerosum.secagg.graph.parameters import GraphParameters
+from zerosum.secagg.graph.parameters import GraphParameters, graph_parameters
 from zerosum.secagg.messages.all_messages import (
     Advert,
     Adverts,
@@ -112,7 +112,7 @@ from zerosum.secagg.messages.all_messages import (
 from zerosum.secagg.messages.durable_record import HighWater
 from zerosum.secagg.parties.client import ClientParty
 from zerosum.secagg.parties.ideal import IdealClientParty, IdealServerParty
-from zerosum.secagg.parties.interface import Client, Result, Server, Step
+from zerosum.secagg.parties.interface import Client, Server, Step, SumResult
 from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.server import ServerParty
 from zerosum.secagg.session import NoiseDraw, Protocol, ServerMode, Session, request_digest
@@ -160,7 +160,6 @@ __all__ = [
     "ReconstructionFailed",
     "RemoteProtocolError",
     "RequestMismatch",
-    "Result",
     "Ring",
     "Roster",
     "SecAggError",
@@ -175,6 +174,7 @@ __all__ = [
     "StaleSession",
     "StateLost",
     "Step",
+    "SumResult",
     "TooFewSignatures",
     "TooFewSurvivors",
     "UnknownVersion",
@@ -186,5 +186,6 @@ __all__ = [
     "WrongRoster",
     "WrongSession",
     "decode",
+    "graph_parameters",
     "request_digest",
 ]

@@ -26,9 +26,11 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.privacy.protections import planned_protections
-from zerosum.server.runs.results import Record, Result, check_learnt
+from zerosum.server.runs.results import Record, check_learnt
+from zerosum.server.runs.results import Result as Result
 from zerosum.server.runs.resume import check_same, held, warn_of_more_rounds
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, RunFolder
+from zerosum.server.runs.run_outcome import NothingLearntError as NothingLearntError
 from zerosum.server.spec import Experiment
 from zerosum.server.training.averaging import held_out
 from zerosum.server.training.federated_metrics import Sample, with_metrics

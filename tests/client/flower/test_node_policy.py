@@ -18,7 +18,7 @@ from zerosum.client.session_limits import Openings
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.secagg import Session, UnsafeGraph
 from zerosum.secagg.graph.failure_bounds import SECURITY
-from zerosum.secagg.graph.parameters import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 
 ROOT = Path(__file__).parents[3]
 
@@ -124,7 +124,7 @@ def test_every_policy_that_ships_says_what_it_must(file):
 
 
 def session(secagg, n=1000, corruption=0.05):
-    graph = parameters(n, 0.05, corruption, "malicious", security=secagg.security)
+    graph = graph_parameters(n, 0.05, corruption, "malicious", security=secagg.security)
     return Session(
         run_id=b"run", round=1, attempt=0, roster_version=0, roster_digest=bytes(32),
         cohort=tuple(range(n)), threshold=graph.threshold, degree=graph.degree,

@@ -20,7 +20,7 @@ from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.open_sessions import find_party, keep_party
 from zerosum.client.training.examples import TensorExamples
-from zerosum.client.training.stacked_records import Trained
+from zerosum.client.training.stacked_records import TrainedClient
 from zerosum.secagg import (
     ClientParty,
     IdealClientParty,
@@ -180,7 +180,7 @@ def test_vectors_shares_and_streams_are_not_written_out():
         assert not any(shown_in(text, [seed[:16], seed[16:]]) for text in descriptions(made))
     records = TensorExamples(torch.full((2, 1), 77.125), torch.tensor([0, 1]), torch.float32,
                              torch.device("cpu"))  # fmt: skip
-    for made in (records, Trained(np.full(2, 77.125), 2, together=False)):
+    for made in (records, TrainedClient(np.full(2, 77.125), 2, together=False)):
         assert not any("77.125" in text for text in descriptions(made))
 
 
@@ -221,14 +221,14 @@ PUBLIC = {
     "the server and every client of the cohort know it": {
         "Session", "Message", "Advert", "Adverts", "Shares", "ContributeRequest", "Contribution",
         "Confirmation", "ConfirmRequest", "UnmaskRequest", "UnmaskShares", "Presence", "Roll",
-        "Question", "Roster", "SignedRoster", "Directory", "Neighbourhood", "Encoding", "Request",
-        "AppRequest", "Result",
+        "CohortQuestion", "Roster", "SignedRoster", "Directory", "Neighbourhood",
+        "Encoding", "Request", "AppRequest", "SumResult",
     },
     "decisions: hashes that a node keeps in the open": {"Step", "ClientState"},
     "which holders are told to be wrong, no share": {"Located"},
     "of a model, not of records": {"FlatModel", "Project"},
     "of one step of training, gone when it is over, and printed by nothing": {
-        "Capture", "Measured",
+        "Capture", "MeasuredLayer",
     },
 }  # fmt: skip
 """Classes whose bytes and arrays may be written out, and why."""
@@ -260,7 +260,7 @@ def test_every_class_that_shows_bytes_or_arrays_was_judged():
         and any(field.repr and bulk(field) for field in dataclasses.fields(kind))
     }
     judged = set().union(*PUBLIC.values())
-    assert showing - judged - {"Bound"} == set()
+    assert showing - judged - {"BoundLayer"} == set()
     assert judged - showing == set(), "named, and no longer there"
     assert "PartySecrets" not in showing
 

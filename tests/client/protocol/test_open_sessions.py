@@ -127,7 +127,7 @@ def test_what_rides_along_is_answered_beside_the_main_stage(node):
     content = flower_messages.joined(node.opening(2), node.opening(4), "advertise", 4)
     reply = node.ask("query.advertise", content)
     assert flower_messages.bytes_field(reply, "message")
-    assert flower_messages.bytes_field(flower_messages.rider(reply), "message")
+    assert flower_messages.bytes_field(flower_messages.piggyback(reply), "message")
     assert kept(node.context.state, session(2), session(4)) == [True, True]
 
 
@@ -136,12 +136,12 @@ def test_refusing_one_part_does_not_lose_the_other(node):
     stale = flower_messages.joined(node.opening(2), node.opening(4), "advertise", 4)
     reply = node.ask("query.advertise", stale)
     assert flower_messages.RECORD not in reply
-    assert flower_messages.bytes_field(flower_messages.rider(reply), "message")
+    assert flower_messages.bytes_field(flower_messages.piggyback(reply), "message")
     rubbish = flower_messages.joined(
         node.opening(6), flower_messages.pack({"session": b"?"}), "advertise", 8
     )
     reply = node.ask("query.advertise", rubbish)
-    assert flower_messages.RIDER not in reply
+    assert flower_messages.PIGGYBACK not in reply
     assert flower_messages.bytes_field(reply, "message")
     with pytest.raises(Declined):
         node.ask(
@@ -153,9 +153,9 @@ def test_refusing_one_part_does_not_lose_the_other(node):
 @pytest.mark.parametrize("stage", ["contribute", "confirm", "unmask", "hello", ""])
 def test_nothing_but_keys_and_shares_rides_along(node, stage, caplog):
     content = flower_messages.joined(node.opening(2), node.opening(4), "advertise", 4)
-    content[flower_messages.RIDER]["stage"] = stage
+    content[flower_messages.PIGGYBACK]["stage"] = stage
     reply = node.ask("query.advertise", content)
-    assert flower_messages.RIDER not in reply
+    assert flower_messages.PIGGYBACK not in reply
     assert flower_messages.bytes_field(reply, "message")
     assert "only keys and shares" in caplog.text
 

@@ -34,7 +34,7 @@ from zerosum.secagg import (
     UnsafeGraph,
     WrongRoster,
 )
-from zerosum.secagg.graph.parameters import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.secagg.parties.ideal import Roll
 from zerosum.secagg.randomness import derive_seed
 from zerosum.secagg.wire import to_bitmap
@@ -75,7 +75,7 @@ class Node:
 
 
 def session(server="malicious", bound=True, n=N, **changes):
-    graph = parameters(n, 0.05, 0.02, server, N, security=SecAggSpec().security)
+    graph = graph_parameters(n, 0.05, 0.02, server, N, security=SecAggSpec().security)
     values = {
         "run_id": b"run",
         "round": 1,

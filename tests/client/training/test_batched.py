@@ -15,7 +15,7 @@ from zerosum.client.spec import TrainSpec
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.local import LocalTrainer, initial_vector
 from zerosum.client.training.projection import Projection
-from zerosum.client.training.stacked_records import Member, Trained
+from zerosum.client.training.stacked_records import Member, TrainedClient
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = (11, 3, 0, 8, 1, 25)
@@ -125,9 +125,9 @@ def together(trainer: BatchedTrainer, start: np.ndarray, data: list[Any]) -> lis
     return list(_deltas(trainer.train_cohort(start, members(data))))
 
 
-def _deltas(outcomes: Iterator[Trained | Exception]) -> Iterator[np.ndarray]:
+def _deltas(outcomes: Iterator[TrainedClient | Exception]) -> Iterator[np.ndarray]:
     for outcome in outcomes:
-        assert isinstance(outcome, Trained), outcome
+        assert isinstance(outcome, TrainedClient), outcome
         assert outcome.together
         yield outcome.delta
 
@@ -189,7 +189,7 @@ def test_a_group_of_another_batch_order_is_found_to_differ() -> None:
     group = BatchedTrainer(task, spec, dtype=torch.float64)
     wanted = alone(LocalTrainer(task, spec, dtype=torch.float64), start, data)
     others = [
-        o.delta for o in group.train_cohort(start, members(data, 8)) if isinstance(o, Trained)
+        o.delta for o in group.train_cohort(start, members(data, 8)) if isinstance(o, TrainedClient)
     ]
     with pytest.raises(AssertionError):
         check(others, wanted)
@@ -277,7 +277,7 @@ def test_a_class_that_there_is_not_fails_alone_and_before_it_reaches_the_device(
     trainer = BatchedTrainer(task, spec, dtype=torch.float64, device=device)
     outcomes = list(trainer.train_cohort(start, members(data)))
     assert isinstance(outcomes[3], IndexError)
-    assert all(isinstance(o, Trained) and o.together for o in outcomes[:3] + outcomes[4:])
+    assert all(isinstance(o, TrainedClient) and o.together for o in outcomes[:3] + outcomes[4:])
 
 
 def test_subsets_and_tensor_datasets_go_together() -> None:
@@ -397,7 +397,7 @@ def test_what_cannot_go_together_keeps_the_bits_of_one_by_one_and_says_why(
         outcomes = list(trainer.train_cohort(start, members(data)))
     assert "clients are trained one by one, not together" in caplog.text
     for outcome, wanted in zip(outcomes, alone(LocalTrainer(task, spec), start, data), strict=True):
-        assert isinstance(outcome, Trained)
+        assert isinstance(outcome, TrainedClient)
         assert outcome.delta.tobytes() == wanted.tobytes()
     trainer.settle(start, lambda: data[0])
     assert trainer.name == "general"

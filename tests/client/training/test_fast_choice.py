@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.fast_model import Program
 from zerosum.client.training.local import LocalTrainer, initial_vector
@@ -226,5 +226,5 @@ def test_clients_are_answered_by_the_chosen_trainer() -> None:
     class Question:
         training, seed = SPEC, 0
 
-    assert Answerer(Task(cnn))._trainer(Question()).name == "lean"  # type: ignore[arg-type]
-    assert Answerer(Task(tied))._trainer(Question()).name == "general"  # type: ignore[arg-type]
+    assert LocalComputation(Task(cnn))._trainer(Question()).name == "lean"  # type: ignore[arg-type]
+    assert LocalComputation(Task(tied))._trainer(Question()).name == "general"  # type: ignore[arg-type]

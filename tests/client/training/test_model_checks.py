@@ -15,7 +15,7 @@ from zerosum.client.task import TaskError
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.local import LocalTrainer, evaluate, initial_vector
 from zerosum.client.training.model_checks import cast_of, converted, usable
-from zerosum.client.training.stacked_records import Member, Trained
+from zerosum.client.training.stacked_records import Member, TrainedClient
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -77,7 +77,7 @@ def test_a_group_leaves_a_module_of_two_names_its_own_weights() -> None:
     grouped, alone, start = BatchedTrainer(task, SPEC), LocalTrainer(task, SPEC), None
     start = initial_vector(task, 0)
     found = list(grouped.train_cohort(start, [Member(lambda: records(), i) for i in range(3)]))
-    assert all(isinstance(one, Trained) and one.together for one in found)
+    assert all(isinstance(one, TrainedClient) and one.together for one in found)
     end = start + found[0].delta  # type: ignore[union-attr]
     wanted = alone.evaluate(end, records(1))
     assert grouped.evaluate(end, records(1)) == wanted
@@ -115,7 +115,7 @@ def test_padded_rows_of_every_client_of_a_group_stay(make: Any) -> None:
     members = [Member(lambda: data, i) for i in range(3)]
     alone = LocalTrainer(task, SPEC)
     for place, one in enumerate(BatchedTrainer(task, SPEC).train_cohort(start, members)):
-        assert isinstance(one, Trained)
+        assert isinstance(one, TrainedClient)
         np.testing.assert_allclose(one.delta, alone.train(start, data, place), rtol=0, atol=1e-6)
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import Request, moments_length
 from zerosum.client.task import ClientInfo, resolve_task
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.local import LocalTrainer, initial_vector
 from zerosum.client.training.pca import principal_components, second_moments, triangle
 from zerosum.server.config import parse_experiment
@@ -120,7 +120,7 @@ def answer(data: object) -> np.ndarray:
     task.data = lambda client: data  # type: ignore[assignment, method-assign, return-value]
     question = question_of(whole, 0, 4, "components", noise_draw="summed")
     request = Request(question, np.zeros(64 * 3 + 75, dtype=np.float32))
-    return Answerer(task).update(request, ClientInfo(0, 4), SeededEntropy(0))
+    return LocalComputation(task).update(request, ClientInfo(0, 4), SeededEntropy(0))
 
 
 def test_a_record_that_fails_leaves_the_others_as_they_are(

@@ -15,13 +15,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from zerosum.secagg import LocalProtocolError, NoFeasibleGraph, RemoteProtocolError, UnsafeGraph
-from zerosum.secagg.graph import failure_bounds, graphs, tails
+from zerosum.secagg.graph import failure_bounds, tails
 from zerosum.secagg.graph.failure_bounds import Assumptions, colluders_in, share_of
 from zerosum.secagg.graph.parameters import (
     COMPLETE_BELOW,
     check,
+    graph_parameters,
     is_feasible,
-    parameters,
     smallest_sparse,
 )
 from zerosum.secagg.session import ServerMode
@@ -73,7 +73,7 @@ def test_full_connectivity_asks_for_a_larger_degree_in_one_published_row():
 
 @pytest.mark.parametrize("row", ROWS[::5], ids=lambda row: "-".join(row.values()))
 def test_parameters_are_the_smallest_and_pass_the_check_of_a_client(row):
-    chosen = parameters(**asked(row))
+    chosen = graph_parameters(**asked(row))
     k, least, _ = smallest_sparse(assumptions(**asked(row)))
     assert (chosen.degree, chosen.threshold, chosen.complete) == (k, least, False)
     bounds = (chosen.log2_secrecy, chosen.log2_isolation, chosen.log2_connectivity)
@@ -99,17 +99,15 @@ def test_parameters_are_the_smallest_and_pass_the_check_of_a_client(row):
     ],
 )
 def test_known_numbers_at_five_percent(n, server, correctness, expected):
-    chosen = parameters(n=n, dropout=0.05, corruption=0.05, server=server, correctness=correctness)
+    chosen = graph_parameters(
+        n=n, dropout=0.05, corruption=0.05, server=server, correctness=correctness
+    )
     assert (chosen.degree, chosen.threshold) == expected
 
 
 def test_a_client_accepts_the_lattice_numbers_of_the_specification():
     check(1000, 1000, 68, 46, corruption=0.05)
     check(1000, 1000, 68, 46, corruption=0.05, dropout=0.05, server="semi-honest")
-
-
-def test_the_graph_module_offers_parameters():
-    assert graphs.parameters is parameters
 
 
 # --- by enumeration --------------------------------------------------------------------------
@@ -291,8 +289,8 @@ def test_a_malicious_server_invites_all_its_colluders():
     assert colluders_in(100, 1000, 0.05, "malicious") == 50
     assert colluders_in(100, 10_000, 0.05, "malicious") == 99
     assert colluders_in(100, 1000, 0.05, "semi-honest") < 50
-    near = parameters(n=1000, dropout=0.05, corruption=0.05)
-    far = parameters(n=1000, dropout=0.05, corruption=0.05, roster=3000)
+    near = graph_parameters(n=1000, dropout=0.05, corruption=0.05)
+    far = graph_parameters(n=1000, dropout=0.05, corruption=0.05, roster=3000)
     assert (near.colluders, far.colluders) == (50, 150)
     assert far.degree > near.degree
 
@@ -310,7 +308,7 @@ def test_a_malicious_server_invites_all_its_colluders():
     ],
 )
 def test_small_cohorts_get_the_complete_graph(n, dropout, corruption, server, expected):
-    chosen = parameters(n=n, dropout=dropout, corruption=corruption, server=server)
+    chosen = graph_parameters(n=n, dropout=dropout, corruption=corruption, server=server)
     assert (chosen.degree, chosen.threshold) == expected
     assert chosen.complete
     check(n, n, *expected, corruption=corruption, server=server)
@@ -319,14 +317,14 @@ def test_small_cohorts_get_the_complete_graph(n, dropout, corruption, server, ex
 @pytest.mark.parametrize("server", SERVERS)
 def test_auto_takes_the_complete_graph_below_about_five_hundred(server):
     asked = {"dropout": 0.1, "corruption": 0.1, "server": server}
-    below = parameters(n=499, complete_below=COMPLETE_BELOW, **asked)
+    below = graph_parameters(n=499, complete_below=COMPLETE_BELOW, **asked)
     assert (below.degree, below.threshold, below.complete) == (498, 333, True)
     assert below.log2_secrecy == below.log2_correctness == below.log2_connectivity == -math.inf
-    assert not parameters(n=500, complete_below=COMPLETE_BELOW, **asked).complete
+    assert not graph_parameters(n=500, complete_below=COMPLETE_BELOW, **asked).complete
 
 
 def test_a_cohort_that_no_sparse_graph_serves_gets_the_complete_one():
-    chosen = parameters(n=100, dropout=0.3, corruption=0.38)
+    chosen = graph_parameters(n=100, dropout=0.3, corruption=0.38)
     assert (chosen.degree, chosen.threshold, chosen.complete) == (99, 69, True)
 
 
@@ -345,7 +343,7 @@ def test_a_cohort_that_no_sparse_graph_serves_gets_the_complete_one():
     ],
 )
 def test_known_thresholds_of_complete_graphs(n, dropout, corruption, expected):
-    chosen = parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
+    chosen = graph_parameters(n, dropout, corruption, "semi-honest", complete_below=1000)
     assert chosen.threshold == expected
 
 
@@ -357,7 +355,7 @@ def test_a_complete_graph_stands_its_colluders_and_dropouts_or_none_does(n, drop
     lies = server == "malicious"
     safe = [t for t in range(1, n - gone) if (2 * t - (n - 1) > c if lies else t > c)]
     try:
-        t = parameters(n, drop, corrupt, server, complete_below=1000).threshold
+        t = graph_parameters(n, drop, corrupt, server, complete_below=1000).threshold
     except NoFeasibleGraph:
         assert not safe
     else:
@@ -371,29 +369,29 @@ def test_a_complete_graph_stands_its_colluders_and_dropouts_or_none_does(n, drop
 @pytest.mark.parametrize(("n", "dropout", "corruption"), [(14, 0.1, 0.0), (30, 0.1, 0.1)])
 def test_a_written_degree_is_taken_where_some_threshold_is_safe(server, n, dropout, corruption):
     level = {"security": 2.0**-10, "correctness": 2.0**-5}
-    smallest = parameters(n, dropout, corruption, server, **level).degree
+    smallest = graph_parameters(n, dropout, corruption, server, **level).degree
     for degree in range(1, n - 1):
         if is_feasible(n, degree, dropout, corruption, server, **level):
-            chosen = parameters(n, dropout, corruption, server, degree=degree, **level)
+            chosen = graph_parameters(n, dropout, corruption, server, degree=degree, **level)
             assert chosen.degree == degree >= smallest
             settings = {"corruption": corruption, "dropout": dropout, "server": server}
             check(n, n, degree, chosen.threshold, security=level["security"], **settings)
         else:
             with pytest.raises(NoFeasibleGraph, match=r"smallest degree|must be even"):
-                parameters(n, dropout, corruption, server, degree=degree, **level)
-    whole = parameters(n, dropout, corruption, server, degree=n - 1, **level)
-    assert whole == parameters(n, dropout, corruption, server, complete_below=n + 1, **level)
+                graph_parameters(n, dropout, corruption, server, degree=degree, **level)
+    whole = graph_parameters(n, dropout, corruption, server, degree=n - 1, **level)
+    assert whole == graph_parameters(n, dropout, corruption, server, complete_below=n + 1, **level)
 
 
 @pytest.mark.parametrize("degree", [0, -1, 30, 31])
 def test_a_degree_beyond_the_cohort_is_refused(degree):
     with pytest.raises(LocalProtocolError, match="degree"):
-        parameters(30, 0.1, 0.0, degree=degree)
+        graph_parameters(30, 0.1, 0.0, degree=degree)
 
 
 def test_a_regular_graph_with_both_odd_says_so():
     with pytest.raises(NoFeasibleGraph, match="one of the two must be even; take degree 8"):
-        parameters(25, 0.0, 0.0, "semi-honest", degree=7)
+        graph_parameters(25, 0.0, 0.0, "semi-honest", degree=7)
 
 
 # --- refusals --------------------------------------------------------------------------------
@@ -401,17 +399,17 @@ def test_a_regular_graph_with_both_odd_says_so():
 
 def test_a_refusal_says_what_would_be_feasible():
     with pytest.raises(NoFeasibleGraph) as error:
-        parameters(n=1000, dropout=0.3, corruption=0.45)
+        graph_parameters(n=1000, dropout=0.3, corruption=0.45)
     assert "dropout may be at most 0.274 at this corruption" in str(error.value)
     assert "corruption at most 0.398 at this dropout" in str(error.value)
     assert isinstance(error.value, LocalProtocolError)
-    assert parameters(n=1000, dropout=0.274, corruption=0.45)
-    assert parameters(n=1000, dropout=0.3, corruption=0.398)
+    assert graph_parameters(n=1000, dropout=0.274, corruption=0.45)
+    assert graph_parameters(n=1000, dropout=0.3, corruption=0.398)
 
 
 def test_a_refusal_says_when_nothing_is_small_enough():
     with pytest.raises(NoFeasibleGraph) as error:
-        parameters(n=10, dropout=0.5, corruption=0.6, roster=40)
+        graph_parameters(n=10, dropout=0.5, corruption=0.6, roster=40)
     assert "no dropout is small enough at this corruption" in str(error.value)
     assert "no corruption is small enough at this dropout" in str(error.value)
 
@@ -429,7 +427,7 @@ def test_what_a_refusal_calls_feasible_is_the_most_that_is(n, more, dropout, cor
 
     def able(dropout, corruption):
         try:
-            parameters(n, dropout, corruption, server, roster)
+            graph_parameters(n, dropout, corruption, server, roster)
         except NoFeasibleGraph as refusal:
             return str(refusal)
         return ""
@@ -461,7 +459,7 @@ def test_what_a_refusal_calls_feasible_is_the_most_that_is(n, more, dropout, cor
 )
 def test_senseless_arguments_are_named(changes, name):
     with pytest.raises(LocalProtocolError, match=name):
-        parameters(**{"n": 10, "dropout": 0.1, "corruption": 0.1, **changes})
+        graph_parameters(**{"n": 10, "dropout": 0.1, "corruption": 0.1, **changes})
 
 
 # --- what a client refuses -------------------------------------------------------------------
@@ -553,7 +551,7 @@ def test_easier_assumptions_never_ask_for_a_larger_degree(
 @settings(deadline=None, max_examples=80)
 def test_what_is_chosen_is_accepted_by_clients_with_the_same_policy(n, dropout, corruption, server):
     try:
-        chosen = parameters(n, dropout, corruption, server)
+        chosen = graph_parameters(n, dropout, corruption, server)
     except NoFeasibleGraph:
         assume(False)
     check(
@@ -575,8 +573,8 @@ def test_what_is_chosen_is_accepted_by_clients_with_the_same_policy(n, dropout, 
 def test_large_cohorts_are_quick(n, limit, server):
     asked = {"n": n, "dropout": 0.05, "corruption": 0.05, "server": server, "security": 2**-41}
     before = time.process_time()
-    chosen = parameters(**asked)
+    chosen = graph_parameters(**asked)
     assert time.process_time() - before < limit
     before = time.process_time()
-    assert parameters(**asked) is chosen
+    assert graph_parameters(**asked) is chosen
     assert time.process_time() - before < 0.01

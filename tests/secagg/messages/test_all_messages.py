@@ -21,7 +21,7 @@ from zerosum.secagg.messages.all_messages import (
     UnmaskShares,
     accept,
 )
-from zerosum.secagg.parties.ideal import Presence, Question, Roll
+from zerosum.secagg.parties.ideal import CohortQuestion, Presence, Roll
 
 TYPES = (Advert, Adverts, Shares, ContributeRequest, Contribution, UnmaskRequest, UnmaskShares)
 
@@ -48,7 +48,7 @@ def spoken(lab, request):
         for message in by.values():
             if message is not None:
                 found.setdefault(type(message), message)
-    own = {Presence, Roll, Question, Contribution, UnmaskRequest} if ideal else set(TYPES)
+    own = {Presence, Roll, CohortQuestion, Contribution, UnmaskRequest} if ideal else set(TYPES)
     signed = {ConfirmRequest} if ideal else {ConfirmRequest, Confirmation}
     assert set(found) == own | (signed if play.session.signed else set())
     return play.session, found

@@ -18,7 +18,7 @@ from zerosum.secagg.crypto.error_correction import (
 )
 from zerosum.secagg.crypto.reconstruction import Recovered, recover
 from zerosum.secagg.crypto.share_tables import DenseShares, EdgeShares
-from zerosum.secagg.graph.graphs import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.secagg.parties.verdict import judge
 from zerosum.secagg.randomness import Keystream, insecure_keystream
 from zerosum.secagg.wire import from_bitmap
@@ -87,7 +87,7 @@ def all_right(deal, found):
 
 def tenth(n):
     """A cohort of which every tenth is gone, with the graph of 10 % dropouts."""
-    graph = parameters(n, 0.1, 0.05, "malicious", complete_below=n + 1)
+    graph = graph_parameters(n, 0.1, 0.05, "malicious", complete_below=n + 1)
     return Deal(n, graph.threshold, gone=range(3, n, 10)), max(1, graph.colluders)
 
 

@@ -22,7 +22,7 @@ from zerosum.secagg import (
     UnsafeGraph,
     VectorTooLong,
 )
-from zerosum.secagg.graph.graphs import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 
 MALICIOUS, SEMI_HONEST = ServerMode.MALICIOUS, ServerMode.SEMI_HONEST
 POLICY = Policy(
@@ -116,7 +116,7 @@ def test_colluders_are_counted_in_the_roster_and_not_in_the_cohort(lab):
 
 def test_recommended_parameters_are_accepted(lab):
     for mode in ServerMode:
-        chosen = parameters(n=60, dropout=0.05, corruption=0.05, server=mode)
+        chosen = graph_parameters(n=60, dropout=0.05, corruption=0.05, server=mode)
         graph = {"degree": chosen.degree, "threshold": chosen.threshold}
         session = lab.session(60, mode=mode, min_survivors=57, **graph)
         policy = Policy(
@@ -131,7 +131,7 @@ def test_recommended_parameters_are_accepted(lab):
 
 def test_a_public_sparse_graph_is_judged_by_the_dropouts_that_the_session_allows(lab):
     """A policy that assumes no dropouts does not admit a session that opens after many."""
-    chosen = parameters(n=60, dropout=0.05, corruption=0.05, server="semi-honest")
+    chosen = graph_parameters(n=60, dropout=0.05, corruption=0.05, server="semi-honest")
     modes = frozenset({ServerMode.SEMI_HONEST})
     policy = Policy(corruption=0.05, smallest_cohort=2, server_modes=modes)
     graph = {"degree": chosen.degree, "threshold": chosen.threshold}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zerosum.secagg.graph.graphs import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.secagg.messages.all_messages import (
     KEY_BYTES,
     SEALED_BYTES,
@@ -38,7 +38,7 @@ def uploaded(session, holders, dealers):
 @pytest.mark.parametrize(("sparse", "most"), [(True, 1.65), (False, 1.70)])
 def test_upload_of_a_thousand_clients_is_little_more_than_the_ring_takes(lab, sparse, most):
     n, d, bits = 1024, 1 << 20, 16
-    chosen = parameters(n, 0.05, 0.05, "malicious", complete_below=0 if sparse else n + 1)
+    chosen = graph_parameters(n, 0.05, 0.05, "malicious", complete_below=0 if sparse else n + 1)
     session = lab.session(
         n,
         mode="malicious",

@@ -6,7 +6,7 @@ from flwr.app import Message
 from zerosum.client.protocol import flower_messages
 from zerosum.server.config import ConfigError
 from zerosum.server.flower import node_registry
-from zerosum.server.flower.node_registry import Attendance, wait_for_nodes
+from zerosum.server.flower.node_registry import NodeRegistry, wait_for_nodes
 from zerosum.server.spec import DeploymentSpec
 from zerosum.simulations.engine.grid import InProcessGrid
 
@@ -41,7 +41,7 @@ def met():
     found = wait_for_nodes(grid, SPEC)
     assert found == {0: 12, 1: 13, 2: 11}
     grid.asked.clear()
-    return grid, Attendance(grid, SPEC, found)
+    return grid, NodeRegistry(grid, SPEC, found)
 
 
 def test_where_no_node_is_new_nobody_is_asked(met):

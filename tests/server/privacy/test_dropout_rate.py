@@ -13,7 +13,7 @@ from zerosum.client.privacy.events import MaybeAbandonedDpEvent
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.privacy.accountant import Ledger
-from zerosum.server.privacy.dropout_rate import FEWEST_SEEN, MISSED_RATE, Attendance
+from zerosum.server.privacy.dropout_rate import FEWEST_SEEN, MISSED_RATE, DropoutRate
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.spec import SamplingSpec
 
@@ -138,7 +138,7 @@ def test_impossible_numbers_of_survivors_are_refused(survived: int) -> None:
 
 
 def test_too_few_seen_conclude_nothing() -> None:
-    seen = Attendance(0.1)
+    seen = DropoutRate(0.1)
     assert not seen.note(FEWEST_SEEN - 1, 0)
     assert seen.charged == 0.1
     assert seen.note(1, 0)
@@ -146,7 +146,7 @@ def test_too_few_seen_conclude_nothing() -> None:
 
 
 def test_the_charged_rate_is_the_bound_of_clopper_and_pearson() -> None:
-    seen = Attendance(0.1)
+    seen = DropoutRate(0.1)
     assert seen.note(200, 140)
     exact = binomtest(60, 200, alternative="less").proportion_ci(1 - MISSED_RATE / 2, "exact")
     assert exact.high <= seen.charged < exact.high + 1e-3
@@ -158,7 +158,7 @@ def test_a_true_assumption_is_seldom_refuted(rate: float, most: float) -> None:
     coins = np.random.default_rng(0)
     refuted = 0
     for _ in range(2000):
-        seen = Attendance(0.1)
+        seen = DropoutRate(0.1)
         for dropped in coins.binomial(60, rate, size=40):
             seen.note(60, 60 - int(dropped))
         refuted += seen.exceeded
@@ -170,7 +170,7 @@ def test_a_refuted_assumption_is_replaced_by_more_than_the_truth() -> None:
     coins = np.random.default_rng(1)
     refuted = 0
     for _ in range(500):
-        seen = Attendance(0.1)
+        seen = DropoutRate(0.1)
         for dropped in coins.binomial(60, 0.2, size=40):
             seen.note(60, 60 - int(dropped))
             assert not seen.exceeded or seen.charged > 0.2

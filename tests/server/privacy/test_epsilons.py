@@ -26,18 +26,20 @@ from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.privacy.accountant import Ledger
 from zerosum.server.privacy.epsilons import all_figures
 from zerosum.server.privacy.event_costs import doubled, for_replacement
-from zerosum.server.privacy.guarantees import ExampleUnit, Sampling, Tally, Terms
+from zerosum.server.privacy.guarantees import ExampleUnit, Guarantee, Participation, Sampling
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.spec import SamplingSpec
 
-ONE = Tally(worst=(((10, 1000),),), opened=(40,), largest=(100,), smallest=(100,), draws=(1000,))
+ONE = Participation(
+    worst=(((10, 1000),),), opened=(40,), largest=(100,), smallest=(100,), draws=(1000,)
+)
 """One client contributed 10 times to cohorts of 100; 40 sums were opened."""
 POISSON = Sampling("poisson", 0.25, 0.0)
 
 
 def terms(
     example: ExampleUnit | None = None, *, dimension: int = 1000, records: bool = False, **privacy
-) -> dict[str, Terms]:
+) -> dict[str, Guarantee]:
     spec = PrivacySpec(**{"noise_multiplier": 2.0, "honest_fraction": 0.8} | privacy)
     protection = Protection.build(
         spec,
@@ -47,18 +49,18 @@ def terms(
         rotation_seed=bytes(32),
         records=records,
     )
-    found = Terms.of(protection, model=spec.model, example=example)  # type: ignore[arg-type]
+    found = Guarantee.of(protection, model=spec.model, example=example)  # type: ignore[arg-type]
     assert found is not None
     return {"train": found}
 
 
-def values(found: dict[str, Terms], delta: float = 1e-5, **changes) -> dict[str, float | None]:
+def values(found: dict[str, Guarantee], delta: float = 1e-5, **changes) -> dict[str, float | None]:
     tally = dataclasses.replace(ONE, **changes.pop("tally", {}))
     figures = all_figures(found, tally, changes.pop("sampling", POISSON), delta, masked=True)
     return {name: figure["value"] for name, figure in figures.items()}
 
 
-def skellam_event(found: Terms, shares: float) -> SkellamDpEvent:
+def skellam_event(found: Guarantee, shares: float) -> SkellamDpEvent:
     assert found.mechanism is not None
     return found.mechanism.event(shares)
 

@@ -15,7 +15,7 @@ from zerosum.server.privacy.calibration import (
     planned_figures,
     planned_smallest,
 )
-from zerosum.server.privacy.guarantees import Terms
+from zerosum.server.privacy.guarantees import Guarantee
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.spec import SamplingSpec
 
@@ -174,7 +174,7 @@ def test_noise_that_is_no_share_is_not_taken_away() -> None:
     assert found["local"]["value"] == pytest.approx(
         analytic_epsilon(Z / 2 / math.sqrt(5), 1e-2), rel=1e-6
     )
-    central = Terms(None, "central", 2, 1.0, 16, False)
+    central = Guarantee(None, "central", 2, 1.0, 16, False)
     assert central.faced(2) == 1
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from zerosum.client.protocol.protection import CohortTooSmallError
 from zerosum.client.spec import PrivacySpec, SecAggSpec
-from zerosum.secagg.graph.parameters import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.server.privacy.run_ledger import sampling_terms
 from zerosum.server.private_sum import thresholds
 from zerosum.server.private_sum.thresholds import Thresholds, survivors_needed
@@ -27,7 +27,7 @@ def test_against_a_malicious_server_all_colluders_of_the_roster_may_be_in_one_co
 def test_small_cohorts_are_complete_and_large_ones_sparse():
     assert of(499, corruption=0.01).degree == 498
     sparse = of(600, corruption=0.01)
-    chosen = parameters(600, 0.1, 0.01, roster=1000)
+    chosen = graph_parameters(600, 0.1, 0.01, roster=1000)
     assert (sparse.degree, sparse.threshold) == (chosen.degree, chosen.threshold)
     assert sparse.degree < 599
     assert of(600, corruption=0.01, degree="complete").degree == 599
@@ -86,9 +86,9 @@ def test_a_large_population_is_accounted_for_without_a_graph_a_size(monkeypatch)
 
     def counted(*arguments, **options):
         searched.append(arguments[0])
-        return parameters(*arguments, **options)
+        return graph_parameters(*arguments, **options)
 
-    monkeypatch.setattr(thresholds, "parameters", counted)
+    monkeypatch.setattr(thresholds, "graph_parameters", counted)
     privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.71)
     sampling = SamplingSpec(kind="poisson", cohort=1000)
     terms = sampling_terms(privacy, SecAggSpec(corruption=0.001), sampling, 20_000)

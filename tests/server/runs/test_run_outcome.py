@@ -2,7 +2,12 @@
 
 import pytest
 
-from zerosum.client.protocol.training_outcomes import LONGEST_ERROR_CHARACTERS, Notes, Tally, quoted
+from zerosum.client.protocol.training_outcomes import (
+    LONGEST_ERROR_CHARACTERS,
+    Notes,
+    OutcomeCounts,
+    quoted,
+)
 from zerosum.server.runs.run_outcome import (
     charged,
     charged_in_words,
@@ -28,12 +33,12 @@ def notes(error=None, *, learnt=False, examples=0):
 
 def test_the_first_failure_is_that_of_the_lowest_client_whatever_the_order():
     parts = [
-        Tally.of(5, notes(OSError("five"))),
-        Tally.of(2, notes(ValueError("two"))),
-        Tally.of(0, notes(learnt=True)),
-        Tally.of(1, notes()),
+        OutcomeCounts.of(5, notes(OSError("five"))),
+        OutcomeCounts.of(2, notes(ValueError("two"))),
+        OutcomeCounts.of(0, notes(learnt=True)),
+        OutcomeCounts.of(1, notes()),
     ]
-    forward, backward = sum(parts, Tally()), sum(reversed(parts), Tally())
+    forward, backward = sum(parts, OutcomeCounts()), sum(reversed(parts), OutcomeCounts())
     assert forward == backward
     assert (forward.trained, forward.failed, forward.idle) == (1, 2, 1)
     assert tally_record(forward)["first_failure"] == "client 2: ValueError: two"
@@ -42,11 +47,11 @@ def test_the_first_failure_is_that_of_the_lowest_client_whatever_the_order():
 def test_an_answer_that_is_spoilt_is_a_failure_though_it_had_learnt():
     spoilt = notes(learnt=True)
     spoilt.spoil(ValueError("NaN"))
-    assert Tally.of(3, spoilt) == Tally(failed=1, first=(3, "ValueError: NaN"))
+    assert OutcomeCounts.of(3, spoilt) == OutcomeCounts(failed=1, first=(3, "ValueError: NaN"))
 
 
 def test_a_client_that_lost_examples_has_trained():
-    lost = Tally.of(3, notes("NaN", learnt=True, examples=2))
+    lost = OutcomeCounts.of(3, notes("NaN", learnt=True, examples=2))
     assert (lost.trained, lost.failed, lost.examples_failed) == (1, 0, 2)
 
 

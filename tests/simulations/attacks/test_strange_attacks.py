@@ -12,7 +12,7 @@ from odd_attacks import Bits, Odd
 
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.config import ConfigError
-from zerosum.simulations.attacks import Case, Guess, Metric, Protection, Scene
+from zerosum.simulations.attacks import Case, Defense, Guess, Metric, Scene
 from zerosum.simulations.attacks.harness.interface import View
 from zerosum.simulations.attacks.harness.metrics import Mean, Ranking
 from zerosum.simulations.attacks.harness.play_all import Cell, play
@@ -49,7 +49,7 @@ class Drawing(Odd):
 
 
 def played(attack):
-    return play(0, Cell(attack, Case(Bits("a"), Protection("first"))), 0)
+    return play(0, Cell(attack, Case(Bits("a"), Defense("first"))), 0)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_no_picture_fails_its_cell_and_not_the_page(shape):
 
 
 def test_a_place_on_an_axis_may_be_of_numpys_numbers():
-    case = Case(Bits("a"), Protection("first"), {"cohort": np.int64(3)})
+    case = Case(Bits("a"), Defense("first"), {"cohort": np.int64(3)})
     cell = Cell(Odd("nothing"), case)
     assert json.loads(rows_of([cell], [play(0, cell, 0)])[0].at) == {"cohort": 3}
 
@@ -77,11 +77,11 @@ def test_a_place_on_an_axis_may_be_of_numpys_numbers():
 @pytest.mark.parametrize(
     "parts",
     [
-        (None, Protection("first")),
-        (Bits(5), Protection("first")),
+        (None, Defense("first")),
+        (Bits(5), Defense("first")),
         (Bits("a"), None),
-        (Bits("a"), Protection("first"), {"sigma": "x"}),
-        (Bits("a"), Protection("first"), {"sigma": float("nan")}),
+        (Bits("a"), Defense("first"), {"sigma": "x"}),
+        (Bits("a"), Defense("first"), {"sigma": float("nan")}),
     ],
 )
 def test_a_case_of_which_no_row_can_be_written_is_refused_before_it_is_played(parts):
@@ -91,7 +91,7 @@ def test_a_case_of_which_no_row_can_be_written_is_refused_before_it_is_played(pa
 
 @pytest.mark.parametrize("epsilon", [float("nan"), -1.0])
 def test_a_scene_has_an_epsilon_or_none(epsilon):
-    view = View(Odd().threat, Protection("first"))
+    view = View(Odd().threat, Defense("first"))
     with pytest.raises(ValueError, match="epsilon"):
         Scene(view, {}, epsilon)
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     NotApplicable,
-    Protection,
     ThreatModel,
     View,
 )
@@ -149,9 +149,9 @@ class Curious:
 @pytest.mark.parametrize(
     ("protection", "seen"),
     [
-        (Protection("plain"), True),
-        (Protection("masked", masking="double"), False),
-        (Protection("semi-honest", masking="double", confirm=False), False),
+        (Defense("plain"), True),
+        (Defense("masked", masking="double"), False),
+        (Defense("semi-honest", masking="double", confirm=False), False),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -173,7 +173,7 @@ def test_the_threat_model_says_what_else_is_known(one_thread):
         threat = ThreatModel("curious server", knows=frozenset({"labels", "auxiliary data"}))
 
     setting = RoundsSetting(clients=3, records=2, task="digits")
-    scene = setting.play(Knowing(), Protection("plain"), 0)
+    scene = setting.play(Knowing(), Defense("plain"), 0)
     np.testing.assert_array_equal(scene.view.labels, scene.truth["labels"])
     spare = scene.view.auxiliary_inputs.reshape(len(scene.view.auxiliary_inputs), -1)
     held = scene.truth["inputs"].reshape(-1, spare.shape[1])
@@ -184,7 +184,7 @@ def test_the_threat_model_says_what_else_is_known(one_thread):
 def test_noise_is_as_large_as_the_protection_says(noise, one_thread):
     setting = RoundsSetting(clients=4, records=1, task="digits", rounds=2)
     masking = "none" if noise == "local" else "double"
-    protection = Protection("noised", masking=masking, noise=noise, clip=1.0, sigma=0.5)
+    protection = Defense("noised", masking=masking, noise=noise, clip=1.0, sigma=0.5)
     scene = setting.play(Curious(), protection, 0)
     std = np.std(scene.view.totals[1] - scene.view.totals[0]) / 2**0.5
     wanted = 0.5 * (4**0.5 if noise == "local" else 1)
@@ -196,7 +196,7 @@ def test_noise_is_as_large_as_the_protection_says(noise, one_thread):
 def test_epsilon_is_what_the_ledger_of_a_run_says(tmp_path, one_thread):
     from zerosum.simulations import api
 
-    protection = Protection("noised", masking="double", noise="distributed", clip=1.0, sigma=2.0)
+    protection = Defense("noised", masking="double", noise="distributed", clip=1.0, sigma=2.0)
     setting = RoundsSetting(clients=5, records=1, task="digits", rounds=3)
     scene = setting.play(Curious(), protection, 0)
     multiplier = _multiplier(protection, setting)
@@ -231,7 +231,7 @@ def _multiplier(protection, setting):
 
 def test_a_budget_ends_the_answers(one_thread):
     setting = RoundsSetting(clients=2, records=1, task="digits", rounds=5)
-    view = setting.play(Curious(), Protection("budget", budget=3), 0).view
+    view = setting.play(Curious(), Defense("budget", budget=3), 0).view
     assert len(view.totals) == 3
     assert view.stopped.startswith("after advertise")
 
@@ -248,9 +248,9 @@ class Targeting:
 @pytest.mark.parametrize(
     ("protection", "stopped"),
     [
-        (Protection("masked", masking="double"), True),
-        (Protection("no request hash", masking="double", request_hash=False), False),
-        (Protection("plain"), False),
+        (Defense("masked", masking="double"), True),
+        (Defense("no request hash", masking="double", request_hash=False), False),
+        (Defense("plain"), False),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -265,9 +265,9 @@ def test_one_client_that_is_asked_otherwise_is_noticed_by_the_request_hash(
 
 def test_without_confirmation_masks_of_different_requests_do_not_cancel(one_thread):
     setting = RoundsSetting(clients=4, records=1, task="digits")
-    protection = Protection("semi-honest", masking="double", confirm=False)
+    protection = Defense("semi-honest", masking="double", confirm=False)
     view = setting.play(Targeting(), protection, 0).view
-    honest = setting.play(Targeting(), Protection("plain"), 0).view
+    honest = setting.play(Targeting(), Defense("plain"), 0).view
     if view.totals is not None:  # whoever did not notice opened noise
         assert abs(np.corrcoef(view.totals[0], honest.totals[0])[0, 1]) < 0.1
     else:
@@ -283,10 +283,10 @@ def test_whoever_crafts_a_model_is_handed_sealed_data(one_thread):
             return super().craft(view, rng)
 
     with pytest.raises(ValueError, match="read-only"):
-        RoundsSetting(clients=3, task="digits").play(Meddling(), Protection("plain"), 0)
+        RoundsSetting(clients=3, task="digits").play(Meddling(), Defense("plain"), 0)
 
 
 @pytest.mark.parametrize("changed", [{"rule": "median"}, {"seed_bits": 22}])
 def test_a_protection_that_a_setting_would_leave_out_is_refused(changed):
     with pytest.raises(NotApplicable, match=f"plays no {next(iter(changed))}"):
-        RoundsSetting(clients=3, task="digits").play(Curious(), Protection("p", **changed), 0)
+        RoundsSetting(clients=3, task="digits").play(Curious(), Defense("p", **changed), 0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zerosum.simulations import attacks
-from zerosum.simulations.attacks import Protection, RoundsSetting, ThreatModel, View
+from zerosum.simulations.attacks import Defense, RoundsSetting, ThreatModel, View
 from zerosum.simulations.attacks.inference.mirrored_sums import PropertySetting
 from zerosum.simulations.attacks.inference.trained import TrainedSetting
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
@@ -72,7 +72,7 @@ class Malicious:
         return np.zeros_like(view.honest)
 
 
-PLAIN = Protection("plain")
+PLAIN = Defense("plain")
 SMALL = TrainedSetting(
     clients=2, records=2, rounds=1, epochs=1, batch_size=2, task="digits", pool=1, references=4
 )
@@ -105,7 +105,7 @@ def test_arrays_are_of_the_types_and_shapes_that_the_page_says(setting, lacks, o
 
 def test_sums_over_nodes_are_of_the_types_and_shapes_that_the_page_says(one_thread):
     setting = AskedSumsSetting("arrays", clients=4, trials=2)
-    scene = setting.play(Curious(), Protection("masked", "double"), 0)
+    scene = setting.play(Curious(), Defense("masked", "double"), 0)
     check(scene.view, "AskedView", set(), scene.truth)
     assert not np.any(scene.view.totals), "nobody trains as long as nobody lies"
 
@@ -154,7 +154,7 @@ def test_what_is_said_of_an_array_can_be_wrong(said, fits):
 
 
 def test_masks_hide_contributions_as_the_page_says(one_thread):
-    masked = Protection("masked", masking="double")
+    masked = Defense("masked", masking="double")
     for setting in (RoundsSetting(clients=3, task="digits"), PropertySetting(cohort=3, sums=2)):
         attack = type("Passive", (), {"threat": ThreatModel("curious server")})()
         view = setting.play(attack, masked, 0).view

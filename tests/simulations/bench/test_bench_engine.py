@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from zerosum.client.task import ClientInfo
 from zerosum.client.training import devices
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.simulations import api
 from zerosum.simulations.bench import BenchError
 from zerosum.simulations.bench import turns as turns_module
@@ -213,7 +213,7 @@ def test_a_round_whose_clients_fail_is_not_timed(workload, monkeypatch):
     def broken(self, request, client, entropy):
         raise OSError("gone")
 
-    monkeypatch.setattr(Answerer, "update", broken)
+    monkeypatch.setattr(LocalComputation, "update", broken)
     with pytest.raises(BenchError, match=r"not timed: round 1/.* 3 of 3 clients failed to train"):
         protected(workload, 1, Turns(2))
 

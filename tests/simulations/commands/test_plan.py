@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from zerosum.server.config import ConfigError
 from zerosum.simulations import api
 from zerosum.simulations.commands.main import app
-from zerosum.simulations.commands.plan import plan_experiment, plan_table
+from zerosum.simulations.commands.plan import plan, plan_table
 
 DIGITS400 = [
     "privacy.noise_multiplier=2.1",
@@ -22,9 +22,7 @@ DIGITS400 = [
 
 
 def planned(*overrides: str, source: str = "mnist5k", population=400, dimension=1970, **rest):
-    return plan_experiment(
-        source, list(overrides), population=population, dimension=dimension, **rest
-    )
+    return plan(source, list(overrides), population=population, dimension=dimension, **rest)
 
 
 def test_the_page_s_distributed_orientation_comes_out() -> None:
@@ -85,7 +83,7 @@ def test_a_plan_says_what_the_run_then_reports(tmp_path) -> None:
         *(f"faults.{stage}=0" for stage in ("advertise", "share", "contribute", "confirm",
                                             "unmask")),
     ]  # fmt: skip
-    values = plan_experiment("digits", overrides).values
+    values = plan("digits", overrides).values
     result = api.run("digits", overrides=overrides, out=tmp_path / "run", report=False)
     summary, record = result.summary, result.rounds[0]
     for name, figure in summary["epsilon"].items():

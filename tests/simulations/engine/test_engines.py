@@ -15,7 +15,7 @@ from processes import alive, children, wait_for
 from torch import nn
 
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.protocol.training_outcomes import Tally
+from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import METRICS, MODEL
 from zerosum.simulations import api
@@ -171,7 +171,7 @@ def test_whoever_kills_its_worker_twice_drops_out_and_nobody_else(caplog):
     tally = engine.take_tally()
     assert (tally.trained, tally.failed, tally.idle) == (10, 2, 0)
     assert tally.first == (2, "its worker process ended twice, with -9")
-    assert engine.take_tally() == Tally()
+    assert engine.take_tally() == OutcomeCounts()
     assert "once more" in caplog.text
     assert "drop out" in caplog.text
 

@@ -31,7 +31,7 @@ from zerosum.simulations.commands.rehearse import _continued, _data_of, _policy
 from zerosum.simulations.rehearsal import DeploymentError, Federation, watch
 from zerosum.simulations.rehearsal.certificates import make_node_key
 from zerosum.simulations.rehearsal.federation import tidied
-from zerosum.simulations.rehearsal.kept import Kept, Setting
+from zerosum.simulations.rehearsal.kept import Kept, RehearsedNodes
 from zerosum.simulations.rehearsal.namespaces import Loopback
 from zerosum.simulations.rehearsal.processes import processes_of
 from zerosum.simulations.rehearsal.watch import ProgressLines, Watch
@@ -219,7 +219,7 @@ def test_what_an_ended_rehearsal_left_and_the_command_that_goes_on(tmp_path, mon
     assert lines[-1] == f"zerosum rehearse app --resume {kept.path} --seconds 60"
 
 
-SETTING = Setting("app", 3, "malicious", False, "A=b")
+SETTING = RehearsedNodes("app", 3, "malicious", False, "A=b")
 
 
 def test_a_rehearsal_goes_on_with_the_nodes_that_it_had(tmp_path):
@@ -232,7 +232,7 @@ def test_a_rehearsal_goes_on_with_the_nodes_that_it_had(tmp_path):
     begin(kept, 1)
     assert kept.read() == SETTING
     (tmp_path / "pyproject.toml").touch()
-    asked = Setting("", 0, "", False)
+    asked = RehearsedNodes("", 0, "", False)
     assert _continued(kept, tmp_path, asked).nodes == 3
     for other, said in (
         (replace(asked, nodes=4), "--nodes 4"),

@@ -52,7 +52,7 @@ from zerosum.secagg.messages.all_messages import session_of
 from zerosum.secagg.messages.exported_state import ClientState
 
 if TYPE_CHECKING:
-    from zerosum.client.training.compute import Answerer
+    from zerosum.client.training.compute import LocalComputation
 
 log = logging.getLogger("zerosum.client")
 
@@ -124,22 +124,25 @@ def answer_parts(
     Each is answered by itself: what is refused is missing in the reply, and a message of which
     nothing is answered raises as :func:`answer` does.
     """
-    name = flower_messages.rider_stage(content)
+    name = flower_messages.piggyback_stage(content)
     if name is None:
         return answer(stage, environment, content, context)
-    main = rider = None
+    main = piggybacked = None
     try:
         main = answer(stage, environment, content, context)
     except Declined as error:
         declined = error
     try:
-        rider = answer(
-            _RIDING.get(name, _unknown), environment, flower_messages.rider(content), context
+        piggybacked = answer(
+            _PIGGYBACKED.get(name, _unknown),
+            environment,
+            flower_messages.piggyback(content),
+            context,
         )
     except Declined:
         if main is None:
             raise declined from None
-    return flower_messages.joined(main, rider)
+    return flower_messages.joined(main, piggybacked)
 
 
 def _unknown(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
@@ -147,7 +150,9 @@ def _unknown(environment: Environment, content: RecordDict, context: Context) ->
     raise Declined("only keys and shares of the next session ride along with a message")
 
 
-_RIDING: dict[str, Stage] = {name: getattr(stages, name) for name in flower_messages.RIDING}
+_PIGGYBACKED: dict[str, Stage] = {
+    name: getattr(stages, name) for name in flower_messages.PIGGYBACKED
+}
 
 
 def answer(
@@ -301,7 +306,7 @@ class DeployedEnvironment:
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with a trainer made for this one message."""
-        from zerosum.client.training.compute import Answerer
+        from zerosum.client.training.compute import LocalComputation
         from zerosum.client.training.devices import missing, repeatable
 
         device = str(client.node_config.get("device", "cpu"))
@@ -311,7 +316,9 @@ class DeployedEnvironment:
             device = "cpu"
         kind = "auto" if device == "cpu" else "general"  # alone, a client fills no group
         with repeatable(device):
-            return Answerer(task, device=device, trainer=kind).update(request, client, self.entropy)
+            return LocalComputation(task, device=device, trainer=kind).update(
+                request, client, self.entropy
+            )
 
     def computed(self, session: Session, context: Context) -> None:
         """Return nothing: a node computes its answer when it is asked."""
@@ -403,8 +410,8 @@ def _task_of(request: Request) -> tuple[str, bytes, bytes, int]:
 
 
 @lru_cache(maxsize=1)
-def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, Answerer]":
-    from zerosum.client.training.compute import Answerer
+def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, LocalComputation]":
+    from zerosum.client.training.compute import LocalComputation
     from zerosum.client.training.seeded_task import seeded_resolution
     from zerosum.client.training.threads import use_one_thread
 
@@ -412,7 +419,7 @@ def _answering(name: str, data: bytes, model: bytes, seed: int) -> "tuple[Task, 
     specs = DataSpec.from_canonical(data), ModelSpec.from_canonical(model)
     with seeded_resolution(seed):
         task = resolve_task(name, *specs, seed)
-    return task, Answerer(task)
+    return task, LocalComputation(task)
 
 
 def environment_of(context: Context) -> Environment:

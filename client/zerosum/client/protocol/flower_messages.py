@@ -23,11 +23,11 @@ HELLO_TYPE: Final = "query.hello"
 OWN_LOG: Final = "the reason is in this client's log"
 """All that a server is told of a refusal or a failure."""
 
-RIDING: Final = ("advertise", "share")
+PIGGYBACKED: Final = ("advertise", "share")
 """Stages that may ride along with a message of the session before."""
 
 RECORD: Final = "zerosum"
-RIDER: Final = "zerosum.next"
+PIGGYBACK: Final = "zerosum.next"
 MODEL: Final = "model"
 
 Value = bytes | str | int
@@ -65,45 +65,45 @@ def int_field(content: RecordDict, name: str) -> int:
 
 
 def joined(
-    main: RecordDict | None, rider: RecordDict | None, stage: str = "", round: int = 0
+    main: RecordDict | None, piggybacked: RecordDict | None, stage: str = "", round: int = 0
 ) -> RecordDict:
     """Put the fields of a message, if there are any, and of what rides along into one content.
 
     Parameters
     ----------
-    main, rider : RecordDict, optional
+    main, piggybacked : RecordDict, optional
         As :func:`pack` makes them.
     stage, round
-        Of the rider, in a message to a client; its reply needs neither.
+        Of the piggybacked, in a message to a client; its reply needs neither.
     """
     content = RecordDict()
     if main is not None:
         content.update(main)
-    if rider is not None:
-        record = ConfigRecord(dict(rider.config_records[RECORD]))
+    if piggybacked is not None:
+        record = ConfigRecord(dict(piggybacked.config_records[RECORD]))
         if stage:
             record["stage"], record["round"] = stage, round
-        content[RIDER] = record
+        content[PIGGYBACK] = record
     return content
 
 
 def main_part(content: RecordDict) -> RecordDict:
     """Return a content without what rides along."""
-    return RecordDict({name: record for name, record in content.items() if name != RIDER})
+    return RecordDict({name: record for name, record in content.items() if name != PIGGYBACK})
 
 
-def rider(content: RecordDict) -> RecordDict:
+def piggyback(content: RecordDict) -> RecordDict:
     """Return what rides along, as a content of its own; without fields if nothing does."""
     alone = RecordDict()
-    alone[RECORD] = content.config_records.get(RIDER, ConfigRecord())
+    alone[RECORD] = content.config_records.get(PIGGYBACK, ConfigRecord())
     return alone
 
 
-def rider_stage(content: RecordDict) -> str | None:
+def piggyback_stage(content: RecordDict) -> str | None:
     """Return the name of the stage that rides along; None where nothing does."""
-    if RIDER not in content:
+    if PIGGYBACK not in content:
         return None
-    return str(rider(content).config_records[RECORD].get("stage"))
+    return str(piggyback(content).config_records[RECORD].get("stage"))
 
 
 def _field(content: RecordDict, name: str) -> object:

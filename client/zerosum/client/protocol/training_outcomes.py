@@ -69,7 +69,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Tally:
+class OutcomeCounts:
     """Counts of what came of some clients' answers.
 
     Attributes
@@ -110,10 +110,10 @@ class Tally:
         """Count a client whose worker process ended before it answered."""
         return cls(failed=1, first=(client, quoted(error)))
 
-    def __add__(self, other: "Tally") -> "Tally":
+    def __add__(self, other: "OutcomeCounts") -> "OutcomeCounts":
         """Count the clients of both."""
         firsts = [each.first for each in (self, other) if each.first is not None]
-        return Tally(
+        return OutcomeCounts(
             self.trained + other.trained,
             self.failed + other.failed,
             self.idle + other.idle,

@@ -22,10 +22,10 @@ from zerosum.client.training.local import LocalTrainer, per_example_losses
 from zerosum.client.training.model_checks import gradient_hook, places_of
 from zerosum.client.training.stacked_records import (
     Member,
-    Records,
     Stack,
-    Trained,
-    Unsupported,
+    StackedRecords,
+    TrainedClient,
+    UnstackableError,
     loaded,
 )
 from zerosum.client.training.torch_seed import seeded
@@ -123,7 +123,7 @@ class BatchedTrainer(LocalTrainer):
 
     def train_cohort(
         self, start: np.ndarray, members: Iterable[Member]
-    ) -> Iterator[Trained | Exception]:
+    ) -> Iterator[TrainedClient | Exception]:
         """Yield what each client's training came to, in order; what it raised where it failed.
 
         Parameters
@@ -133,14 +133,14 @@ class BatchedTrainer(LocalTrainer):
         members : iterable of Member
             The clients; the data of those in a group are in memory at once.
         """
-        group: list[Records | Exception] = []
+        group: list[StackedRecords | Exception] = []
         room, results = float(self._budget), RESULT_BYTES
         for member in members:
             try:
-                one: Records | Exception = self._records(member)
+                one: StackedRecords | Exception = self._records(member)
             except Exception as error:
                 one = error
-            cost = self._cost(one) if isinstance(one, Records) else 0.0
+            cost = self._cost(one) if isinstance(one, StackedRecords) else 0.0
             size = self.layout.dimension * self.dtype.itemsize
             if group and (cost > room or size > results):
                 yield from self._outcomes(start, group)
@@ -149,12 +149,12 @@ class BatchedTrainer(LocalTrainer):
             room, results = room - cost, results - size
         yield from self._outcomes(start, group)
 
-    def _records(self, member: Member) -> Records:
+    def _records(self, member: Member) -> StackedRecords:
         dataset = member.load()
         examples = self._guarded(dataset, torch.device("cpu"))
         return loaded(dataset, examples, self.spec, member.number)
 
-    def _cost(self, records: Records) -> float:
+    def _cost(self, records: StackedRecords) -> float:
         """Return the bytes that a client takes in a group."""
         if not records.steps or records.inputs is None:
             return 0.0
@@ -162,7 +162,7 @@ class BatchedTrainer(LocalTrainer):
         kept = 2 * size * self._kept_a_row(records)
         return _COPIES * self.layout.length * self.dtype.itemsize + records.nbytes + kept
 
-    def _kept_a_row(self, records: Records) -> float:
+    def _kept_a_row(self, records: StackedRecords) -> float:
         """Return the bytes that autograd keeps of one record, the parameters aside."""
         if records.form not in self._kept:
             kept = 0
@@ -190,7 +190,7 @@ class BatchedTrainer(LocalTrainer):
             self._kept[records.form] = kept / len(some.targets)
         return self._kept[records.form]
 
-    def _losses_of(self, records: Records) -> torch.Tensor:
+    def _losses_of(self, records: StackedRecords) -> torch.Tensor:
         """Return the losses of the first step by the model itself, which may work in place.
 
         Rows taken by index are copies.
@@ -201,37 +201,39 @@ class BatchedTrainer(LocalTrainer):
 
     def _losses(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
         if not isinstance(outputs, torch.Tensor):
-            raise Unsupported(f"the model returns no tensor but {type(outputs).__name__}")
+            raise UnstackableError(f"the model returns no tensor but {type(outputs).__name__}")
         return per_example_losses(self.task, outputs, targets.to(self.device))
 
     def _outcomes(
-        self, start: np.ndarray, group: Sequence[Records | Exception]
-    ) -> Iterator[Trained | Exception]:
+        self, start: np.ndarray, group: Sequence[StackedRecords | Exception]
+    ) -> Iterator[TrainedClient | Exception]:
         """Yield a group's outcomes in order, those of like records trained together."""
         forms: dict[Any, list[int]] = {}
-        outcomes: dict[int, Trained | Exception] = {}
+        outcomes: dict[int, TrainedClient | Exception] = {}
         for place, one in enumerate(group):
             if isinstance(one, Exception):
                 outcomes[place] = one
             elif not one.count and len(start) == self.public + self.layout.dimension:
                 zero = torch.zeros(self.layout.dimension, dtype=self.dtype).numpy()
-                outcomes[place] = Trained(zero, 0, together=True)
+                outcomes[place] = TrainedClient(zero, 0, together=True)
             else:
                 forms.setdefault(one.form, []).append(place)
         for places in forms.values():
-            alike = [one for place in places if isinstance(one := group[place], Records)]
+            alike = [one for place in places if isinstance(one := group[place], StackedRecords)]
             outcomes |= zip(places, self._trained(start, alike), strict=True)
         for place in range(len(group)):
             yield outcomes.pop(place)
 
-    def _trained(self, start: np.ndarray, group: list[Records]) -> list[Trained | Exception]:
+    def _trained(
+        self, start: np.ndarray, group: list[StackedRecords]
+    ) -> list[TrainedClient | Exception]:
         """Return the outcomes of clients with records of one form."""
         halved = False
         try:
             self._check_groups(group)
             deltas = self._together(start, group)
             pairs = zip(deltas, group, strict=True)
-            return [Trained(delta, one.count, together=True) for delta, one in pairs]
+            return [TrainedClient(delta, one.count, together=True) for delta, one in pairs]
         except torch.OutOfMemoryError as error:
             halved = len(group) > 1
             how = f"in halves of {len(group)} clients" if halved else "by itself"
@@ -244,17 +246,19 @@ class BatchedTrainer(LocalTrainer):
             return self._trained(start, group[:half]) + self._trained(start, group[half:])
         return [self._alone(start, one) for one in group]
 
-    def _check_groups(self, group: Sequence[Records]) -> None:
+    def _check_groups(self, group: Sequence[StackedRecords]) -> None:
         if self._reason is not None or group[0].inputs is None:
-            raise Unsupported(self._reason or "records are no single tensor")
+            raise UnstackableError(self._reason or "records are no single tensor")
 
-    def _alone(self, start: np.ndarray, one: Records) -> Trained | Exception:
+    def _alone(self, start: np.ndarray, one: StackedRecords) -> TrainedClient | Exception:
         try:
-            return Trained(self.train(start, one.dataset, one.number), one.count, together=False)
+            return TrainedClient(
+                self.train(start, one.dataset, one.number), one.count, together=False
+            )
         except Exception as error:
             return error
 
-    def _together(self, start: np.ndarray, group: Sequence[Records]) -> list[np.ndarray]:
+    def _together(self, start: np.ndarray, group: Sequence[StackedRecords]) -> list[np.ndarray]:
         """Return the clients' changes, each of shape (d,)."""
         origin = self._load(start)
         self.model.train()
@@ -313,7 +317,7 @@ class BatchedTrainer(LocalTrainer):
             at = {place: named[name] for place, name in self._at.items()}
             outputs = functional_call(self.model, at, (rows,), tie_weights=False)
             if not isinstance(outputs, torch.Tensor):
-                raise Unsupported(f"the model returns no tensor but {type(outputs).__name__}")
+                raise UnstackableError(f"the model returns no tensor but {type(outputs).__name__}")
             return outputs
 
         outputs = vmap(outputs_of, randomness="error")(leaves, inputs)
@@ -350,12 +354,12 @@ class BatchedTrainer(LocalTrainer):
                 step = buffer
             part.add_(step, alpha=-spec.lr)
 
-    def _probe(self, origin: torch.Tensor, group: Sequence[Records]) -> None:
+    def _probe(self, origin: torch.Tensor, group: Sequence[StackedRecords]) -> None:
         """Compare a filled-up batch's gradient with that of the model by itself.
 
         Raises
         ------
-        Unsupported
+        UnstackableError
             If they differ: the model mixes records, draws at random, or has hooks. Or if it moves
             its parameters while it computes, of which a group's copies would know nothing.
         """
@@ -366,7 +370,7 @@ class BatchedTrainer(LocalTrainer):
             both = [few, few.with_one_again()]
             wanted = [self._lone_gradient(records) for records in both]
             if not torch.equal(self._flat.weights, origin):
-                raise Unsupported("the model moves its parameters while it computes")
+                raise UnstackableError("the model moves its parameters while it computes")
             if not all(bool(torch.isfinite(flat).all()) for flat in wanted):
                 continue  # tells nothing; a client of finite records may follow
             pair = Stack.of(both, self.device, self.dtype)
@@ -392,9 +396,9 @@ class BatchedTrainer(LocalTrainer):
         distance = torch.linalg.vector_norm(flat - wanted)
         limit = _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted)
         if not bool(distance <= limit):
-            raise Unsupported("in a group its gradient is another than by itself")
+            raise UnstackableError("in a group its gradient is another than by itself")
 
-    def _lone_gradient(self, records: Records) -> torch.Tensor:
+    def _lone_gradient(self, records: StackedRecords) -> torch.Tensor:
         """Return the flat gradient of the mean loss at the global model, by the model itself."""
         parameters = list(trainable(self.model).values())
         with seeded(0):

@@ -28,7 +28,7 @@ from zerosum.secagg.randomness import derive_seed
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
     from zerosum.client.training.batched import BatchedTrainer
-    from zerosum.client.training.stacked_records import Trained
+    from zerosum.client.training.stacked_records import TrainedClient
 
 log = logging.getLogger("zerosum.client")
 
@@ -37,7 +37,7 @@ Answer = Callable[[], np.ndarray]
 """Returns a client's answer before protection, or raises what went wrong at that client."""
 
 
-class Answerer:
+class LocalComputation:
     """Answers requests about one task, with a model made once and loaded for each request.
 
     Parameters
@@ -287,7 +287,7 @@ def _training_seed(question: Question, client: ClientInfo) -> bytes:
 
 
 def _finished(
-    trainer: LocalTrainer, request: Request, outcome: "Trained | Exception"
+    trainer: LocalTrainer, request: Request, outcome: "TrainedClient | Exception"
 ) -> np.ndarray:
     """Return the answer of a client that was trained ahead, or raise what its training raised."""
     if isinstance(outcome, Exception):

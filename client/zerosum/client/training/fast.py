@@ -15,7 +15,7 @@ import torch
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
-from zerosum.client.training.fast_layers import Arena, Flatten, Unsupported, Update
+from zerosum.client.training.fast_layers import Arena, Flatten, UnsupportedLayer, Update
 from zerosum.client.training.fast_model import Program, close, cross_entropy, read_layers
 from zerosum.client.training.flat_parameters import trainable
 from zerosum.client.training.local import (
@@ -85,13 +85,13 @@ class LeanTrainer(LocalTrainer):
         self._layers = None
         try:
             if self.device.type != "cpu" or dtype not in _AGREEMENT:
-                raise Unsupported(f"{dtype} on {self.device}")
+                raise UnsupportedLayer(f"{dtype} on {self.device}")
             layers, self._classes = read_layers(self._flat, self._update)
             if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
-                raise Unsupported("the loss is not cross-entropy")
+                raise UnsupportedLayer("the loss is not cross-entropy")
             self._layers = layers
             self._flattens = isinstance(layers[0], Flatten)
-        except Unsupported as reason:
+        except UnsupportedLayer as reason:
             self._tell(reason)
 
     @property
@@ -110,7 +110,7 @@ class LeanTrainer(LocalTrainer):
             try:
                 with torch.no_grad():
                     return self._train(start, examples, number)
-            except Unsupported as reason:
+            except UnsupportedLayer as reason:
                 self._tell(reason)
         return super().train(start, dataset, seed)
 
@@ -178,7 +178,9 @@ class LeanTrainer(LocalTrainer):
             if shape[1:] not in self._agreed:
                 self._agreed[shape[1:]] = self._agrees(shape[1:])
             if not self._agreed[shape[1:]]:
-                raise Unsupported(f"hand-derived gradients differ for inputs of shape {shape[1:]}")
+                raise UnsupportedLayer(
+                    f"hand-derived gradients differ for inputs of shape {shape[1:]}"
+                )
             program = self._bind(shape)
             if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
@@ -187,12 +189,12 @@ class LeanTrainer(LocalTrainer):
 
     def _bind(self, shape: tuple[int, ...]) -> Program:
         if self._layers is None:
-            raise Unsupported("no layers")
+            raise UnsupportedLayer("no layers")
         grown = self._arena.grown
         try:
             program = Program(self._layers, shape, self._arena)
         except RuntimeError as error:  # torch's, of a shape that a layer does not take
-            raise Unsupported(str(error)) from error
+            raise UnsupportedLayer(str(error)) from error
         if self._arena.grown > grown:
             self._programs.clear()  # they hold the memory that was too small
         return program
@@ -204,7 +206,7 @@ class LeanTrainer(LocalTrainer):
         try:
             return self._probe(shape)
         except Exception as error:  # what the model raises, the general path will on real data
-            raise Unsupported(str(error)) from error
+            raise UnsupportedLayer(str(error)) from error
         finally:
             self._flat.weights.copy_(kept[0])
             self._update.rate = kept[1]
@@ -239,11 +241,11 @@ class LeanTrainer(LocalTrainer):
             # Copies: a loss that works in place would change what the rules go on with.
             found = per_example_losses(self.task, outputs.clone(), targets.clone())
         except Exception as error:
-            raise Unsupported(f"the loss fails: {error_line(error)}") from error
+            raise UnsupportedLayer(f"the loss fails: {error_line(error)}") from error
         if not close(found, losses, _AGREEMENT[self.dtype]):
-            raise Unsupported("the loss is not cross-entropy")
+            raise UnsupportedLayer("the loss is not cross-entropy")
 
-    def _tell(self, reason: Unsupported) -> None:
+    def _tell(self, reason: UnsupportedLayer) -> None:
         if str(reason) not in self._told:
             self._told.add(str(reason))
             log.info("local training takes the general path: %s", reason)
@@ -287,9 +289,9 @@ def _holdable(examples: Examples) -> TypeGuard[TensorExamples | SubsetExamples]:
 def _check_batch(inputs: Any, targets: torch.Tensor, dtype: torch.dtype, classes: int) -> None:
     """Raise unless inputs are of the trainer's dtype and targets are classes, one each."""
     if not isinstance(inputs, torch.Tensor) or inputs.dtype != dtype or inputs.dim() < 2:
-        raise Unsupported(f"inputs are no tensor of {dtype}, one row an example")
+        raise UnsupportedLayer(f"inputs are no tensor of {dtype}, one row an example")
     if targets.dtype != torch.int64 or targets.dim() != 1:
-        raise Unsupported("targets are no int64 classes")
+        raise UnsupportedLayer("targets are no int64 classes")
     low, high = torch.aminmax(targets)
     if low.item() < 0 or high.item() >= classes:
-        raise Unsupported("targets lie outside the classes")
+        raise UnsupportedLayer("targets lie outside the classes")

@@ -5,7 +5,14 @@ from typing import Any
 
 import torch
 
-from zerosum.client.training.fast_layers import Bound, Parameter, Place, Shape, Unsupported, aten
+from zerosum.client.training.fast_layers import (
+    BoundLayer,
+    Parameter,
+    Place,
+    Shape,
+    UnsupportedLayer,
+    aten,
+)
 
 PATCH_CHANNELS = 2
 """A first convolution of at most this many channels is one product over patches: of 5x5 pixels in \
@@ -26,7 +33,7 @@ class Geometry:
 
         Raises
         ------
-        Unsupported
+        UnsupportedLayer
             If the window is larger than the image.
         """
         sizes = [
@@ -36,7 +43,9 @@ class Geometry:
             )
         ]
         if min(sizes) < 1:
-            raise Unsupported(f"a window of {self.kernel} does not fit {height}x{width} pixels")
+            raise UnsupportedLayer(
+                f"a window of {self.kernel} does not fit {height}x{width} pixels"
+            )
         return sizes[0], sizes[1]
 
 
@@ -48,18 +57,20 @@ class Conv2d:
     bias: Parameter | None
     geometry: Geometry
 
-    def bind(self, place: Place) -> Bound:
+    def bind(self, place: Place) -> BoundLayer:
         """Bind to inputs of shape (n, channels, height, width)."""
         width, channels = self.weight.value.shape[:2]
         if len(place.shape) != 4 or place.shape[1] != channels:
-            raise Unsupported(f"a convolution of {channels} channels is given {place.shape[1:]}")
+            raise UnsupportedLayer(
+                f"a convolution of {channels} channels is given {place.shape[1:]}"
+            )
         size = self.geometry.output(*place.shape[2:])
         shape = (place.shape[0], width, *size)
         if place.first and channels <= PATCH_CHANNELS:
             return self._patches(place, shape)
         return self._convolution(place, shape)
 
-    def _convolution(self, place: Place, shape: Shape) -> Bound:
+    def _convolution(self, place: Place, shape: Shape) -> BoundLayer:
         weight, bias, shift = self.weight, self.bias, self.geometry
         options = (list(shift.stride), list(shift.padding), list(shift.dilation), False, [0, 0], 1)
         offsets = None if bias is None else bias.value
@@ -85,9 +96,9 @@ class Conv2d:
                 bias.take(by_bias)
             return gradient if upstream is None else upstream
 
-        return Bound(forward, backward, shape)
+        return BoundLayer(forward, backward, shape)
 
-    def _patches(self, place: Place, shape: Shape) -> Bound:
+    def _patches(self, place: Place, shape: Shape) -> BoundLayer:
         """Multiply by a matrix of patches, one row an entry of the kernel.
 
         That order copies whole lines of the image at a time.
@@ -118,7 +129,7 @@ class Conv2d:
                 bias.sums(ones, flat)
             return padded
 
-        return Bound(forward, backward, shape)
+        return BoundLayer(forward, backward, shape)
 
     def _windows(self, place: Place, shape: Shape) -> tuple[torch.Tensor, ...]:
         """Return padded images, their inside, and their view (channels, kernel, n, positions)."""
@@ -139,16 +150,16 @@ class Conv2d:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pooling:
     """Maximum or average over windows; ``options`` are those of aten after the input."""
 
     maximum: bool
     options: tuple[Any, ...]
 
-    def bind(self, place: Place) -> Bound:
+    def bind(self, place: Place) -> BoundLayer:
         """Bind to inputs of shape (n, channels, height, width)."""
         if len(place.shape) != 4:
-            raise Unsupported(f"pooling is given {place.shape[1:]}")
+            raise UnsupportedLayer(f"pooling is given {place.shape[1:]}")
         probe = torch.zeros((1, *place.shape[1:]), dtype=place.arena.dtype)
         shape = (place.shape[0], *self._pool(probe)[0].shape[1:])
         held, indices = probe, probe
@@ -170,7 +181,7 @@ class Pool:
             held = indices = probe
             return upstream
 
-        return Bound(forward, backward, shape)
+        return BoundLayer(forward, backward, shape)
 
     def _pool(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.maximum:

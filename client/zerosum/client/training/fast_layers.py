@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Unsupported(Exception):
+class UnsupportedLayer(Exception):
     """A model, a loss or a batch that has no hand-derived rules; the message says why."""
 
 
@@ -142,7 +142,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundLayer:
     """A layer at a place: output from input, input gradient from output gradient, output shape."""
 
     forward: Function
@@ -154,12 +154,12 @@ class Bound:
 class Layer(Protocol):
     """Something that can be bound."""
 
-    def bind(self, place: Place) -> Bound:
+    def bind(self, place: Place) -> BoundLayer:
         """Return its functions for one batch shape.
 
         Raises
         ------
-        Unsupported
+        UnsupportedLayer
             If it takes no such input.
         """
         ...
@@ -172,11 +172,11 @@ class Linear:
     weight: Parameter
     bias: Parameter | None
 
-    def bind(self, place: Place) -> Bound:
+    def bind(self, place: Place) -> BoundLayer:
         """Bind to inputs of shape (n, fan-in)."""
         width, inputs = self.weight.value.shape
         if len(place.shape) != 2 or place.shape[1] != inputs:
-            raise Unsupported(f"a linear layer of {inputs} inputs is given {place.shape[1:]}")
+            raise UnsupportedLayer(f"a linear layer of {inputs} inputs is given {place.shape[1:]}")
         count = place.shape[0]
         outputs = place.take("outputs", (count, width))
         upstream = place.take("gradient", place.shape)
@@ -201,14 +201,14 @@ class Linear:
                 bias.sums(ones, gradient)
             return upstream
 
-        return Bound(forward, backward, (count, width))
+        return BoundLayer(forward, backward, (count, width))
 
 
 @dataclass(frozen=True)
 class ReLU:
     """max(x, 0), in place where the input is nobody's."""
 
-    def bind(self, place: Place) -> Bound:
+    def bind(self, place: Place) -> BoundLayer:
         """Bind to inputs of any shape."""
         upstream = place.like_input("gradient")
         result = None if place.owned else place.like_input("outputs")
@@ -225,18 +225,18 @@ class ReLU:
             held = upstream
             return upstream
 
-        return Bound(forward, backward, place.shape)
+        return BoundLayer(forward, backward, place.shape)
 
 
 @dataclass(frozen=True)
 class Flatten:
     """From (n, ...) to (n, entries), in the order of the model."""
 
-    def bind(self, place: Place) -> Bound:
+    def bind(self, place: Place) -> BoundLayer:
         """Bind to inputs of any shape."""
         shape = (place.shape[0], prod(place.shape[1:]))
         if len(place.shape) != 4:
-            return Bound(
+            return BoundLayer(
                 lambda inputs: inputs.reshape(shape),
                 lambda gradient: gradient.view(place.shape),
                 shape,
@@ -254,7 +254,7 @@ class Flatten:
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             return upstream.copy_(gradient.view(place.shape))
 
-        return Bound(forward, backward, shape, owned=place.owned)
+        return BoundLayer(forward, backward, shape, owned=place.owned)
 
 
 @dataclass(frozen=True)
@@ -263,14 +263,16 @@ class Project:
 
     directions: torch.Tensor
 
-    def bind(self, place: Place) -> Bound:
+    def bind(self, place: Place) -> BoundLayer:
         """Bind to inputs of any shape."""
         count, inputs = place.shape[0], prod(place.shape[1:])
         if inputs != len(self.directions):
-            raise Unsupported(f"directions of {len(self.directions)} entries are given {inputs}")
+            raise UnsupportedLayer(
+                f"directions of {len(self.directions)} entries are given {inputs}"
+            )
         outputs = place.take("outputs", (count, self.directions.shape[1]))
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
             return torch.mm(inputs.reshape(count, -1), self.directions, out=outputs)
 
-        return Bound(forward, lambda gradient: gradient, tuple(outputs.shape))
+        return BoundLayer(forward, lambda gradient: gradient, tuple(outputs.shape))

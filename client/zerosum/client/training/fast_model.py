@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from zerosum.client.task import Task
-from zerosum.client.training.fast_images import Conv2d, Geometry, Pool
+from zerosum.client.training.fast_images import Conv2d, Geometry, Pooling
 from zerosum.client.training.fast_layers import (
     Arena,
-    Bound,
+    BoundLayer,
     Flatten,
     Layer,
     Linear,
@@ -18,7 +18,7 @@ from zerosum.client.training.fast_layers import (
     Place,
     Project,
     ReLU,
-    Unsupported,
+    UnsupportedLayer,
     Update,
     aten,
 )
@@ -42,7 +42,7 @@ def read_layers(flat: FlatModel, update: Update) -> tuple[list[Layer], int]:
 
     Raises
     ------
-    Unsupported
+    UnsupportedLayer
         If one of them has no rules, or may not compute what its type says.
     """
     modules = _pooled_first(list(_leaves(flat.model)))
@@ -54,12 +54,12 @@ def read_layers(flat: FlatModel, update: Update) -> tuple[list[Layer], int]:
     if not isinstance(last, Linear) or not all(
         isinstance(layer, ReLU | Flatten) for layer in layers[trained[-1] + 1 :]
     ):
-        raise Unsupported("the last layer is not linear")
+        raise UnsupportedLayer("the last layer is not linear")
     if any(isinstance(layer, Project) for layer in layers[trained[0] :]):
-        raise Unsupported("a projection of what is trained")
+        raise UnsupportedLayer("a projection of what is trained")
     classes = len(last.weight.value)
     if classes < 2:
-        raise Unsupported("one output is no choice between classes")
+        raise UnsupportedLayer("one output is no choice between classes")
     return layers, classes
 
 
@@ -114,12 +114,12 @@ class Program:
 
     Raises
     ------
-    Unsupported
+    UnsupportedLayer
         If the layers do not take such a batch.
     """
 
     def __init__(self, layers: Sequence[Layer], shape: Sequence[int], arena: Arena) -> None:
-        bound: list[Bound] = []
+        bound: list[BoundLayer] = []
         first = 0
         trained = [isinstance(layer, Linear | Conv2d) for layer in layers].index(True)
         place = Place(tuple(shape), arena, 0, True, False)
@@ -132,7 +132,7 @@ class Program:
             bound.append(layer.bind(place))
             place = Place(bound[-1].shape, arena, key, False, bound[-1].owned)
         if len(place.shape) != 2:
-            raise Unsupported(f"outputs have shape {place.shape[1:]}")
+            raise UnsupportedLayer(f"outputs have shape {place.shape[1:]}")
         self._forward = [layer.forward for layer in bound]
         self._backward = [layer.backward for layer in reversed(bound[first:])]
         self._logs = arena.take("log-probabilities", place.shape)
@@ -183,30 +183,30 @@ class _Parameters:
         if value is None:
             return None
         if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
-            raise Unsupported("a parameter has hooks")
+            raise UnsupportedLayer("a parameter has hooks")
         if id(value) not in self._places:
-            raise Unsupported("a parameter is shared or not trained")
+            raise UnsupportedLayer("a parameter is shared or not trained")
         return self._places.pop(id(value))
 
     def weight(self, module: Any) -> Parameter:
         """Return the weight of a module."""
         found = self.of(module.weight)
         if found is None:
-            raise Unsupported(f"{type(module).__name__} without a weight")
+            raise UnsupportedLayer(f"{type(module).__name__} without a weight")
         return found
 
     def check_all_used(self) -> None:
         """Raise if a parameter belongs to no layer."""
         if self._places:
-            raise Unsupported("a parameter belongs to no layer")
+            raise UnsupportedLayer("a parameter belongs to no layer")
 
 
 def _leaves(module: nn.Module) -> Iterator[nn.Module]:
     if any(getattr(module, name, None) for name in _HOOKS) or "forward" in vars(module):
-        raise Unsupported(f"{type(module).__name__} with hooks or a forward of its own")
+        raise UnsupportedLayer(f"{type(module).__name__} with hooks or a forward of its own")
     if type(module) is nn.Sequential:
         if next(module.parameters(recurse=False), None) is not None:
-            raise Unsupported("a Sequential with parameters of its own")
+            raise UnsupportedLayer("a Sequential with parameters of its own")
         for child in module:
             yield from _leaves(child)
     else:
@@ -236,24 +236,24 @@ def _layer(module: Any, parameters: _Parameters) -> Layer:
         return ReLU()
     if kind is nn.MaxPool2d and not module.return_indices:
         sizes = (module.kernel_size, module.stride, module.padding, module.dilation)
-        return Pool(True, (*map(_pair, sizes), module.ceil_mode))
+        return Pooling(True, (*map(_pair, sizes), module.ceil_mode))
     if kind is nn.AvgPool2d:
         windows = map(_pair, (module.kernel_size, module.stride, module.padding))
         rest = (module.ceil_mode, module.count_include_pad, module.divisor_override)
-        return Pool(False, (*windows, *rest))
+        return Pooling(False, (*windows, *rest))
     if kind is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
         return Flatten()
     if kind is Projection:
         return Project(module.directions.detach())
-    raise Unsupported(f"no rules for {module}")
+    raise UnsupportedLayer(f"no rules for {module}")
 
 
 def _geometry(module: nn.Conv2d) -> Geometry:
     if module.groups != 1 or module.padding_mode != "zeros":
-        raise Unsupported(f"no rules for {module}")
+        raise UnsupportedLayer(f"no rules for {module}")
     left, right, up, down = module._reversed_padding_repeated_twice
     if left != right or up != down:
-        raise Unsupported(f"no rules for {module}")
+        raise UnsupportedLayer(f"no rules for {module}")
     sizes = [_two(value) for value in (module.kernel_size, module.stride, module.dilation)]
     return Geometry(sizes[0], sizes[1], (up, left), sizes[2])
 

@@ -70,7 +70,7 @@ class Capture:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLayer:
     """A layer whose examples were measured.
 
     Attributes
@@ -88,26 +88,26 @@ class Measured:
     products: torch.Tensor | None = None
 
 
-def measure(capture: Capture) -> Measured:
+def measure(capture: Capture) -> MeasuredLayer:
     """Return the squared norms of a layer's per-example gradients, exactly."""
     inputs, gradient = capture.inputs, capture.gradient
     if isinstance(capture.layer, nn.Conv2d):
         return _measure_convolution(capture)
     if inputs.dim() == 2:
         fan_in = _squares(inputs) if capture.trains_weight else 0.0
-        return Measured(capture, _squares(gradient) * (fan_in + float(capture.trains_bias)))
+        return MeasuredLayer(capture, _squares(gradient) * (fan_in + float(capture.trains_bias)))
     left = gradient.flatten(1, -2).transpose(1, 2).unsqueeze(1)
-    return Measured(capture, _measure(capture, left, inputs.flatten(1, -2).unsqueeze(1))[0])
+    return MeasuredLayer(capture, _measure(capture, left, inputs.flatten(1, -2).unsqueeze(1))[0])
 
 
 def write_weighted_sum(
-    measured: Measured, factors: torch.Tensor, places: Mapping[torch.Tensor, torch.Tensor]
+    measured: MeasuredLayer, factors: torch.Tensor, places: Mapping[torch.Tensor, torch.Tensor]
 ) -> None:
     """Write the sums of a layer's gradients, each example weighed.
 
     Parameters
     ----------
-    measured : Measured
+    measured : MeasuredLayer
         The layer.
     factors : torch.Tensor
         One weight an example, shape (n,).
@@ -145,7 +145,7 @@ def _squares(rows: torch.Tensor) -> torch.Tensor:
     return norms.square()
 
 
-def _measure_convolution(capture: Capture) -> Measured:
+def _measure_convolution(capture: Capture) -> MeasuredLayer:
     layer: nn.Conv2d = capture.layer
     gradient, groups = capture.gradient, layer.groups
     padded, left_over = _padded(layer, capture.inputs)
@@ -162,7 +162,7 @@ def _measure_convolution(capture: Capture) -> Measured:
         squares.append(found)
         products.append(product)
     kept = [product for product in products if product is not None]
-    return Measured(capture, torch.cat(squares), torch.cat(kept) if kept else None)
+    return MeasuredLayer(capture, torch.cat(squares), torch.cat(kept) if kept else None)
 
 
 def _unfolded(layer: nn.Conv2d, images: torch.Tensor, size: torch.Size) -> torch.Tensor:

@@ -22,7 +22,7 @@ from zerosum.client.training.flat_parameters import FlatModel
 from zerosum.client.training.ghost_norms import (
     LAYERS,
     Capture,
-    Measured,
+    MeasuredLayer,
     measure,
     write_weighted_sum,
 )
@@ -372,6 +372,6 @@ def _backward(losses: torch.Tensor, seen: dict[nn.Module, Call]) -> list[Capture
     return captures
 
 
-def _norms(measured: list[Measured]) -> torch.Tensor:
+def _norms(measured: list[MeasuredLayer]) -> torch.Tensor:
     """Return the norm of each example's whole gradient, shape (n,)."""
     return torch.stack([layer.squares for layer in measured]).sum(0).sqrt()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
 
-class Unsupported(Exception):
+class UnstackableError(Exception):
     """Something that is not trained in groups; the message says what."""
 
 
@@ -44,7 +44,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedClient:
     """What a client's training came to.
 
     Attributes
@@ -63,7 +63,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Records:
+class StackedRecords:
     """One client's records on the CPU, and which of them make up each step.
 
     Attributes
@@ -100,18 +100,20 @@ class Records:
         """Bytes of the rows."""
         return sum(part.numel() * part.itemsize for part in (self.inputs, self.targets))
 
-    def some(self, count: int) -> "Records":
+    def some(self, count: int) -> "StackedRecords":
         """Return the first few of these records, as one step."""
         targets = self.targets[:count]
         steps = (torch.arange(len(targets)),)
         return replace(self, inputs=self.inputs[:count], targets=targets, steps=steps)
 
-    def with_one_again(self) -> "Records":
+    def with_one_again(self) -> "StackedRecords":
         """Return these records, with the first once more in each step."""
         return replace(self, steps=tuple(torch.cat([step, step[:1]]) for step in self.steps))
 
 
-def loaded(dataset: "Dataset", examples: GuardedExamples, spec: TrainSpec, number: int) -> Records:
+def loaded(
+    dataset: "Dataset", examples: GuardedExamples, spec: TrainSpec, number: int
+) -> StackedRecords:
     """Read a client's records, and plan its steps as :func:`batches` would give them.
 
     Tensors are taken as they are. A data set of another kind may draw transforms as it is read,
@@ -120,21 +122,21 @@ def loaded(dataset: "Dataset", examples: GuardedExamples, spec: TrainSpec, numbe
     count = len(examples)
     nothing = torch.zeros(0)
     if not count:
-        return Records(dataset, number, 0, nothing, nothing, ())
+        return StackedRecords(dataset, number, 0, nothing, nothing, ())
     if isinstance(examples.source, TensorExamples | SubsetExamples):
         rows, steps = _used(count, _steps(count, spec, number))
         inputs, targets = examples.all() if rows is None else examples.take(rows)
-        return Records(dataset, number, count, inputs, targets, steps)
+        return StackedRecords(dataset, number, count, inputs, targets, steps)
     with seeded(derive_seed(number, "training")):
         parts = [batch for _, batch in batches(examples, spec, number)]
     if not all(isinstance(part, torch.Tensor) for batch in parts for part in batch):
-        return Records(dataset, number, count, None, nothing, ())
+        return StackedRecords(dataset, number, count, None, nothing, ())
     if len({(part.shape[1:], part.dtype) for part, _ in parts}) > 1:
-        return Records(dataset, number, count, None, nothing, ())
+        return StackedRecords(dataset, number, count, None, nothing, ())
     inputs, targets = (torch.cat(column) for column in zip(*parts, strict=True))
     sizes = [len(rows) for _, rows in parts]
     steps = torch.split(torch.arange(len(targets)), sizes)
-    return Records(dataset, number, count, inputs, targets, steps)
+    return StackedRecords(dataset, number, count, inputs, targets, steps)
 
 
 def _steps(count: int, spec: TrainSpec, number: int) -> tuple[torch.Tensor, ...]:
@@ -156,7 +158,7 @@ def _used(
 
 
 class Stack:
-    """Records of a group of clients on a device, those with most steps first.
+    """StackedRecords of a group of clients on a device, those with most steps first.
 
     Parameters
     ----------
@@ -187,7 +189,7 @@ class Stack:
         self.places = places
 
     @classmethod
-    def of(cls, group: Sequence[Records], device: torch.device, dtype: torch.dtype) -> Self:
+    def of(cls, group: Sequence[StackedRecords], device: torch.device, dtype: torch.dtype) -> Self:
         """Put a group's records side by side, and move them to a device."""
         order = sorted(range(len(group)), key=lambda place: -len(group[place].steps))
         ordered = [group[place] for place in order]

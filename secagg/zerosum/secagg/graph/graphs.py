@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.graph import tails
-from zerosum.secagg.graph.parameters import parameters as parameters
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.session import Session
 

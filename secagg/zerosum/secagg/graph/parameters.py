@@ -195,7 +195,7 @@ def _down(count: int, total: int) -> str:
     return repr(count / total)
 
 
-def parameters(
+def graph_parameters(
     n: int,
     dropout: float,
     corruption: float,
@@ -258,7 +258,7 @@ def parameters(
 
     Examples
     --------
-    >>> chosen = parameters(n=10_000, dropout=0.05, corruption=0.05)
+    >>> chosen = graph_parameters(n=10_000, dropout=0.05, corruption=0.05)
     >>> chosen.degree, chosen.threshold
     (61, 43)
     """

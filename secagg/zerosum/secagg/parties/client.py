@@ -38,7 +38,7 @@ from zerosum.secagg.messages.exported_state import ClientState
 from zerosum.secagg.parties.client_stages import StagedClient
 from zerosum.secagg.parties.directory import Directory
 from zerosum.secagg.parties.interface import Incoming, Step
-from zerosum.secagg.parties.masking import Asked, add_masks
+from zerosum.secagg.parties.masking import MaskInputs, add_masks
 from zerosum.secagg.parties.neighbourhood import Neighbourhood
 from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.share_dealing import open_shares, seal_shares
@@ -318,7 +318,7 @@ class ClientParty(StagedClient):
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         session, secrets = self._session, self._own_secrets()
         own = self_mask(self._hkdf, secrets.self_seed, request.request, self._index)
-        asked = Asked(session, *self._known(), request)
+        asked = MaskInputs(session, *self._known(), request)
         add_masks(vector, asked, own, secrets.mask, self._cache, self._threads)
         session.ring.reduce(vector)
 

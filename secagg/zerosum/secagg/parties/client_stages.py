@@ -12,7 +12,7 @@ from zerosum.secagg.parties.neighbourhood import Neighbourhood
 from zerosum.secagg.session import Session
 
 
-class SeatedClient:
+class SessionClient:
     """One client's place in a session, and the stages that it has behind it.
 
     What a party that masks and one that trusts the server (:mod:`~zerosum.secagg.parties.ideal`)
@@ -63,7 +63,7 @@ class SeatedClient:
         return persist
 
 
-class StagedClient(SeatedClient):
+class StagedClient(SessionClient):
     """Where one client stands in one session, who it is, and what it was shown.
 
     :class:`~zerosum.secagg.parties.client.ClientParty` fills it and answers messages.

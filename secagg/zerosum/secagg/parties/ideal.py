@@ -30,7 +30,7 @@ from zerosum.secagg.messages.all_messages import (
 )
 from zerosum.secagg.messages.durable_record import Decisions
 from zerosum.secagg.messages.exported_state import open_state, read_lines, read_place, seal_state
-from zerosum.secagg.parties.client_stages import SeatedClient
+from zerosum.secagg.parties.client_stages import SessionClient
 from zerosum.secagg.parties.interface import Incoming, Step
 from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.server_stages import StagedServer
@@ -94,7 +94,7 @@ class Roll(Message):
 
 
 @dataclass(frozen=True)
-class Question(Message):
+class CohortQuestion(Message):
     """Contribute, server to all: the request, and who shared, as a bitmap in cohort order."""
 
     code = 10
@@ -116,7 +116,7 @@ class Question(Message):
         check_bitmap(self.sharers, of.size)
 
 
-class IdealClientParty(SeatedClient):
+class IdealClientParty(SessionClient):
     """A client that trusts the server; it sends its vector unmasked.
 
     Parameters
@@ -242,8 +242,8 @@ class IdealClientParty(SeatedClient):
         needed = max(quorum(self._session), self._session.min_survivors)
         self._check_set(survivors, needed)
 
-    def _check_question(self, message: Incoming) -> Question:
-        question = accept(message, Question, self._session)
+    def _check_question(self, message: Incoming) -> CohortQuestion:
+        question = accept(message, CohortQuestion, self._session)
         self._decisions.decide("contribute", question.digest)
         self._check_set(question.sharers, quorum(self._session))
         return question
@@ -375,7 +375,7 @@ class IdealServerParty(StagedServer):
 
     def _after_share(self, live: list[int], request: bytes) -> Mapping[int, Message]:
         sharers = to_bitmap(live, self._session.size)
-        return self._to_all(live, Question(self._session.digest, request, sharers))
+        return self._to_all(live, CohortQuestion(self._session.digest, request, sharers))
 
     def _after_contribute(self, live: list[int]) -> Mapping[int, Message]:
         survivors = to_bitmap(live, self._session.size)

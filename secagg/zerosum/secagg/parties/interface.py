@@ -21,7 +21,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class SumResult:
     """How a session ended.
 
     Attributes
@@ -144,7 +144,7 @@ class Server(Protocol):
         ...
 
     @property
-    def result(self) -> Result:
+    def result(self) -> SumResult:
         """The outcome, once the last stage is closed."""
         ...
 

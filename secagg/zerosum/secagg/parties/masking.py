@@ -25,7 +25,7 @@ expands its own."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class MaskInputs:
     """What the masks of one client depend on, besides its keys."""
 
     session: Session
@@ -41,7 +41,7 @@ class Asked:
 
 def add_masks(
     vector: NDArray[Any],
-    asked: Asked,
+    asked: MaskInputs,
     own: Stream,
     pair: KeyPair,
     cache: SessionCache | None = None,
@@ -52,7 +52,7 @@ def add_masks(
     Parameters
     ----------
     vector : ndarray in the ring's container, shape (vector_length,)
-    asked : Asked
+    asked : MaskInputs
     own : Stream
         Of the self mask.
     pair : KeyPair
@@ -84,7 +84,7 @@ def add_masks(
     masks.pass_on()
 
 
-def _net_mask(asked: Asked, cache: SessionCache, threads: int) -> NDArray[Any] | None:
+def _net_mask(asked: MaskInputs, cache: SessionCache, threads: int) -> NDArray[Any] | None:
     """Return the sum of a client's pair masks, if it could be made with all others' of U2.
 
     They are made once in a session, for what the first client was asked: whoever is asked
@@ -109,7 +109,7 @@ def _all_here(members: list[int], directory: Directory, cache: SessionCache) -> 
 
 
 def _net_masks(
-    members: list[int], asked: Asked, cache: SessionCache, threads: int
+    members: list[int], asked: MaskInputs, cache: SessionCache, threads: int
 ) -> dict[int, NDArray[Any]]:
     session, keys = asked.session, asked.directory.mask_keys
     totals = [session.ring.zeros(session.vector_length) for _ in members]

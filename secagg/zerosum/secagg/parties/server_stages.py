@@ -18,7 +18,7 @@ from zerosum.secagg.errors import (
 )
 from zerosum.secagg.graph.graphs import Graph, public_graph, quorum
 from zerosum.secagg.messages.all_messages import Contribution, Message
-from zerosum.secagg.parties.interface import Incoming, Result
+from zerosum.secagg.parties.interface import Incoming, SumResult
 from zerosum.secagg.parties.verdict import Verdict
 from zerosum.secagg.session import DIGEST_BYTES, Session
 
@@ -44,7 +44,7 @@ class StagedServer(ABC):
         self._alive: list[NDArray[np.bool_]] = []
         self._survivors: frozenset[int] = frozenset()
         self._request = b""
-        self._result: Result | None = None
+        self._result: SumResult | None = None
 
     @property
     def session(self) -> Session:
@@ -59,7 +59,7 @@ class StagedServer(ABC):
         return "done" if self._phase == len(self._stages) else self._stages[self._phase]
 
     @property
-    def result(self) -> Result:
+    def result(self) -> SumResult:
         """The outcome.
 
         Raises
@@ -199,14 +199,14 @@ class StagedServer(ABC):
         self._phase += 1
         return messages
 
-    def _outcome(self, total: NDArray[Any], verdict: Verdict) -> Result:
+    def _outcome(self, total: NDArray[Any], verdict: Verdict) -> SumResult:
         everybody = list(range(self._session.size))
         before = [everybody, *self._live[:-1]]
         dropouts = {
             stage: self._indices(sorted(set(was) - set(live)))
             for stage, was, live in zip(self._stages, before, self._live, strict=True)
         }
-        return Result(
+        return SumResult(
             total,
             self._indices(self._live[2]),
             dropouts,

@@ -232,7 +232,7 @@ def _complete(found: dict[int, int]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-class Attendance:
+class NodeRegistry:
     """The clients of a run, and the nodes that they are on now.
 
     Parameters

@@ -30,7 +30,7 @@ from zerosum.client.training.trial_step import Trial, task_named
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
-from zerosum.server.flower.node_registry import Attendance, meet, simulated_nodes
+from zerosum.server.flower.node_registry import NodeRegistry, meet, simulated_nodes
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.results import DEPLOYED, Record, Result, check_learnt, lies_in_words
@@ -277,9 +277,9 @@ def _simulated(grid: Grid, context: Context) -> tuple[None, Nodes]:
     return None, Nodes(by_index, simulated_roster(context.run_id, len(by_index)))
 
 
-def _deployed(grid: Grid, experiment: Experiment) -> tuple[Attendance, Nodes]:
+def _deployed(grid: Grid, experiment: Experiment) -> tuple[NodeRegistry, Nodes]:
     met = meet(grid, experiment.deployment, read_keys(experiment))
-    attendance = Attendance(grid, experiment.deployment, dict(met.by_index))
+    attendance = NodeRegistry(grid, experiment.deployment, dict(met.by_index))
     return attendance, Nodes(attendance.by_index, met.roster)
 
 

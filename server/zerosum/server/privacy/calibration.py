@@ -12,7 +12,7 @@ from scipy.stats import binom
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.privacy.epsilons import OBSERVERS, all_figures
-from zerosum.server.privacy.guarantees import ExampleUnit, Sampling, Tally, terms_of
+from zerosum.server.privacy.guarantees import ExampleUnit, Participation, Sampling, terms_of
 from zerosum.server.privacy.protections import example_units, other_protections
 from zerosum.server.privacy.run_ledger import sampling_terms
 from zerosum.server.private_sum.thresholds import SMALLEST_COHORT, survivors_needed
@@ -261,7 +261,7 @@ def _figures(
         raise ValueError('privacy.model = "none" has no figures')
     counts = [count for _, count in sums.values()]
     times = [planned_participations(run.sampling, run.population, n, run.surprise) for n in counts]
-    tally = Tally(
+    tally = Participation(
         worst=(tuple((n, n * cohort) for n in times),),
         opened=tuple(counts),
         largest=(cohort,) * len(counts),

@@ -18,7 +18,7 @@ _STEPS = 1000
 
 
 @dataclass
-class Attendance:
+class DropoutRate:
     """Follows dropouts, session by session, and the rate up to which abandonment is charged.
 
     The assumed rate is charged as long as what is seen does not refute it: a bound at confidence

@@ -18,7 +18,7 @@ from zerosum.client.privacy.mechanisms import Drawn
 from zerosum.server.privacy.accountant import Accounted, Adjacency, Ledger
 from zerosum.server.privacy.dropout_rate import MISSED_RATE
 from zerosum.server.privacy.event_costs import doubled, for_replacement
-from zerosum.server.privacy.guarantees import Sampling, Tally, Terms
+from zerosum.server.privacy.guarantees import Guarantee, Participation, Sampling
 
 OBSERVERS = ("sum", "local", "release")
 
@@ -70,7 +70,7 @@ class Bound:
     assumptions: tuple[str, ...]
 
 
-def local_bound(terms: tuple[Terms, ...], tally: Tally) -> Bound:
+def local_bound(terms: tuple[Guarantee, ...], tally: Participation) -> Bound:
     """Bound what one noised vector after another says about its client, or about one example."""
     by_example = _by_example(terms)
     events, largest = [], [max(1, n) for n in tally.largest]
@@ -98,7 +98,9 @@ def local_bound(terms: tuple[Terms, ...], tally: Tally) -> Bound:
     return _composed(adjacency, alternatives, tally.most, notes, accountant)
 
 
-def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: bool) -> Bound:
+def sum_bound(
+    terms: tuple[Guarantee, ...], tally: Participation, local: Bound, *, masked: bool
+) -> Bound:
     """Bound what opened sums and the roster say about a client, or an example, to the server."""
     if not masked:
         note = "no masking: the server sees each contribution, so this is epsilon_local"
@@ -118,7 +120,7 @@ def sum_bound(terms: tuple[Terms, ...], tally: Tally, local: Bound, *, masked: b
 
 
 def release_bound(
-    terms: tuple[Terms, ...], tally: Tally, local: Bound, sampling: Sampling
+    terms: tuple[Guarantee, ...], tally: Participation, local: Bound, sampling: Sampling
 ) -> Bound:
     """Bound what the sequence of released sums says to outsiders."""
     if terms[0].model == "local":
@@ -146,7 +148,7 @@ def release_bound(
 
 
 def _sampled_release(
-    events: list[DpEvent], tally: Tally, sampling: Sampling, notes: tuple[str, ...]
+    events: list[DpEvent], tally: Participation, sampling: Sampling, notes: tuple[str, ...]
 ) -> Bound:
     sampled = [
         MaybeAbandonedDpEvent(PoissonSampledDpEvent(sampling.q, event), sampling.p)
@@ -230,8 +232,8 @@ def refused(
 
 
 def all_figures(
-    terms: Mapping[str, Terms],
-    tally: Tally,
+    terms: Mapping[str, Guarantee],
+    tally: Participation,
     sampling: Sampling,
     delta: float,
     *,
@@ -274,12 +276,12 @@ def all_figures(
     return result
 
 
-def _constant(terms: tuple[Terms, ...]) -> bool:
+def _constant(terms: tuple[Guarantee, ...]) -> bool:
     """Return whether a released sum's noise is the same whoever took part."""
     return all(t.topped_up or t.model != "distributed" for t in terms)
 
 
-def _not_constant(terms: tuple[Terms, ...]) -> str:
+def _not_constant(terms: tuple[Guarantee, ...]) -> str:
     lengths = ", ".join(str(t.length) for t in terms)
     return (
         "privacy.top_up = false: the variance of a sum then tells how many took part "
@@ -287,16 +289,16 @@ def _not_constant(terms: tuple[Terms, ...]) -> str:
     )
 
 
-def _by_example(terms: tuple[Terms, ...]) -> bool:
+def _by_example(terms: tuple[Guarantee, ...]) -> bool:
     return any(t.example is not None for t in terms)
 
 
-def _of_unit(terms: tuple[Terms, ...], t: Terms, event: DpEvent) -> DpEvent:
+def _of_unit(terms: tuple[Guarantee, ...], t: Guarantee, event: DpEvent) -> DpEvent:
     """Return what a sum of this kind costs the unit of the run, client or example."""
     return _of_example(t, event) if _by_example(terms) else event
 
 
-def _of_example(t: Terms, event: DpEvent) -> DpEvent:
+def _of_example(t: Guarantee, event: DpEvent) -> DpEvent:
     """Return what a sum costs one example; one that knows no examples changes by a whole vector."""
     if t.example is None:
         return doubled(event)
@@ -305,7 +307,7 @@ def _of_example(t: Terms, event: DpEvent) -> DpEvent:
     return PoissonSampledDpEvent(t.example.q, event)
 
 
-def _guarantee_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
+def _guarantee_notes(terms: tuple[Guarantee, ...], tally: Participation) -> tuple[str, ...]:
     faced = [(t.faced(n), n) for t, n in zip(terms, tally.smallest, strict=True)]
     if all(part == 1 for part, _ in faced):
         return ("charged is the guaranteed noise V, whoever dropped out",)
@@ -317,7 +319,7 @@ def _guarantee_notes(terms: tuple[Terms, ...], tally: Tally) -> tuple[str, ...]:
     )
 
 
-def _nothing_faced(terms: tuple[Terms, ...], tally: Tally) -> str:
+def _nothing_faced(terms: tuple[Guarantee, ...], tally: Participation) -> str:
     """Return why a fellow client faces no noise at all; empty if it faces some."""
     for t, n in zip(terms, tally.smallest, strict=True):
         if t.faced(n) <= 0:
@@ -329,19 +331,19 @@ def _nothing_faced(terms: tuple[Terms, ...], tally: Tally) -> str:
     return ""
 
 
-def _without_replacement(terms: tuple[Terms, ...], sampling: Sampling) -> bool:
+def _without_replacement(terms: tuple[Guarantee, ...], sampling: Sampling) -> bool:
     """Return whether cohorts of a fixed size amplify: Gaussian noise of a trusted server only."""
     known = 0 < sampling.cohort < sampling.population
     return known and terms[0].model == "central" and not _by_example(terms)
 
 
-def _local_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+def _local_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
     if terms[0].model == "distributed":
         return ("each contribution carries one client's share of the noise, V/(f n)",)
     return ("each contribution carries the full noise",)
 
 
-def _example_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+def _example_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
     drawn = tuple(
         f"each client draws each of its examples with probability {t.example.q:.6g}, "
         + ("by coins that nobody else knows" if t.example.steps == 1 else
@@ -352,7 +354,7 @@ def _example_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
     return (*drawn, APART) if drawn else ()
 
 
-def _release_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+def _release_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
     if terms[0].model == "central":
         return ("a trusted server adds the noise to what it releases",)
     notes: tuple[str, ...]
@@ -364,7 +366,7 @@ def _release_notes(terms: tuple[Terms, ...]) -> tuple[str, ...]:
     return notes
 
 
-def _by_client(events: list[DpEvent], tally: Tally) -> list[list[tuple[DpEvent, float]]]:
+def _by_client(events: list[DpEvent], tally: Participation) -> list[list[tuple[DpEvent, float]]]:
     return [
         [(event, float(count)) for event, (count, _) in zip(events, client, strict=True)]
         for client in tally.worst

@@ -67,7 +67,7 @@ class ExampleUnit:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Guarantee:
     """What one kind of private sum promises, whatever the cohort of a round.
 
     Attributes
@@ -113,7 +113,7 @@ class Terms:
         model: Model = "distributed",
         example: ExampleUnit | None = None,
         colluders: bool = False,
-    ) -> "Terms | None":
+    ) -> "Guarantee | None":
         """Read the terms from any session's protection; None without noise."""
         inside = example is not None and example.noise_multiplier is not None
         if protection.mechanism is None and not inside:
@@ -247,7 +247,7 @@ Worst = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Tally:
+class Participation:
     """What happened, or is planned: the input of every figure.
 
     Attributes
@@ -301,14 +301,14 @@ def terms_of(
     examples: Mapping[str, ExampleUnit] | None = None,
     *,
     population: int,
-) -> dict[str, Terms]:
+) -> dict[str, Guarantee]:
     """Return what every kind of private sum promises; kinds without noise are left out."""
     if privacy.model == "none":
         return {}
     examples = examples or {}
     colluders = share_of(secagg.corruption, population, "secagg.corruption") > 0
     terms = {
-        kind: Terms.of(
+        kind: Guarantee.of(
             p,
             secagg.groups,
             model=privacy.model,

@@ -21,9 +21,9 @@ from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.abandonment import OpeningRule, largest_opened_only_because_of_one
-from zerosum.server.privacy.dropout_rate import Attendance
+from zerosum.server.privacy.dropout_rate import DropoutRate
 from zerosum.server.privacy.epsilons import MASKED, OBSERVERS, all_figures, refused
-from zerosum.server.privacy.guarantees import ExampleUnit, Sampling, Tally, Worst, terms_of
+from zerosum.server.privacy.guarantees import ExampleUnit, Participation, Sampling, Worst, terms_of
 from zerosum.server.private_sum.thresholds import survivors_needed
 from zerosum.server.spec import SamplingSpec
 
@@ -120,7 +120,7 @@ class RunLedger:
         self.terms = terms_of(protections, privacy, secagg, examples, population=population)
         if privacy.private and len(self.terms) != len(protections):
             raise ValueError("under privacy every kind of private sum has a noise mechanism")
-        self._attendance = Attendance(secagg.dropout)
+        self._attendance = DropoutRate(secagg.dropout)
         self._ended: set[Key] = set()
         self._drawn = sampling
         self.sampling = sampling_terms(privacy, secagg, sampling, population)
@@ -310,7 +310,7 @@ class RunLedger:
         masked = self._secagg.protocol != "none"
         return all_figures(self.terms, tally, self.sampling, delta, masked=masked)
 
-    def tally(self) -> Tally:
+    def tally(self) -> Participation:
         """Return what was asked for and opened so far."""
         by_kind = {kind: [k for k in self._contributions if k[2] == kind] for kind in self.kinds}
         sizes = [[self._contributions[k][0] for k in keys] for keys in by_kind.values()]
@@ -322,7 +322,7 @@ class RunLedger:
             for keys, count in zip(by_kind.values(), rounds, strict=True)
         ]
         opened = [len({k[:2] for k in self._sums if k[2] == kind}) for kind in self.kinds]
-        return Tally(
+        return Participation(
             self._worst(),
             tuple(opened),
             largest=tuple(max(of, default=0) for of in sizes),

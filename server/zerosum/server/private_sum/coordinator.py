@@ -31,9 +31,9 @@ from zerosum.secagg import (
 from zerosum.secagg.parties.interface import Server
 from zerosum.secagg.randomness import SEED_BYTES, SystemRandomness, derive_seed
 from zerosum.server.private_sum.aggregate import Aggregate, Group, aggregate
-from zerosum.server.private_sum.sum_in_progress import Invitation, PrivateSum, Shape
+from zerosum.server.private_sum.sum_in_progress import PrivateSum, Shape, SumPlan
 from zerosum.server.private_sum.thresholds import Thresholds
-from zerosum.server.private_sum.transport import Exchange, Letter, Traffic
+from zerosum.server.private_sum.transport import Exchange, Outgoing, Traffic
 from zerosum.server.private_sum.trusted_cohort import TrustedCohort, take_stage
 from zerosum.server.spec import DeploymentSpec
 
@@ -174,7 +174,7 @@ class Coordinator:
         round: int,
         attempt: int = 0,
         charge: Charge = lambda kind, group, clients: None,
-        following: Invitation | None = None,
+        following: SumPlan | None = None,
     ) -> Aggregate:
         """Ask a cohort a question and open the sum of the answers.
 
@@ -188,7 +188,7 @@ class Coordinator:
             Number of the session, never used before in this run.
         charge : callable
             The ledger, written ahead of what it charges for.
-        following : Invitation, optional
+        following : SumPlan, optional
             The private sum after this one. Its keys and shares travel with this one's messages
             from contribute on; when it is asked for, it begins where that has left it, whatever
             became of this one.
@@ -201,7 +201,7 @@ class Coordinator:
             If in every group too few clients are left at some stage, or a secret cannot be
             recovered.
         """
-        invitation = Invitation(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
+        invitation = SumPlan(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
         if self._cache is not None:
             self._cache.clear()  # of the sum before, and before this one's parties are made
         current = self._begin(invitation)
@@ -217,7 +217,7 @@ class Coordinator:
             raise RoundAbandoned("; ".join(current.failures), current.traffic)
         return aggregate(request, complete, current.failures, self._entropy, current.traffic)
 
-    def _begin(self, invitation: Invitation) -> PrivateSum:
+    def _begin(self, invitation: SumPlan) -> PrivateSum:
         """Return the sum that was prepared, or a new one."""
         prepared, self._prepared = self._prepared, None
         if prepared is None or prepared.invitation == invitation:
@@ -228,7 +228,7 @@ class Coordinator:
         log.warning("round %d was prepared and is not asked for", prepared.invitation.round)
         return self._open(invitation)
 
-    def _open(self, invitation: Invitation) -> PrivateSum:
+    def _open(self, invitation: SumPlan) -> PrivateSum:
         """Make the sessions of a private sum: nobody is asked anything yet."""
         opened: list[Group] = []
         failures = []
@@ -243,7 +243,7 @@ class Coordinator:
         return PrivateSum(invitation, opened, failures)
 
     def _session(
-        self, invitation: Invitation, cohort: tuple[int, ...]
+        self, invitation: SumPlan, cohort: tuple[int, ...]
     ) -> tuple[Session, Protection, int]:
         shape, n, spec = invitation.shape, len(cohort), self._spec
         limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=shape.privacy)
@@ -289,7 +289,7 @@ class Coordinator:
         current: PrivateSum,
         request: Request,
         charge: Charge,
-        following: Invitation | None,
+        following: SumPlan | None,
     ) -> None:
         """Walk the stages that are left; each sends what the one before it produced."""
         while stage := current.stage:
@@ -300,16 +300,16 @@ class Coordinator:
                         clients = tuple(current.contents[group.number])
                         charge(_CHARGED[stage], group.number, clients)
                 if self._cohort is None:
-                    self._exchange_stage(current, self._rider(stage, following))
+                    self._exchange_stage(current, self._piggybacked(stage, following))
                 else:
                     round, traffic = current.invitation.round, current.traffic
                     walking, contents = current.walking, current.contents
                     take_stage(self._cohort, walking, stage, contents, request, round, traffic)
             current.close(request)
 
-    def _rider(self, stage: str, following: Invitation | None) -> PrivateSum | None:
+    def _piggybacked(self, stage: str, following: SumPlan | None) -> PrivateSum | None:
         """Return the next sum, at the stage that rides along with this one's messages."""
-        if following is None or stage in flower_messages.RIDING or not self.pipelined:
+        if following is None or stage in flower_messages.PIGGYBACKED or not self.pipelined:
             return None
         if self._prepared is None:
             self._prepared = self._open(following)
@@ -318,37 +318,43 @@ class Coordinator:
             prepared.close()
         return (
             prepared
-            if prepared.stage in flower_messages.RIDING and not prepared.exchanged
+            if prepared.stage in flower_messages.PIGGYBACKED and not prepared.exchanged
             else None
         )
 
-    def _exchange_stage(self, current: PrivateSum, rider: PrivateSum | None) -> None:
+    def _exchange_stage(self, current: PrivateSum, piggybacked: PrivateSum | None) -> None:
         """Send a stage's messages, those of the next sum with them, and take the answers."""
         started = time.perf_counter()
-        sent, riding = current.send(), {} if rider is None else rider.send()
-        letters = {i: self._letter(i, current, sent, rider, riding) for i in {**sent, **riding}}
+        sent, piggybacked_messages = (
+            current.send(),
+            {} if piggybacked is None else piggybacked.send(),
+        )
+        letters = {
+            i: self._letter(i, current, sent, piggybacked, piggybacked_messages)
+            for i in {**sent, **piggybacked_messages}
+        }
 
         def refuse(index: int) -> None:
             if index in sent:
                 current.note_refusal(index)
-            if rider is not None and index in riding:
-                rider.note_refusal(index)
+            if piggybacked is not None and index in piggybacked_messages:
+                piggybacked.note_refusal(index)
 
         for index, reply in self._exchange.ask(letters, refuse):
             # Of two stages in one message the reply holds those that were not refused.
-            both = index in sent and index in riding
+            both = index in sent and index in piggybacked_messages
             if index in sent and (flower_messages.RECORD in reply or not both):
                 current.receive(index, flower_messages.main_part(reply) if both else reply)
             elif index in sent:
                 current.note_refusal(index)
-            if rider is not None and index in riding:
-                if flower_messages.RIDER in reply or not both:
-                    rider.receive(index, flower_messages.rider(reply) if both else reply)
+            if piggybacked is not None and index in piggybacked_messages:
+                if flower_messages.PIGGYBACK in reply or not both:
+                    piggybacked.receive(index, flower_messages.piggyback(reply) if both else reply)
                 else:
-                    rider.note_refusal(index)
+                    piggybacked.note_refusal(index)
         current.note_missing()
-        if rider is not None:
-            rider.note_missing()
+        if piggybacked is not None:
+            piggybacked.note_missing()
         current.traffic.seconds[current.stage] = time.perf_counter() - started
 
     def _letter(
@@ -356,18 +362,20 @@ class Coordinator:
         index: int,
         current: PrivateSum,
         sent: Mapping[int, RecordDict],
-        rider: PrivateSum | None,
-        riding: Mapping[int, RecordDict],
-    ) -> Letter:
+        piggybacked: PrivateSum | None,
+        piggybacked_messages: Mapping[int, RecordDict],
+    ) -> Outgoing:
         """Address what one client is sent for one of two sums, or for both."""
         round = current.invitation.round
-        if rider is None or index not in riding:
+        if piggybacked is None or index not in piggybacked_messages:
             return self._exchange.letter(current.stage, round, sent[index])
-        later = rider.invitation.round
+        later = piggybacked.invitation.round
         if index not in sent:
-            return self._exchange.letter(rider.stage, later, riding[index])
-        content = flower_messages.joined(sent[index], riding[index], rider.stage, later)
-        return self._exchange.letter(current.stage, round, content, rider.stage)
+            return self._exchange.letter(piggybacked.stage, later, piggybacked_messages[index])
+        content = flower_messages.joined(
+            sent[index], piggybacked_messages[index], piggybacked.stage, later
+        )
+        return self._exchange.letter(current.stage, round, content, piggybacked.stage)
 
 
 def _some(indices: Mapping[int, object]) -> str:

@@ -20,7 +20,7 @@ from zerosum.secagg import (
     TooFewSurvivors,
 )
 from zerosum.secagg.messages.all_messages import Message as SecAggMessage
-from zerosum.secagg.parties.interface import Result
+from zerosum.secagg.parties.interface import SumResult
 from zerosum.server.private_sum.aggregate import Group
 from zerosum.server.private_sum.transport import Traffic
 
@@ -66,7 +66,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Invitation:
+class SumPlan:
     """All that is fixed before the first stage of a private sum.
 
     Attributes
@@ -102,7 +102,7 @@ class PrivateSum:
 
     Parameters
     ----------
-    invitation : Invitation
+    invitation : SumPlan
     groups : sequence of Group
         Those that could be opened.
     failures : sequence of str
@@ -111,7 +111,7 @@ class PrivateSum:
 
     def __init__(
         self,
-        invitation: Invitation,
+        invitation: SumPlan,
         groups: Sequence[Group],
         failures: Sequence[str],
     ) -> None:
@@ -235,7 +235,7 @@ def _close(
     return _packed(messages, extra, model)
 
 
-def _note_lies(found: Result | ReconstructionFailed, traffic: Traffic) -> None:
+def _note_lies(found: SumResult | ReconstructionFailed, traffic: Traffic) -> None:
     if found.wrong_shares:
         log.warning(
             "wrong shares, given by the holder or dealt by the dealer, as (dealer, holder): %s",

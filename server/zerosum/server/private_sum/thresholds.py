@@ -7,7 +7,7 @@ from zerosum.client.protocol.protection import CohortTooSmallError, min_survivor
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
 from zerosum.secagg.graph.failure_bounds import colluders_in, share_of
-from zerosum.secagg.graph.parameters import COMPLETE_BELOW, check, is_feasible, parameters
+from zerosum.secagg.graph.parameters import COMPLETE_BELOW, check, graph_parameters, is_feasible
 
 SMALLEST_COHORT = 2
 """A sum of fewer has nothing to hide in."""
@@ -104,7 +104,7 @@ def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
     degree = _degree(cohort, secagg)
     below = COMPLETE_BELOW if secagg.degree == "auto" else cohort + 1
     try:
-        return parameters(
+        return graph_parameters(
             cohort,
             secagg.dropout,
             secagg.corruption,

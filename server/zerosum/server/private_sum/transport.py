@@ -46,7 +46,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Letter:
+class Outgoing:
     """What one client is sent, and how long its answer may take.
 
     Attributes
@@ -87,24 +87,24 @@ class Exchange:
         self._timeouts = timeouts
 
     def letter(
-        self, stage: str, round: int, content: RecordDict, riding: str | None = None
-    ) -> Letter:
+        self, stage: str, round: int, content: RecordDict, piggybacked: str | None = None
+    ) -> Outgoing:
         """Address a message, which may carry a stage of the next session too."""
         if self._timeouts is None:
-            return Letter(stage, round, content, None)
-        stages = [stage] if riding is None else [stage, riding]
-        return Letter(stage, round, content, max(map(self._timeouts.seconds, stages)))
+            return Outgoing(stage, round, content, None)
+        stages = [stage] if piggybacked is None else [stage, piggybacked]
+        return Outgoing(stage, round, content, max(map(self._timeouts.seconds, stages)))
 
     def ask(
         self,
-        letters: Mapping[int, Letter],
+        letters: Mapping[int, Outgoing],
         refused: Callable[[int], None] = lambda index: None,
     ) -> Iterable[tuple[int, RecordDict]]:
         """Send each client its letter and yield the replies that have content, one a client.
 
         Parameters
         ----------
-        letters : mapping of int to Letter
+        letters : mapping of int to Outgoing
             By client.
         refused : callable
             Told of each client that answers with an error.
@@ -122,13 +122,13 @@ class Exchange:
             else:
                 refused(index)
 
-    def _replies(self, letters: Mapping[int, Letter]) -> Iterable[Message]:
+    def _replies(self, letters: Mapping[int, Outgoing]) -> Iterable[Message]:
         messages = [self._message(index, letter) for index, letter in letters.items()]
         if self._timeouts is None:
             return self._grid.send_and_receive(messages)
         return poll(self._grid, messages, [letter.seconds or 0.0 for letter in letters.values()])
 
-    def _message(self, index: int, letter: Letter) -> Message:
+    def _message(self, index: int, letter: Outgoing) -> Message:
         # What waits at the SuperLink for a node that is away is not delivered long after its time.
         return Message(
             content=letter.content,

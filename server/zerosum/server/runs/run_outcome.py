@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.training_outcomes import Tally
+from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.server.privacy.rounding import rounded_up
 
 Record = dict[str, Any]
@@ -39,7 +39,7 @@ class NothingLearntError(RuntimeError):
         self.result = result
 
 
-def tally_record(tally: Tally | None) -> Record:
+def tally_record(tally: OutcomeCounts | None) -> Record:
     """Return what a line of metrics says of clients' training; nothing where nobody counts."""
     if tally is None:
         return {}
@@ -55,7 +55,7 @@ def tally_record(tally: Tally | None) -> Record:
     return record
 
 
-def evaluation_record(tally: Tally | None) -> Record:
+def evaluation_record(tally: OutcomeCounts | None) -> Record:
     """Return what a line of metrics says of clients that could not evaluate the model."""
     if tally is None or not tally.failed or tally.first is None:
         return {}

@@ -12,7 +12,7 @@ from safetensors.torch import save as save_tensors
 
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.protocol.training_outcomes import Tally
+from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.client.request import Kind, Request
 from zerosum.client.task import Task
 from zerosum.client.training.default_metrics import NUMBERS
@@ -35,7 +35,7 @@ from zerosum.server.privacy.protections import (
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
-from zerosum.server.private_sum.sum_in_progress import Invitation, Shape
+from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.runs.left_out import LeftOut
@@ -108,7 +108,7 @@ class FederatedTraining:
         folder: RunFolder,
         on_round: Callable[[Record], None] = lambda record: None,
         engine: Mapping[str, Any] = DEPLOYED,
-        take_tally: Callable[[], Tally | None] = lambda: None,
+        take_tally: Callable[[], OutcomeCounts | None] = lambda: None,
     ) -> None:
         self._engine = dict(engine)
         self._take_tally = take_tally
@@ -321,7 +321,7 @@ class FederatedTraining:
         since = number + 1 + self._coordinator.pipelined
         self._left_out.add(traffic.liars, round=number, since=since)
 
-    def _following(self, planned: Planned) -> Invitation | None:
+    def _following(self, planned: Planned) -> SumPlan | None:
         """Draw the sum after this one; None where it cannot be prepared before this one is open."""
         if not self._coordinator.pipelined:
             return None
@@ -332,7 +332,7 @@ class FederatedTraining:
             log.info("round %d: its clip follows from this round's sum, so it waits", after.number)
             return None
         shape = Shape.of(self._request(after.number, after.kind))
-        return Invitation(after.groups, after.session_round, after.attempt, shape)
+        return SumPlan(after.groups, after.session_round, after.attempt, shape)
 
     def _request(self, number: int, kind: Kind = "train") -> Request:
         experiment = self._experiment

@@ -1,15 +1,18 @@
 """One run of the attacks: from cells to a folder with rows, table and report."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.client.files.operating_system import cores
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import check_unused
+from zerosum.simulations.api import new_folder
+from zerosum.simulations.attacks.harness.interface import Attack, Case
 from zerosum.simulations.attacks.harness.partial_results import (
     AttackRequest,
     digest,
@@ -18,6 +21,7 @@ from zerosum.simulations.attacks.harness.partial_results import (
     save_outcome,
 )
 from zerosum.simulations.attacks.harness.play_all import Cell, Outcome, play_all
+from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.report.page import REPORT, write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
@@ -34,6 +38,83 @@ _NOTES = (
     "noise. Of attackers that differ in what they use, the strongest is shown; all are in "
     "results.csv."
 )
+
+
+SUITES = ("quick", "full")
+"""Quick takes about eight minutes on two cores, full hours."""
+
+
+def attack(
+    names: Iterable[str] = (),
+    overrides: Iterable[str] = (),
+    *,
+    suite: str = SUITES[0],
+    seeds: int = 3,
+    out: str | Path | None = None,
+    workers: int = 0,
+) -> list[Row]:
+    """Play attacks against private training, and write table, rows and report.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Of ``zerosum list``, or ``module:Class``; all built-in attacks where there is none.
+    overrides : iterable of str
+        As ``gradient-inversion.iterations=100``.
+    suite : str
+        "quick" or "full".
+    seeds : int
+        Seeds of each figure; intervals of fewer than three say little.
+    out : path, optional
+        New or empty folder of the results; a new one under ``runs/`` where absent.
+    workers : int
+        Processes; 0 is one a core.
+
+    Returns
+    -------
+    list of Row
+        Of every seed and pooled, by cell.
+
+    Raises
+    ------
+    ConfigError
+        One line that names what was given, what is allowed and the cure.
+    """
+    request = AttackRequest(list(names), list(overrides), suite, seeds)
+    run = attack_run(request, Path(out) if out is not None else None)
+    run.play(workers or cores())
+    return run.rows
+
+
+def attack_run(
+    request: AttackRequest, out: Path | None = None, resume: Path | None = None
+) -> "AttackRun":
+    """Return a run that was not begun, or the rest of the one in the folder ``resume``.
+
+    Raises
+    ------
+    ConfigError
+        For names, settings, a suite or a folder that will not do.
+    """
+    if request.suite not in SUITES:
+        raise ConfigError(f"--suite {request.suite}: write {' or '.join(SUITES)}")
+    chosen = choose(list(request.names), list(request.settings))
+    cells = [Cell(each, case) for each in chosen for case in _cases(each, request.suite)]
+    path = resume or out or new_folder(f"attacks-{request.suite}")
+    folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
+    return AttackRun(cells, range(request.seeds), folder)
+
+
+def _cases(attack: Attack, suite: str) -> list[Case]:
+    try:
+        found = list(attack.cases(suite))
+    except Exception as error:
+        raise ConfigError(f"{attack.name}: it has no cases as it is set: {error}") from error
+    if not found or not attack.metrics:
+        raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
+    if not all(isinstance(case, Case) for case in found):
+        raise ConfigError(f"{attack.name}: its cases are no Case(setting, protection)")
+    return found
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from zerosum.secagg.messages.all_messages import UnmaskShares, decode
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.session import Play
-from zerosum.simulations.bench.setting import Setting
+from zerosum.simulations.bench.setting import BenchedSession
 
 Answers = Mapping[int, bytes]
 
@@ -37,14 +37,14 @@ def run(*, liars: int, repeats: int, **settings: Any) -> Values:
     repeats : int
         Turns of each; the medians are told.
     **settings
-        Those of :class:`~zerosum.simulations.bench.setting.Setting`.
+        Those of :class:`~zerosum.simulations.bench.setting.BenchedSession`.
 
     Raises
     ------
     BenchError
         If there is no such session, or there are not so many survivors.
     """
-    setting = Setting(**settings)
+    setting = BenchedSession(**settings)
     try:
         session, identities, roster = setting.open()
         gone = setting.gone()

@@ -21,14 +21,14 @@ from zerosum.secagg import (
 )
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
-from zerosum.simulations.bench.setting import REQUEST, Setting
+from zerosum.simulations.bench.setting import REQUEST, BenchedSession
 
 
 def run(**settings: Any) -> Values:
     """Play one session against a server in another process, and return what that one held.
 
-    The parameters are those of :class:`~zerosum.simulations.bench.setting.Setting`; all clients
-    have the same vector.
+    The parameters are those of :class:`~zerosum.simulations.bench.setting.BenchedSession`; all
+    clients have the same vector.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def run(**settings: Any) -> Values:
         ``server_memory_mb``, the most that the server's process held, in units of 10^6 bytes;
         ``server_memory_before_mb``, before the session.
     """
-    setting = Setting(**settings)
+    setting = BenchedSession(**settings)
     try:
         session, identities, roster = setting.open()
         with _server(session, roster, setting.threads) as link:

@@ -8,7 +8,7 @@ from zerosum.simulations.terminal.signals import typed
 from zerosum.simulations.terminal.user_errors import write_json
 
 
-class Measured:
+class MeasuredTurns:
     """Rows of the turns that are done, with the machine that they are of.
 
     Parameters

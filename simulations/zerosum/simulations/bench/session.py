@@ -30,7 +30,7 @@ from zerosum.secagg.messages.all_messages import advert_bytes
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.bench import primitives
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
-from zerosum.simulations.bench.setting import REQUEST, Setting
+from zerosum.simulations.bench.setting import REQUEST, BenchedSession
 
 T = TypeVar("T")
 
@@ -184,7 +184,7 @@ def run(*, share: bool = False, **settings: Any) -> Values:
     share : bool
         Whether parties share a cache: never where one client's cost is wanted.
     **settings
-        Those of :class:`~zerosum.simulations.bench.setting.Setting`.
+        Those of :class:`~zerosum.simulations.bench.setting.BenchedSession`.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def run(*, share: bool = False, **settings: Any) -> Values:
         before and after; ``primitives`` what a client and the server would take if they
         did nothing else.
     """
-    setting = Setting(**settings)
+    setting = BenchedSession(**settings)
     try:
         session, identities, roster = setting.open()
         gone = setting.gone()

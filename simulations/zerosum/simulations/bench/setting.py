@@ -5,7 +5,7 @@ from math import ceil, floor, log2
 
 from zerosum.secagg import IdentityKey, Roster, ServerMode, Session, request_digest
 from zerosum.secagg.graph.failure_bounds import colluders_in
-from zerosum.secagg.graph.parameters import COMPLETE_BELOW, parameters
+from zerosum.secagg.graph.parameters import COMPLETE_BELOW, graph_parameters
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.simulations.bench.process import Values
 
@@ -14,7 +14,7 @@ REQUEST = request_digest(b"a benchmark", b"")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class BenchedSession:
     """A session to be played.
 
     Attributes
@@ -112,7 +112,9 @@ class Setting:
         """Return the degree and the threshold."""
         if self.degree in ("auto", "complete"):
             below = COMPLETE_BELOW if self.degree == "auto" else self.n + 1
-            chosen = parameters(self.n, self.dropout, self.corruption, mode, complete_below=below)
+            chosen = graph_parameters(
+                self.n, self.dropout, self.corruption, mode, complete_below=below
+            )
             return chosen.degree, chosen.threshold
         k = int(self.degree)
         return k, 2 * k // 3 + 1

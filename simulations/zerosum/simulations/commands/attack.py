@@ -21,7 +21,6 @@ from zerosum.simulations.terminal.user_errors import user_errors
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from zerosum.simulations.attacks.harness.interface import Attack, Case
     from zerosum.simulations.attacks.harness.partial_results import AttackRequest
     from zerosum.simulations.attacks.harness.results import Row
     from zerosum.simulations.attacks.run import AttackRun
@@ -40,8 +39,6 @@ LONGEST = 60
 SHOWN = 2
 """Metrics of an attack in the table; the files have all."""
 
-SUITES = ("quick", "full")
-
 LEAST_SEEDS = 3
 """Below it a figure has no interval worth its name."""
 
@@ -59,7 +56,7 @@ def attack(
     ] = None,
     suite: Annotated[
         str, typer.Option(help="quick (about eight minutes on two cores) or full (hours).")
-    ] = SUITES[0],
+    ] = "quick",
     seeds: Annotated[
         int, typer.Option(help="Seeds of each figure: three or more.", min=1, max=MOST_SEEDS)
     ] = LEAST_SEEDS,
@@ -75,14 +72,13 @@ def attack(
 ) -> None:
     """Attack what this project protects: what leaks, what stops it, and at which epsilon."""
     with user_errors(ConfigError):
-        if suite not in SUITES:
-            raise ConfigError(f"--suite {suite}: write {' or '.join(SUITES)}")
         from zerosum.simulations.attacks.harness.partial_results import AttackRequest
+        from zerosum.simulations.attacks.run import attack_run
 
         asked = AttackRequest(names or [], overrides or [], suite, seeds)
         if resume is not None:
             asked = _asked_before(resume, asked, out)
-        run = _run_of(asked, resume, out)
+        run = attack_run(asked, out, resume)
         if asked.seeds < LEAST_SEEDS:
             _say(
                 f"{asked.seeds} seed{'s' * (asked.seeds > 1)}: intervals of fewer than "
@@ -106,43 +102,11 @@ def _asked_before(folder: Path, given: "AttackRequest", out: Path | None) -> "At
     """Return what an earlier run was asked for, which a run that goes on with it cannot change."""
     from zerosum.simulations.attacks.harness.partial_results import AttackRequest
 
-    if given != AttackRequest([], [], SUITES[0], LEAST_SEEDS):
+    if given != AttackRequest([], [], "quick", LEAST_SEEDS):
         raise ConfigError(f"--resume {folder}: names, --suite, --seeds and --set are the folder's")
     if out is not None:
         raise ConfigError(f"--out {out} and --resume {folder}: give one of them")
     return AttackRequest.read(folder)
-
-
-def _run_of(asked: "AttackRequest", resume: Path | None, out: Path | None) -> "AttackRun":
-    from zerosum.simulations.attacks.harness.play import Cell
-    from zerosum.simulations.attacks.harness.registry import choose
-    from zerosum.simulations.attacks.run import AttackFolder, AttackRun
-
-    chosen = choose(list(asked.names), list(asked.settings))
-    cells = [Cell(each, case) for each in chosen for case in _cases(each, asked.suite)]
-    path = resume or out or _new_folder(asked.suite)
-    folder = AttackFolder.of(path, asked, cells, resumed=resume is not None)
-    return AttackRun(cells, range(asked.seeds), folder)
-
-
-def _cases(attack: "Attack", suite: str) -> "list[Case]":
-    from zerosum.simulations.attacks.harness.interface import Case
-
-    try:
-        found = list(attack.cases(suite))
-    except Exception as error:
-        raise ConfigError(f"{attack.name}: it has no cases as it is set: {error}") from error
-    if not found or not attack.metrics:
-        raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
-    if not all(isinstance(case, Case) for case in found):
-        raise ConfigError(f"{attack.name}: its cases are no Case(setting, protection)")
-    return found
-
-
-def _new_folder(suite: str) -> Path:
-    from zerosum.simulations.api import new_folder
-
-    return new_folder(f"attacks-{suite}")
 
 
 def _say(words: str) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.bench.partial import Measured
+from zerosum.simulations.bench.partial import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.commands.bench_engine import engine
 from zerosum.simulations.terminal.signals import interruptible
@@ -54,7 +54,7 @@ def deployment(
     with user_errors(BenchError, ConfigError):
         if json_file is not None:
             check_writable(json_file)
-        measured = Measured(repeats, json_file)
+        measured = MeasuredTurns(repeats, json_file)
         with interruptible(measured.left), console.status("") as status:
             found = run(nodes, rounds, repeats, tell=status.update, keep=measured.keep)
         measured.write()  # first: whoever reads the table may be gone

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine import MASKED, PEERS, run
-from zerosum.simulations.bench.partial import Measured
+from zerosum.simulations.bench.partial import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors
@@ -80,7 +80,7 @@ def engine(
             raise BenchError(f"--peers {peers}: it is a folder that pip install --target filled")
         if json_file is not None:
             check_writable(json_file)
-        measured = Measured(rounds, json_file)
+        measured = MeasuredTurns(rounds, json_file)
         with interruptible(measured.left), console.status("") as status:
             found = run(
                 chosen,

@@ -145,12 +145,12 @@ def plan(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Say what a setting buys and costs: every epsilon, the noise against the clip, the bytes."""
-    from zerosum.simulations.commands.plan import plan_experiment, plan_table
+    from zerosum.simulations.commands.plan import plan, plan_table
 
     with user_errors(ConfigError, TaskError):
         if json_file is not None:
             check_writable(json_file)
-        found = plan_experiment(
+        found = plan(
             experiment,
             overrides or [],
             population=population,

@@ -29,7 +29,7 @@ LARGEST_DIMENSION = 10**10
 
 
 @alone("plan")
-def plan_experiment(
+def plan(
     source: str | None = None,
     overrides: Iterable[str] = (),
     *,

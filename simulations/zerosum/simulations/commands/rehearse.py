@@ -21,7 +21,7 @@ from zerosum.server.runs.run_folder import METRICS, SUMMARY
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.rehearsal.federation import Federation, federation
-from zerosum.simulations.rehearsal.kept import Kept, Setting, end_left_over
+from zerosum.simulations.rehearsal.kept import Kept, RehearsedNodes, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
 from zerosum.simulations.rehearsal.watch import ProgressLines, Watch, modified_ns, progress_lines
@@ -77,7 +77,9 @@ def rehearse(
             kept, setting = _begun(app, nodes or NODES, server or SERVERS[0], namespaces, out)
         else:
             kept = Kept(resume.resolve())
-            setting = _continued(kept, app, Setting(str(app), nodes or 0, server or "", namespaces))
+            setting = _continued(
+                kept, app, RehearsedNodes(str(app), nodes or 0, server or "", namespaces)
+            )
             if out is not None:
                 raise DeploymentError(f"--out {out} and --resume {resume}: give one of them")
     # A new run's settings are in its folder; those of one that goes on only once it does.
@@ -95,7 +97,9 @@ def rehearse(
     _conclude(console, kept, setting, summary)
 
 
-def _conclude(console: Console, kept: Kept, setting: Setting, summary: Mapping[str, Any]) -> None:
+def _conclude(
+    console: Console, kept: Kept, setting: RehearsedNodes, summary: Mapping[str, Any]
+) -> None:
     """Print what came of it; end with an error if no node's training is in the model."""
     rounds, lost = summary["rounds"], summary["rounds_abandoned"]
     by_node = _failures(kept)
@@ -137,7 +141,7 @@ def _metrics(summary: Mapping[str, Any]) -> str:
 def run_app(
     built: Federation,
     kept: Kept,
-    setting: Setting,
+    setting: RehearsedNodes,
     settings: list[str],
     seconds: float,
     tell: ProgressLines,
@@ -239,7 +243,7 @@ def _policy(file: Path, server: str) -> str:
 
 def _begun(
     app: Path, nodes: int, server: str, namespaces: bool, out: Path | None
-) -> tuple[Kept, Setting]:
+) -> tuple[Kept, RehearsedNodes]:
     """Check what a new rehearsal is given."""
     from zerosum.simulations.api import new_folder
 
@@ -247,10 +251,10 @@ def _begun(
     if out is not None and out.exists() and any(out.iterdir()):
         raise DeploymentError(f"--out {out}: it is not empty; name a new folder")
     folder = out if out is not None else new_folder(f"rehearsal-{whole.name}")
-    return Kept(folder.resolve()), Setting(str(whole), nodes, server, namespaces)
+    return Kept(folder.resolve()), RehearsedNodes(str(whole), nodes, server, namespaces)
 
 
-def _continued(kept: Kept, app: Path, asked: Setting) -> Setting:
+def _continued(kept: Kept, app: Path, asked: RehearsedNodes) -> RehearsedNodes:
     """Return the setting that a rehearsal goes on in, if what was asked is no other.
 
     Raises

@@ -19,7 +19,7 @@ import numpy as np
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from zerosum.client.protocol.training_outcomes import Tally
+from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.client.request import Question, Request
 from zerosum.client.training.threads import use_one_thread
 from zerosum.secagg import Session
@@ -66,7 +66,7 @@ class _Actor:
 
     def compute(
         self, number: int, asked: tuple[bytes, bytes, np.ndarray], clients: Chunk, mode: Mode
-    ) -> tuple[list[int], Vector, Tally, Said]:
+    ) -> tuple[list[int], Vector, OutcomeCounts, Said]:
         """Return who contributed, their sum, or the vector of one, what came of all, the log."""
         if self._known is None or self._known[0] != number:
             header, session, model = asked
@@ -114,7 +114,7 @@ class RayEngine:
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
         self._number = 0
-        self._tally = Tally()
+        self._tally = OutcomeCounts()
         self._closed = False
         try:
             self._contributor = ray.put(contributor)
@@ -143,9 +143,9 @@ class RayEngine:
         with closing(self._computed(work, chunked(clients, self._count), "sum")) as parts:
             return summed(work, parts)
 
-    def take_tally(self) -> Tally:
+    def take_tally(self) -> OutcomeCounts:
         """Return what came of all clients since the last call."""
-        taken, self._tally = self._tally, Tally()
+        taken, self._tally = self._tally, OutcomeCounts()
         return taken
 
     def close(self) -> None:
@@ -239,7 +239,9 @@ class RayEngine:
         if retried:
             log.error("a Ray actor %s, again: they drop out", said)
             for client in chunk:
-                self._tally += Tally.lost(client, f"it lost two actors: {type(error).__name__}")
+                self._tally += OutcomeCounts.lost(
+                    client, f"it lost two actors: {type(error).__name__}"
+                )
         else:
             log.warning("a Ray actor %s; each is tried once more", said)
             round.chunks.extend(((index,), True) for index in chunk)

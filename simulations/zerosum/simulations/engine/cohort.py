@@ -46,7 +46,7 @@ class SimulatedCohort:
         return self._engine.total(Work(request, session), clients)
 
 
-class Clients(Protocol):
+class SimulatedClients(Protocol):
     """What clients stand in, as far as an engine has to know."""
 
     def work_of(self, place: Place) -> tuple[int, Work]:
@@ -65,11 +65,11 @@ class CohortApp:
     ----------
     app : callable
         Handles one message.
-    clients : Clients
+    clients : SimulatedClients
     engine : Engine
     """
 
-    def __init__(self, app: App, clients: Clients, engine: Engine) -> None:
+    def __init__(self, app: App, clients: SimulatedClients, engine: Engine) -> None:
         self._app = app
         self._clients = clients
         self._engine = engine

@@ -174,18 +174,20 @@ class InProcessGrid(Grid):
         """Return whether a client vanishes before a message; of two stages it may lose one."""
         metadata, content = message.metadata, message.content
         lost = self._vanishes(metadata.group_id, metadata.dst_node_id, metadata.message_type)
-        stage = flower_messages.rider_stage(content)
+        stage = flower_messages.piggyback_stage(content)
         if stage is None:
             return lost
-        round = str(flower_messages.int_field(flower_messages.rider(content), "round"))
-        rider_lost = self._vanishes(round, metadata.dst_node_id, flower_messages.STAGE_TYPES[stage])
+        round = str(flower_messages.int_field(flower_messages.piggyback(content), "round"))
+        piggyback_lost = self._vanishes(
+            round, metadata.dst_node_id, flower_messages.STAGE_TYPES[stage]
+        )
         kept = {
             name: record
             for name, record in content.items()
-            if not (rider_lost if name == flower_messages.RIDER else lost)
+            if not (piggyback_lost if name == flower_messages.PIGGYBACK else lost)
         }
         message.content = RecordDict(kept)
-        return lost and rider_lost
+        return lost and piggyback_lost
 
     def _vanishes(self, round: str, node: int, message_type: str) -> bool:
         if self._faults is None or not round.isdecimal():

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from zerosum.client.protocol.training_outcomes import Tally
+from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.client.request import Question, Request
 from zerosum.client.training.threads import use_one_thread
 from zerosum.secagg import Session
@@ -42,7 +42,7 @@ log = logging.getLogger("zerosum.client")
 
 Mode = Literal["sum", "vector"]
 
-Answered = tuple[list[int], Tally]
+Answered = tuple[list[int], OutcomeCounts]
 """Who of a chunk contributed, and what came of all of it."""
 
 
@@ -94,7 +94,7 @@ class WorkerPool:
         self._number = 0
         self._sent: tuple[bytes, bytes, int] = (b"", b"", 0)
         self._closed = False
-        self._tally = Tally()
+        self._tally = OutcomeCounts()
         try:
             for slot in self._slots:
                 self._workers.append(self._fork(slot))
@@ -118,9 +118,9 @@ class WorkerPool:
         with closing(self._computed(work, chunked(clients, self.workers), "sum")) as parts:
             return summed(work, parts)
 
-    def take_tally(self) -> Tally:
+    def take_tally(self) -> OutcomeCounts:
         """Return what came of all clients since the last call."""
-        taken, self._tally = self._tally, Tally()
+        taken, self._tally = self._tally, OutcomeCounts()
         return taken
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class WorkerPool:
             log.error("a worker %s, again: they drop out", said)
             for client in worker.chunk:
                 ended = f"its worker process ended twice, with {worker.process.exitcode}"
-                self._tally += Tally.lost(client, ended)
+                self._tally += OutcomeCounts.lost(client, ended)
         else:
             log.warning("a worker %s: each is tried once more", said)
             queue.put_back(worker.chunk)

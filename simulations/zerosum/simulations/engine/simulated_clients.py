@@ -17,7 +17,7 @@ from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.secagg import (
     Client,
     ClientParty,
@@ -117,7 +117,7 @@ class SimulatedEnvironment:
         self.roster = roster_of(identities)
         self.cache = cache
         self._task = task
-        self._answerer = Answerer(task)
+        self._answerer = LocalComputation(task)
         self._identities = identities
         self._parties: dict[int, Client] = {}
         self._stores: dict[int, MemoryStore] = {}

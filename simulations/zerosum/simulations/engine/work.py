@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.stages import client_of, protected, protection_for
-from zerosum.client.protocol.training_outcomes import Notes, Tally, quoted
+from zerosum.client.protocol.training_outcomes import Notes, OutcomeCounts, quoted
 from zerosum.client.request import Request
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
-from zerosum.client.training.compute import Answer, Answerer
+from zerosum.client.training.compute import Answer, LocalComputation
 from zerosum.client.training.torch_seed import many_seeded
 from zerosum.secagg import Session
 
@@ -65,7 +65,7 @@ class Engine(Protocol):
         """Return who contributed, ascending, and the sum of their vectors, int64, (length,)."""
         ...
 
-    def take_tally(self) -> Tally:
+    def take_tally(self) -> OutcomeCounts:
         """Return what came of all clients since the last call."""
         ...
 
@@ -92,8 +92,8 @@ class Contributor:
     def __init__(
         self, task: Task, entropy: Entropy, *, device: str = "cpu", trainer: str = "auto"
     ) -> None:
-        self._notes, self._tally = Notes(), Tally()
-        self._answerer = Answerer(task, device=device, trainer=trainer, notes=self._notes)
+        self._notes, self._tally = Notes(), OutcomeCounts()
+        self._answerer = LocalComputation(task, device=device, trainer=trainer, notes=self._notes)
         self._entropy = entropy
 
     def vector(self, work: Work, index: int) -> Signed | None:
@@ -111,9 +111,9 @@ class Contributor:
         for index, answer in zip(clients, answers, strict=True):
             yield index, self._protected(work, index, answer)
 
-    def take_tally(self) -> Tally:
+    def take_tally(self) -> OutcomeCounts:
         """Return what came of all clients since the last call."""
-        taken, self._tally = self._tally, Tally()
+        taken, self._tally = self._tally, OutcomeCounts()
         return taken
 
     def _protected(self, work: Work, index: int, answer: Answer) -> Vector | None:
@@ -128,7 +128,7 @@ class Contributor:
             log.warning("client %d drops out: %s", index, quoted(error))
             return None
         finally:
-            self._tally += Tally.of(index, notes)
+            self._tally += OutcomeCounts.of(index, notes)
 
 
 def _client(work: Work, index: int) -> ClientInfo:
@@ -156,7 +156,7 @@ class Serial:
         done = add_up(self._contributor, work, clients, total)
         return done, total
 
-    def take_tally(self) -> Tally:
+    def take_tally(self) -> OutcomeCounts:
         """Return what came of all clients since the last call."""
         return self._contributor.take_tally()
 

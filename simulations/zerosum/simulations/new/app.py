@@ -13,7 +13,7 @@ import tomli_w
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
-from zerosum.simulations.new.look import FEWEST, Found, literal, look, reading_of
+from zerosum.simulations.new.look import FEWEST, DataDescription, literal, look, reading_of
 from zerosum.simulations.new.samples import write_sample
 
 MOST_CLIENTS = 10
@@ -93,7 +93,7 @@ class Made:
         Of its data.
     data : str
         Where its data are, seen from the folder.
-    found : Found
+    found : DataDescription
         What its data are like.
     """
 
@@ -101,7 +101,7 @@ class Made:
     package: str
     kind: Kind
     data: str
-    found: Found
+    found: DataDescription
 
 
 def make_app(
@@ -160,7 +160,7 @@ def make_app(
     return made
 
 
-def clients_of(found: Found) -> int:
+def clients_of(found: DataDescription) -> int:
     """Return how many clients the app's simulation has: fewer where there are few records."""
     return max(2, min(MOST_CLIENTS, found.records // (FEWEST // 2)))
 
@@ -233,7 +233,7 @@ def _values(made: Made) -> dict[str, str]:
     }
 
 
-def _classes(found: Found) -> str:
+def _classes(found: DataDescription) -> str:
     if found.classes is not None:
         return f"CLASSES = {literal(found.classes)}"
     return (

@@ -35,7 +35,7 @@ _LABELS = ("label", "labels", "target", "targets", "class", "outcome", "diagnosi
 
 
 @dataclass(frozen=True)
-class Found:
+class DataDescription:
     """What stands in the app's code of the data that it is made for.
 
     Parameters
@@ -92,7 +92,7 @@ def reading_of(settings: Iterable[str], kind: Kind) -> dict[str, Any]:
 
 def look(
     data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any] | None = None
-) -> Found:
+) -> DataDescription:
     """Inspect data of a kind, a table as the keys in ``reading`` say.
 
     Raises
@@ -138,7 +138,9 @@ def literal(value: object) -> str:
     return repr(value)
 
 
-def _table(data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any]) -> Found:
+def _table(
+    data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any]
+) -> DataDescription:
     spec = DataSpec.model_validate(dict(reading))
     names = list(_read_table(data, kind, spec).columns)
     chosen = _chosen(names, label, "column", default=names[-1])
@@ -164,7 +166,9 @@ def _table(data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any]
         "categories": literal({name: list(known) for name, known in used.categories.items()}),
         "reading": literal({key: value for key, value in reading.items() if key in READING}),
     }
-    return Found(len(labels), said, classes, centre, scale, constants, "table", used.left_out)
+    return DataDescription(
+        len(labels), said, classes, centre, scale, constants, "table", used.left_out
+    )
 
 
 def _read_table(data: Path, kind: Kind, spec: DataSpec) -> Table:
@@ -180,7 +184,7 @@ def _here(error: DataError) -> str:
     return f"{error} (here as --set KEY=VALUE)" if keys else str(error)
 
 
-def _npz(data: Path, label: str | None) -> Found:
+def _npz(data: Path, label: str | None) -> DataDescription:
     try:
         arrays = read_npz(data, WORDS[Kind.NPZ])
     except DataError as error:
@@ -210,10 +214,10 @@ def _npz(data: Path, label: str | None) -> Found:
     said = f"{count} records of shape {shape} in {inputs!r}, {_said(chosen, classes)}"
     constants = {"label": literal(chosen), "inputs": literal(inputs), "shape": str(shape)}
     left_out = {name: "another array" for name in arrays if name not in (inputs, chosen)}
-    return Found(count, said, classes, centre, scale, constants, scaling, left_out)
+    return DataDescription(count, said, classes, centre, scale, constants, scaling, left_out)
 
 
-def _images(data: Path) -> Found:
+def _images(data: Path) -> DataDescription:
     from PIL import Image
 
     suffixes = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"}
@@ -246,7 +250,7 @@ def _images(data: Path) -> Found:
     said = f"{count} images, brought to {height}x{width} {mode}, of {len(classes)} classes"
     constants = {"mode": literal(mode), "height": str(height), "width": str(width)}
     left_out = {name: "no images" for name in files if name not in classes}
-    return Found(count, said, classes, 0.0, 1.0, constants, "pixels", left_out)
+    return DataDescription(count, said, classes, 0.0, 1.0, constants, "pixels", left_out)
 
 
 def _chosen(names: list[str], label: str | None, what: str, default: str) -> str:

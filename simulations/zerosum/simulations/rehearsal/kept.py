@@ -18,7 +18,7 @@ SETTING = "setting.json"
 
 
 @dataclass(frozen=True)
-class Setting:
+class RehearsedNodes:
     """Which nodes a rehearsal has: what going on with it does not ask for again.
 
     Attributes
@@ -73,12 +73,12 @@ class Kept:
 
         return completed_rounds(RunFolder(self.path))
 
-    def write(self, setting: Setting) -> None:
+    def write(self, setting: RehearsedNodes) -> None:
         """Note the nodes, whole or not at all."""
         self.nodes.mkdir(parents=True, exist_ok=True)
         replace_file(self.nodes / SETTING, json.dumps(asdict(setting), indent=2).encode())
 
-    def read(self) -> Setting:
+    def read(self) -> RehearsedNodes:
         """Read which nodes an earlier rehearsal had.
 
         Raises
@@ -87,7 +87,7 @@ class Kept:
             If the folder is of no rehearsal, or none that can go on.
         """
         try:
-            found = Setting(**json.loads((self.nodes / SETTING).read_text(encoding="utf-8")))
+            found = RehearsedNodes(**json.loads((self.nodes / SETTING).read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise DeploymentError(
                 f"--resume {self.path}: it is no rehearsal's run folder; give what --out named"
@@ -139,7 +139,7 @@ class Kept:
         return f"{logs}\n{'' if whole == elsewhere else why}Start again with:\n{elsewhere}"
 
 
-def end_left_over(setting: Setting) -> int:
+def end_left_over(setting: RehearsedNodes) -> int:
     """End what a rehearsal that was killed left running, by its mark; return how many there were.
 
     Its SuperLink, nodes and ServerApp would hold the run folder and the nodes' states.

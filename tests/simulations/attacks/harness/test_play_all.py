@@ -10,10 +10,10 @@ import pytest
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
     NotApplicable,
-    Protection,
     Scene,
     ThreatModel,
     View,
@@ -25,7 +25,7 @@ from zerosum.simulations.attacks.report.page import REPORT
 from zerosum.simulations.attacks.report.table import figure_text, to_markdown
 from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, AttackRun
 
-PLAIN, MASKED = Protection("plain"), Protection("masked", masking="double")
+PLAIN, MASKED = Defense("plain"), Defense("masked", masking="double")
 BITS = 64
 
 
@@ -110,7 +110,7 @@ def test_a_field_that_is_not_there_makes_the_cell_not_applicable_and_never_zero(
 
 
 def test_an_attack_that_was_stopped_guesses_as_the_baseline_does():
-    cells = [against(Protection("budget", budget=0))]
+    cells = [against(Defense("budget", budget=0))]
     row = rows_of(cells, play_all(cells, range(3), 1))[-1]
     assert (row.status, row.note) == ("stopped", "the client declined")
     assert row.value == row.baseline
@@ -339,7 +339,7 @@ class Unlucky(BitsSetting):
             raise RuntimeError("bad luck")
         if self.ending == "not applicable":
             raise NotApplicable("not here")
-        return super().play(attack, Protection("budget", budget=0), seed)
+        return super().play(attack, Defense("budget", budget=0), seed)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.harness.interface import Protection, ThreatModel, View
+from zerosum.simulations.attacks.harness.interface import Defense, ThreatModel, View
 from zerosum.simulations.attacks.harness.sealed_view import UnsealedView, parts, sealed
 
 THREAT = ThreatModel("curious server")
-PLAIN = Protection("plain")
+PLAIN = Defense("plain")
 
 
 @dataclass(frozen=True)

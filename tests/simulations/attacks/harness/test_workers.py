@@ -15,7 +15,7 @@ from odd_attacks import Bits, Odd
 from processes import alive, children, wait_for
 
 from zerosum.simulations.attacks.harness import workers
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, jobs_of, play_all
 from zerosum.simulations.attacks.harness.workers import played_apart
 
@@ -50,7 +50,7 @@ def ends():
 def cells_of(what: str) -> list[Cell]:
     attack = (Held if what == "held" else Odd)(what, where=what)
     setting = Bits(what, ends=what == "setting")
-    return [Cell(attack, Case(setting, Protection(name))) for name in ("first", "odd", "last")]
+    return [Cell(attack, Case(setting, Defense(name))) for name in ("first", "odd", "last")]
 
 
 @pytest.mark.parametrize(

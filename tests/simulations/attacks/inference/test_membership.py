@@ -9,7 +9,7 @@ from torch import nn
 
 from zerosum.client.task import TaskError
 from zerosum.client.training.flat_parameters import load_vector
-from zerosum.simulations.attacks.harness.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
 from zerosum.simulations.attacks.harness.metrics import area, rate
 from zerosum.simulations.attacks.harness.play_all import Cell, play, play_all
 from zerosum.simulations.attacks.harness.results import rows_of
@@ -22,7 +22,7 @@ from zerosum.simulations.attacks.inference.references import (
     read_references,
 )
 from zerosum.simulations.attacks.inference.trained import (
-    Pool,
+    RecordPool,
     TrainedSetting,
     protected,
     reference_folder,
@@ -33,7 +33,7 @@ from zerosum.simulations.attacks.settings import model_view
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PLAIN = Protection("plain")
+PLAIN = Defense("plain")
 SMALL = TrainedSetting(
     clients=3, records=10, rounds=2, epochs=10, hidden=(), task="digits", pool=1, references=4
 )
@@ -44,7 +44,7 @@ def scene_of(attack=Lira(), protection=PLAIN, setting=SMALL, seed=0):  # noqa: B
 
 
 def test_half_of_the_candidates_are_members_and_no_order_tells_which() -> None:
-    pools = [Pool.drawn(SMALL, seed) for seed in range(20)]
+    pools = [RecordPool.drawn(SMALL, seed) for seed in range(20)]
     members = np.stack([pool.members for pool in pools])
     assert (members.sum(axis=1) == SMALL.held).all()
     assert 0.05 < members.mean(axis=0).min() <= members.mean(axis=0).max() < 0.95
@@ -53,7 +53,7 @@ def test_half_of_the_candidates_are_members_and_no_order_tells_which() -> None:
 def test_the_target_was_trained_on_the_members_and_on_nothing_else() -> None:
     """A model that is trained long on few records knows them; that tells members from others."""
     long = replace(SMALL, rounds=10, epochs=30)
-    scene, rows = scene_of(LossThreshold(), setting=long), Pool.drawn(long, 0)
+    scene, rows = scene_of(LossThreshold(), setting=long), RecordPool.drawn(long, 0)
     found = confidences(scene.view.loaded(), rows.candidates.inputs, rows.candidates.targets)
     assert (found[scene.truth["members"]] > 0).all()
     assert not (found[~scene.truth["members"]] > 0).all()
@@ -87,7 +87,7 @@ def test_every_candidate_is_in_half_of_the_reference_models() -> None:
 )
 def test_reference_models_are_trained_as_the_target_is(protection) -> None:
     """On the target's records and coins, the reference's procedure gives the target."""
-    pool = Pool.drawn(SMALL, 0)
+    pool = RecordPool.drawn(SMALL, 0)
     records = pool.candidates.take(np.flatnonzero(pool.members))
     target = train(SMALL, protection, records, 5)
     reference = train(SMALL, protection, records, 5, protocol="ideal")
@@ -150,7 +150,7 @@ def test_the_cell_says_what_its_reference_models_cost_beside_the_attack(monkeypa
 
 
 def test_masks_alone_share_the_reference_models_and_noise_does_not() -> None:
-    masked = Protection("masked", masking="double")
+    masked = Defense("masked", masking="double")
     assert reference_folder(SMALL, masked, 0) == reference_folder(SMALL, PLAIN, 0)
     noised = protected("local", 0.5)
     assert reference_folder(SMALL, noised, 0) != reference_folder(SMALL, PLAIN, 0)

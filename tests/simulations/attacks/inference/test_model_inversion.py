@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zerosum.client.training.local import initial_vector
-from zerosum.simulations.attacks.harness.interface import Case, Guess, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inference import trained
@@ -16,11 +16,11 @@ from zerosum.simulations.attacks.inference.model_inversion import (
     OWN,
     ModelInversion,
 )
-from zerosum.simulations.attacks.inference.trained import Pool, TrainedSetting, protected
+from zerosum.simulations.attacks.inference.trained import RecordPool, TrainedSetting, protected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PLAIN = Protection("plain")
+PLAIN = Defense("plain")
 SMALL = TrainedSetting(clients=5, records=40, rounds=4, task="digits", pool=1, references=4)
 BLIND, KNOWING = ModelInversion(), ModelInversion(mean_known=True)
 
@@ -56,7 +56,7 @@ def test_who_has_the_mean_digit_adds_to_it_what_the_model_says() -> None:
 @pytest.mark.parametrize("attack", [BLIND, KNOWING], ids=lambda attack: attack.adaptive)
 def test_an_untrained_model_leaves_the_baseline(attack) -> None:
     scene = SMALL.play(attack, PLAIN, 0)
-    task = trained._task(SMALL, Pool.drawn(SMALL, 0).candidates.take(np.arange(200)), 0)
+    task = trained._task(SMALL, RecordPool.drawn(SMALL, 0).candidates.take(np.arange(200)), 0)
     untrained = replace(scene.view, vector=initial_vector(task, 0))
     rng = np.random.default_rng(0)
     found = scored(attack, scene, attack.run(untrained, rng)["images"])
@@ -88,7 +88,7 @@ def test_an_outsider_has_the_model_and_at_most_what_all_digits_share() -> None:
         assert view.auxiliary_inputs is None
         assert view.references is None
         assert (view.mean_image is None) == (attack is BLIND)
-    spare = Pool.drawn(SMALL, 0).spare.inputs
+    spare = RecordPool.drawn(SMALL, 0).spare.inputs
     assert np.array_equal(view.mean_image, spare.mean(axis=0))
 
 

@@ -8,7 +8,7 @@ import torch
 
 from zerosum.client.training.fast import choose_trainer
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.harness.interface import Case, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, Defense, ThreatModel
 from zerosum.simulations.attacks.harness.metrics import area
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import rows_of
@@ -26,13 +26,13 @@ from zerosum.simulations.attacks.settings.records import collection_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PLAIN = Protection("plain")
-MASKED = Protection("masked", masking="double", confirm=False)
+PLAIN = Defense("plain")
+MASKED = Defense("masked", masking="double", confirm=False)
 PAIRS = PropertySetting(cohort=2, sums=30)
 
 
 def local_noise(sigma):
-    return Protection("local", clip=CLIP, noise="local", sigma=sigma)
+    return Defense("local", clip=CLIP, noise="local", sigma=sigma)
 
 
 class Stranger(PropertyInference):

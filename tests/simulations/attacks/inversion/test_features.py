@@ -6,7 +6,7 @@ import torch
 
 from zerosum.client.spec import ModelSpec
 from zerosum.client.training.flat_parameters import load_vector
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.features import FeatureInversion, inputs_of
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, local
@@ -18,7 +18,7 @@ CNN = RoundsSetting(clients=2, model=ModelSpec(name="cnn"))
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def played(protection: Protection, seed: int, attack: FeatureInversion | None = None):
+def played(protection: Defense, seed: int, attack: FeatureInversion | None = None):
     return play(0, Cell(attack or FeatureInversion(), Case(CNN, protection)), seed)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from zerosum.client.training.flat_parameters import load_vector
-from zerosum.simulations.attacks.harness.interface import Case, Guess, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, distributed
 from zerosum.simulations.attacks.inversion.imprint import Imprint
@@ -69,7 +69,7 @@ def test_a_blank_model_moves_in_its_last_biases_alone():
 
 
 def test_images_that_share_every_bin_are_not_told_apart():
-    truth_alone = outcome_of(Imprint(bins=1, measurements=1), Protection("plain"))
+    truth_alone = outcome_of(Imprint(bins=1, measurements=1), Defense("plain"))
     assert recovered(truth_alone) == 0
 
 

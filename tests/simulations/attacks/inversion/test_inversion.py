@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.harness.interface import Guess, Protection
+from zerosum.simulations.attacks.harness.interface import Defense, Guess
 from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import FirstLayer, slopes_of
@@ -225,7 +225,7 @@ def test_what_matching_must_show():
 def test_what_cosines_must_show():
     attack = GradientMatching(objective="cosine")
     assert decibels(attack, PLAIN, SEEDS)[0] > 35
-    clipped = Protection("clip, five steps", clip=0.1)
+    clipped = Defense("clip, five steps", clip=0.1)
     assert decibels(attack, clipped, SEEDS, steps=5)[0] > 35
     found, blind = decibels(attack, local(0.1), SEEDS)
     assert found < blind + 0.5

@@ -7,7 +7,7 @@ import pytest
 
 from zerosum.server.spec import ServerSpec
 from zerosum.server.training import robust_rules
-from zerosum.simulations.attacks.harness.interface import Protection
+from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution, rule_of
 from zerosum.simulations.attacks.poisoning.directions import along
 from zerosum.simulations.attacks.poisoning.goals import CLIPPED, PLAIN, RULES
@@ -25,7 +25,7 @@ GIVEN = {
 }
 
 
-def view_of(rule: str, protection: Protection = PLAIN) -> PoisonView:
+def view_of(rule: str, protection: Defense = PLAIN) -> PoisonView:
     server = ServerSpec.model_validate({"rule": rule} | GIVEN.get(rule, {}))
     return PoisonView(KNOWS, protection, clients=20, server=server, honest=KNOWN)
 

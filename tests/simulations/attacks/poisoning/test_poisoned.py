@@ -12,9 +12,9 @@ from scipy.stats import norm
 from zerosum.client.protocol.protection import Protection as Envelope
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, resolve_task
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.server.runs.run_outcome import NothingLearntError
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.harness.to_specs import DELTA
@@ -25,9 +25,9 @@ from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting, _Run
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = PoisonedSetting(malicious=2, clients=5, rounds=2, hidden=4)
-PLAIN = Protection("plain")
-CLIPPED = Protection("clip", clip=0.1)
-MASKED = Protection("masked", masking="double")
+PLAIN = Defense("plain")
+CLIPPED = Defense("clip", clip=0.1)
+MASKED = Defense("masked", masking="double")
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Times(Ruin):
         return self.factor * honest_updates(view)
 
 
-def final(attack: Ruin, protection: Protection, setting: PoisonedSetting = SMALL) -> np.ndarray:
+def final(attack: Ruin, protection: Defense, setting: PoisonedSetting = SMALL) -> np.ndarray:
     view: Any = setting.play(attack, protection, 0).view
     assert view.final is not None
     found: np.ndarray = view.final
     return found
 
 
-@pytest.mark.parametrize("protection", [PLAIN, CLIPPED, Protection("median", rule="median")])
-def test_who_sends_what_the_honest_send_changes_no_bit(protection: Protection) -> None:
+@pytest.mark.parametrize("protection", [PLAIN, CLIPPED, Defense("median", rule="median")])
+def test_who_sends_what_the_honest_send_changes_no_bit(protection: Defense) -> None:
     scene = SMALL.play(Times(), protection, 0)
     without = scene.truth["without"]
     assert np.array_equal(scene.view.final, without)
@@ -130,7 +130,7 @@ def test_code_of_one_s_own_stays_within_what_the_server_accepts() -> None:
 
 
 def test_a_rule_under_masks_is_not_applicable_and_the_reason_is_the_library_s() -> None:
-    refused = Protection("masked + median", masking="double", rule="median")
+    refused = Defense("masked + median", masking="double", rule="median")
     outcome = play(0, Cell(Times(), Case(SMALL, refused)), 0)
     assert outcome.status == "not applicable"
     assert 'server.rule = "median" needs secagg.protocol = "none"' in outcome.note
@@ -151,7 +151,7 @@ def test_a_target_that_was_never_trained_gives_no_figure(monkeypatch: pytest.Mon
     def broken(*arguments: Any) -> np.ndarray:
         raise OSError("gone")
 
-    monkeypatch.setattr(Answerer, "update", broken)
+    monkeypatch.setattr(LocalComputation, "update", broken)
     with pytest.raises(NothingLearntError, match="the model under attack: all 2 rounds were"):
         _Run(SMALL, PLAIN, 77).honest()
 
@@ -168,7 +168,7 @@ def test_epsilon_is_of_the_noise_that_colluders_neither_know_nor_leave_out(
     malicious: int, clients: int, own_code: bool
 ) -> None:
     """(n - k) / n of the noise, by the Gaussian mechanism in closed form."""
-    noised = Protection("noised", clip=1.0, noise="distributed", sigma=2.0, masking="double")
+    noised = Defense("noised", clip=1.0, noise="distributed", sigma=2.0, masking="double")
     setting = replace(SMALL, malicious=malicious, clients=clients)
     found = setting.play(Times(own_code=own_code), noised, 0).epsilon
     left = 2.0 * math.sqrt((clients - malicious) / clients)
@@ -188,14 +188,14 @@ def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:
 
 
 def test_noise_of_one_s_own_is_not_less_for_those_who_know_theirs() -> None:
-    local = Protection("local", clip=1.0, noise="local", sigma=4.0)
+    local = Defense("local", clip=1.0, noise="local", sigma=4.0)
     found = replace(SMALL, rounds=1).play(Times(), local, 0).epsilon
     replaced = gaussian_epsilon(4.0 / 2, 1)  # one update for another: twice the clip
     assert found == pytest.approx(replaced, rel=0.01)
 
 
 def test_epsilon_is_infinite_after_rounds_without_noise() -> None:
-    noised = Protection("noised", clip=1.0, noise="distributed", sigma=1.0, masking="double")
+    noised = Defense("noised", clip=1.0, noise="distributed", sigma=1.0, masking="double")
     setting = replace(SMALL, rounds=1, before=1)
     assert setting.play(Times(), noised, 0).epsilon == math.inf
 

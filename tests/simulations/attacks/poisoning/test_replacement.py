@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import POOLED, Row, rows_of
 from zerosum.simulations.attacks.poisoning.goals import CLIPPED, MASKED, PLAIN, RULES
@@ -74,7 +74,7 @@ def test_one_client_replaces_the_model_unless_its_own_clip_or_a_rule_binds_it() 
     rows = rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1))
     found = {(row.protection, row.metric): row for row in rows if row.seed == POOLED}
 
-    def success(protection: Protection) -> float:
+    def success(protection: Defense) -> float:
         return _value(found[protection.name, "attack success"])
 
     assert success(PLAIN) == success(MASKED) > 0.7

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.backdoors import BadNets
@@ -22,7 +22,7 @@ SMALL = PoisonedSetting(clients=15, rounds=2, hidden=4)
 RULE = {rule.name: rule for rule in RULES}
 
 
-def played(attack: Any, protection: Protection) -> tuple[PoisonView, np.ndarray]:
+def played(attack: Any, protection: Defense) -> tuple[PoisonView, np.ndarray]:
     """Return what an attack saw in a small round, and what it sent."""
     seen = []
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from zerosum.secagg import Policy, UnsafeGraph
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.protocol.dropout_lies import LyingAboutDropouts
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting
 
-SINGLE = Protection("single", "single", 6, confirm=False)
-DOUBLE = Protection("double", "double", 6, confirm=False)
+SINGLE = Defense("single", "single", 6, confirm=False)
+DOUBLE = Defense("double", "double", 6, confirm=False)
 
 
 def outcome(attack, protection, seed=0, **setting):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.registry import all_attacks, choose
 from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
@@ -60,6 +60,6 @@ def test_the_command_knows_the_attack_by_its_name():
     assert sum(each.name == "request binding" for each in all_attacks()) == len(HOW)
     (found,) = {
         play(0, Cell(RequestBinding(), Case(AskedSumsSetting("arrays"), protection)), 0).status
-        for protection in (Protection("plain"), Protection("noised", "double", noise="local"))
+        for protection in (Defense("plain"), Defense("noised", "double", noise="local"))
     }
     assert found == "not applicable"

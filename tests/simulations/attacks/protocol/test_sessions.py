@@ -17,13 +17,13 @@ from zerosum.secagg import (
 from zerosum.secagg.crypto.keys import Hkdf, self_mask
 from zerosum.secagg.crypto.prg import accumulate
 from zerosum.secagg.messages.exported_state import ClientState
-from zerosum.simulations.attacks.harness.interface import Protection, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Defense, ThreatModel
 from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.protocol.opening import secrets_of
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript
 from zerosum.simulations.attacks.protocol.weakened import client_of
 
-DOUBLE = Protection("double", "double", threshold=3, confirm=False)
+DOUBLE = Defense("double", "double", threshold=3, confirm=False)
 CONFIRMED = dataclasses.replace(DOUBLE, confirm=True)
 SINGLE = dataclasses.replace(DOUBLE, masking="single")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.generalisation import mondrian
@@ -14,7 +14,7 @@ from zerosum.simulations.attacks.published.people import people
 from zerosum.simulations.attacks.published.released import ReleasedSetting
 
 ADULT = Path("../shared/data/adult.csv")
-PLAIN = Protection("plain")
+PLAIN = Defense("plain")
 
 
 def found(setting, protection=PLAIN, seed=0):
@@ -63,7 +63,7 @@ def test_k_anonymity_leaves_nobody_unique_and_many_values_certain():
 
 
 def test_noised_values_are_certain_of_nobody():
-    noise = Protection("noise", clip=1.0, noise="local", sigma=2.0)
+    noise = Defense("noise", clip=1.0, noise="local", sigma=2.0)
     outcome = play(0, Cell(Linkage(), Case(ReleasedSetting(5), noise)), 0)
     assert not outcome.units["sensitive value certain"].hits.any()
     assert outcome.units["unique rows"].hits.mean() > 0.9
@@ -71,7 +71,7 @@ def test_noised_values_are_certain_of_nobody():
 
 
 def test_little_noise_is_seen_through():
-    noise = Protection("noise", clip=1.0, noise="local", sigma=0.3)
+    noise = Defense("noise", clip=1.0, noise="local", sigma=0.3)
     assert found(ReleasedSetting(5), noise)["sensitive value guessed"] > 0.95
 
 

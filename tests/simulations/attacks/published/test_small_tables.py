@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.published.ages import TablesSetting
@@ -79,7 +79,7 @@ def test_figures_that_contradict_each_other_leave_nothing():
 
 
 def scored(setting, protection=None, seed=0):
-    protection = protection or Protection("plain")
+    protection = protection or Defense("plain")
     outcome = play(0, Cell(ConsistentRecords(), Case(setting, protection)), seed)
     assert outcome.status == "value", outcome.note
     return outcome
@@ -99,7 +99,7 @@ def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
 
 
 def test_noise_before_tabulating_leaves_the_list_as_long_as_it_was():
-    noise = Protection("noise", clip=20.0, noise="local", sigma=2.5)
+    noise = Defense("noise", clip=20.0, noise="local", sigma=2.5)
     outcome = scored(SMALL, noise)
     found, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
     assert (found > blind - 0.5).all()
@@ -119,7 +119,7 @@ def epsilon_of_gaussian(mu, delta):
 
 def test_a_list_without_the_truth_counts_as_all_there_are():
     attack = ConsistentRecords()
-    scene = SMALL.play(attack, Protection("plain"), 0)
+    scene = SMALL.play(attack, Defense("plain"), 0)
     guess = attack.run(scene.view, np.random.default_rng(0))
     other = {name: np.sort(values + 5, axis=1) for name, values in scene.truth.items()}
     units = attack.score(guess, other)
@@ -128,7 +128,7 @@ def test_a_list_without_the_truth_counts_as_all_there_are():
 
 
 def test_the_view_holds_figures_and_no_ages():
-    scene = TablesSetting(tables=3).play(ConsistentRecords(), Protection("plain"), 0)
+    scene = TablesSetting(tables=3).play(ConsistentRecords(), Defense("plain"), 0)
     arrays = [part for part in parts(sealed(scene.view)) if isinstance(part, np.ndarray)]
     assert [each.shape for each in arrays] == [(3, 3, 4)]
     assert np.isnan(arrays[0][:, :, 2:]).all()
@@ -140,12 +140,12 @@ def test_nobody_is_in_the_tables_of_two_seeds():
         taken = [dealt("people of small tables", len(group), 10 * size, seed) for seed in range(5)]
         assert len(np.unique(taken)) == 50 * size
     assert (setting._ages(0) != setting._ages(1)).any()
-    outcome = play(0, Cell(ConsistentRecords(), Case(setting, Protection("plain"))), 9)
+    outcome = play(0, Cell(ConsistentRecords(), Case(setting, Defense("plain"))), 9)
     assert outcome.status == "not applicable"
     assert "nobody is counted twice" in outcome.note
 
 
 def test_masked_ages_are_no_table():
-    masked = Protection("m", masking="double", clip=36.0, noise="distributed", sigma=1.0)
+    masked = Defense("m", masking="double", clip=36.0, noise="distributed", sigma=1.0)
     with pytest.raises(ValueError, match="a median is no sum"):
         TablesSetting(tables=2).play(ConsistentRecords(), masked, 0)

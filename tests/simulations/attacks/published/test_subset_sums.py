@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from zerosum.simulations.attacks.harness.interface import Case, NotApplicable, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
@@ -15,7 +15,7 @@ from zerosum.simulations.data.datasets import DataError
 
 ATTACKS = [LeastSquares(), LinearProgram(), WithPrior()]
 SMALL = AnswersSetting(people=40, queries=160)
-PLAIN = Protection("plain", clip=SMALL.clip)
+PLAIN = Defense("plain", clip=SMALL.clip)
 
 
 def right(attack, setting, protection, seed=0):
@@ -26,7 +26,7 @@ def right(attack, setting, protection, seed=0):
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
 def test_exact_answers_give_every_bit_masked_or_not(attack):
-    masked = Protection("masked", masking="double", clip=SMALL.clip)
+    masked = Defense("masked", masking="double", clip=SMALL.clip)
     assert right(attack, SMALL, PLAIN)[0] == 1
     assert right(attack, SMALL, masked)[0] == 1
 
@@ -40,7 +40,7 @@ def test_much_noise_leaves_hardly_more_than_the_majority(attack):
 
 def test_too_few_answers_do_not_determine_the_bits():
     few = AnswersSetting(people=40, queries=20)
-    assert right(LeastSquares(), few, Protection("plain", clip=few.clip))[0] < 0.95
+    assert right(LeastSquares(), few, Defense("plain", clip=few.clip))[0] < 0.95
 
 
 @pytest.mark.parametrize("kind", ["distributed", "central", "local"])
@@ -114,7 +114,7 @@ def test_no_two_seeds_ask_of_the_same_person():
 
 def test_a_private_sum_of_vectors_is_their_sum():
     vectors = np.random.default_rng(0).uniform(-1, 1, (5, 7))
-    for protection in (Protection("p", clip=3.0), Protection("m", masking="double", clip=3.0)):
+    for protection in (Defense("p", clip=3.0), Defense("m", masking="double", clip=3.0)):
         answered = private_sum_of(vectors, protection, 0)
         assert np.allclose(answered.total, vectors.sum(axis=0), atol=1e-5)
         assert (answered.contributions is None) == protection.masked

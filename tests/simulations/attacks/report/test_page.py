@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness.interface import Case, Metric, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, Defense, Metric, ThreatModel
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking
 from zerosum.simulations.attacks.harness.play_all import Cell, Outcome
 from zerosum.simulations.attacks.harness.results import rows_of
@@ -42,7 +42,7 @@ def page(attack, cases, units, pictures=None, epsilon=math.inf):
 
 
 def case(at, setting="2 clients", protection="plain", **values):
-    return Case(Named(setting), Protection(protection, **values), at)
+    return Case(Named(setting), Defense(protection, **values), at)
 
 
 def values(n, metric="PSNR"):

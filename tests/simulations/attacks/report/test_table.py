@@ -8,9 +8,9 @@ import pytest
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     Scene,
     ThreatModel,
     View,
@@ -42,7 +42,7 @@ class Certain:
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("right"),)
 
     def cases(self, suite):
-        return [Case(Nothing(), Protection("plain"))]
+        return [Case(Nothing(), Defense("plain"))]
 
     def baseline(self, view, rng):
         return Guess({"right": np.zeros(self.units, bool)})
@@ -82,4 +82,4 @@ def test_units_of_all_seeds_are_counted():
 )
 def test_a_protection_of_unknown_words_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
-        Protection("x", **given)
+        Defense("x", **given)

@@ -58,7 +58,7 @@ class ThreatModel:
 
 
 @dataclass(frozen=True)
-class Protection:
+class Defense:
     """What stands in an attacker's way: one column of the table.
 
     Attributes
@@ -127,14 +127,14 @@ class View:
     Attributes
     ----------
     threat : ThreatModel
-    protection : Protection
+    protection : Defense
         Protections are public.
     stopped : str
         Why the attacker received nothing, where a protection stopped what was asked.
     """
 
     threat: ThreatModel
-    protection: Protection
+    protection: Defense
     stopped: str = ""
 
     def lacks(self, requires: Iterable[str]) -> tuple[str, ...]:
@@ -220,14 +220,14 @@ class Setting(Protocol):
         """As the table's rows say: "sum of 10 clients, 1 image each"."""
         ...
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play a scene; an active attacker is asked for its moves, by methods the setting names.
 
         Parameters
         ----------
         attack : Attack
             Who attacks: its threat model, and its moves.
-        protection : Protection
+        protection : Defense
         seed : int
             Of data, model and coins: never of the operating system's, where the protocol draws.
 
@@ -246,7 +246,7 @@ class Case:
     Attributes
     ----------
     setting : Setting
-    protection : Protection
+    protection : Defense
     at : mapping of str to float
         Where the cell lies on the axes of pictures: {"cohort": 10, "sigma": 0.001}.
 
@@ -257,7 +257,7 @@ class Case:
     """
 
     setting: Setting
-    protection: Protection
+    protection: Defense
     at: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

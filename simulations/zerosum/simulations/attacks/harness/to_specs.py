@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from zerosum.client.protocol import protection as client_protection
+from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
-from zerosum.simulations.attacks.harness.interface import NotApplicable, Protection
+from zerosum.simulations.attacks.harness.interface import Defense, NotApplicable
 
 DELTA = 1e-5
 """Of every epsilon in the table."""
@@ -19,12 +19,12 @@ SUMS = ("masking", "threshold", "bits", "clip", "noise", "sigma", "confirm")
 """What every private sum of the simulator's own clients plays of a protection."""
 
 
-def check_played(protection: Protection, played: Iterable[str] = SUMS) -> None:
+def check_played(protection: Defense, played: Iterable[str] = SUMS) -> None:
     """Refuse a protection that a setting would leave out: its column would not say what it is.
 
     Parameters
     ----------
-    protection : Protection
+    protection : Defense
     played : iterable of str
         The fields that the setting plays; every other has to be the default.
 
@@ -33,19 +33,19 @@ def check_played(protection: Protection, played: Iterable[str] = SUMS) -> None:
     NotApplicable
         Naming the fields.
     """
-    known, plain = {"name", *played}, Protection("")
+    known, plain = {"name", *played}, Defense("")
     left = [each.name for each in fields(protection) if each.name not in known]
     asked = [name for name in left if getattr(protection, name) != getattr(plain, name)]
     if asked:
         raise NotApplicable(f"this setting plays no {' and no '.join(asked)}")
 
 
-def privacy_of(protection: Protection, cohort: int, dimension: int) -> PrivacySpec:
+def privacy_of(protection: Defense, cohort: int, dimension: int) -> PrivacySpec:
     """Return the privacy section that gives a coordinate noise of ``sigma`` clips.
 
     Parameters
     ----------
-    protection : Protection
+    protection : Defense
     cohort : int
         Clients in a session.
     dimension : int
@@ -56,7 +56,7 @@ def privacy_of(protection: Protection, cohort: int, dimension: int) -> PrivacySp
     if protection.clip is None:
         raise ValueError(f"{protection.name}: noise is measured in clips, and there is no clip")
     section = _noised(protection, 1.0)
-    built = client_protection.Protection.build(
+    built = Protection.build(
         section,
         encoding_of(protection),
         cohort=cohort,
@@ -67,7 +67,7 @@ def privacy_of(protection: Protection, cohort: int, dimension: int) -> PrivacySp
     return _noised(protection, protection.sigma * protection.clip / found)
 
 
-def _noised(protection: Protection, multiplier: float) -> PrivacySpec:
+def _noised(protection: Defense, multiplier: float) -> PrivacySpec:
     values: dict[str, Any] = {
         "model": protection.noise,
         "clip": protection.clip,
@@ -80,13 +80,13 @@ def _noised(protection: Protection, multiplier: float) -> PrivacySpec:
     return PrivacySpec.model_validate(values)
 
 
-def encoding_of(protection: Protection) -> EncodingSpec:
+def encoding_of(protection: Defense) -> EncodingSpec:
     """Return the encoding section."""
     limit = UNCLIPPED_RANGE if protection.clip is None else None
     return EncodingSpec(bits=protection.bits, range=limit)
 
 
-def secagg_of(protection: Protection, dropout: float = 0.0, corruption: float = 0.0) -> SecAggSpec:
+def secagg_of(protection: Defense, dropout: float = 0.0, corruption: float = 0.0) -> SecAggSpec:
     """Return the protocol's section: the real one, or none."""
     if protection.masking == "single":
         raise ValueError("no session runs with single masks: drive weakened parties instead")

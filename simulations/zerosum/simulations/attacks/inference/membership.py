@@ -16,9 +16,9 @@ from torch import nn
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Ranking, Units
@@ -65,7 +65,7 @@ class LossThreshold:
             settings.append(TrainedSetting(task="digits", pool=1))
         for setting in settings:
             yield Case(setting, protected("none"), {"sigma": 0.0})
-            yield Case(setting, Protection("masked", masking="double"), {"sigma": 0.0})
+            yield Case(setting, Defense("masked", masking="double"), {"sigma": 0.0})
             for sigma in sigmas:
                 yield Case(setting, protected("local", sigma), {"sigma": sigma})
             for sigma in sigmas if full else (1.0,):

@@ -17,11 +17,11 @@ from zerosum.client.training.local import initial_vector
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.spec import SamplingSpec
-from zerosum.simulations.attacks.harness.interface import Protection, Scene, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Defense, Scene, ThreatModel
 from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played, secagg_of
-from zerosum.simulations.attacks.settings.malicious_server import Clients
+from zerosum.simulations.attacks.settings.malicious_server import PolicyClients
 from zerosum.simulations.attacks.settings.model_view import LearningView
-from zerosum.simulations.attacks.settings.private_sums import Asked, PrivateSums
+from zerosum.simulations.attacks.settings.private_sums import PrivateSums, SumRequest
 from zerosum.simulations.attacks.settings.records import RecordsTask, collection_of
 from zerosum.simulations.data.datasets import Records
 from zerosum.simulations.engine.grid import InProcessGrid
@@ -37,7 +37,7 @@ class PropertyView(LearningView):
     Attributes
     ----------
     cohort, records : int
-        Clients in a sum; records of each client.
+        PolicyClients in a sum; records of each client.
     mirrored : float
         Part of its images that a client with the property has mirrored.
     vector : ndarray
@@ -71,7 +71,7 @@ class PropertySetting:
     Attributes
     ----------
     cohort, sums : int
-        Clients in a sum; sums, of clients who take part in no other.
+        PolicyClients in a sum; sums, of clients who take part in no other.
     records : int
         Of each client, drawn from the training records.
     mirrored : float
@@ -107,7 +107,7 @@ class PropertySetting:
         """Local training: full-batch steps."""
         return TrainSpec(epochs=None, steps=self.steps, batch_size=None, lr=self.lr)
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the sums; see :class:`Setting`."""
         check_played(protection)
         coins = numpy_generator(seed, "property").random((self.sums, self.cohort)) < 0.5
@@ -167,7 +167,7 @@ class _Sums:
     """The sums of one scene, once they were played."""
 
     def __init__(
-        self, setting: PropertySetting, task: RecordsTask, protection: Protection, seed: int
+        self, setting: PropertySetting, task: RecordsTask, protection: Defense, seed: int
     ) -> None:
         self._setting, self._task, self._protection = setting, task, protection
         self._vector = initial_vector(task, seed)
@@ -179,12 +179,14 @@ class _Sums:
             bare = self._asking(replace(protection, masking="none"), seed)
             self._opened += [self._open(bare, n) for n in range(masked + 1, setting.sums + 1)]
 
-    def _asking(self, protection: Protection, seed: int) -> PrivateSums:
+    def _asking(self, protection: Defense, seed: int) -> PrivateSums:
         setting, task = self._setting, self._task
         population, size = setting.sums * setting.cohort, setting.cohort
-        clients = Clients.with_rules(task, SeededEntropy(seed), secagg_of(protection), population)
+        clients = PolicyClients.with_rules(
+            task, SeededEntropy(seed), secagg_of(protection), population
+        )
         return PrivateSums(
-            Asked(setting.task, setting.model, setting.training, self._vector),
+            SumRequest(setting.task, setting.model, setting.training, self._vector),
             protection,
             clients,
             InProcessGrid(clients.app, population),

@@ -19,9 +19,9 @@ from torch import nn
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Units, correlations
@@ -82,7 +82,7 @@ class ModelInversion:
         more = [TrainedSetting(records=100, rounds=5)] if full else []
         for setting in (TrainedSetting(), *more):
             yield Case(setting, protected("none"), {"sigma": 0.0})
-            yield Case(setting, Protection("masked", masking="double"), {"sigma": 0.0})
+            yield Case(setting, Defense("masked", masking="double"), {"sigma": 0.0})
             for sigma in sigmas:
                 yield Case(setting, protected("local", sigma), {"sigma": sigma})
 

@@ -15,10 +15,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Masking,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Ranking, Units
@@ -36,10 +36,10 @@ CLIP = 0.4
 
 def _noised(
     noise: Literal["local", "distributed"], sigma: float, masking: Masking = "none"
-) -> Protection:
+) -> Defense:
     name = f"{noise} noise {sigma:g} C"
     name = name if masking == "none" else f"masked + {name}"
-    return Protection(name, masking=masking, clip=CLIP, noise=noise, sigma=sigma)
+    return Defense(name, masking=masking, clip=CLIP, noise=noise, sigma=sigma)
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class PropertyInference:
             # So many, for a sum of many tells little: at 300 an AUC of 0.57 is within 0.04.
             setting = PropertySetting(cohort, sums=400 if cohort <= 20 else 300)
             at = {"cohort": float(cohort), "sigma": 0.0}
-            yield Case(setting, Protection("masked", masking="double"), at)
+            yield Case(setting, Defense("masked", masking="double"), at)
         single = PropertySetting(10)
-        yield Case(single, Protection("plain"), {"cohort": 1.0, "sigma": 0.0})
+        yield Case(single, Defense("plain"), {"cohort": 1.0, "sigma": 0.0})
         for sigma in (0.01, 0.03, 0.1, 0.3, 1.0) if full else (0.1, 1.0):
             yield Case(single, _noised("local", sigma), {"cohort": 1.0, "sigma": sigma})
         for noise in ("local", "distributed") if full else ("local",):

@@ -25,7 +25,7 @@ from zerosum.server.planning.preflight import prepare
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment, SamplingSpec
 from zerosum.simulations import api
-from zerosum.simulations.attacks.harness.interface import Protection, Scene
+from zerosum.simulations.attacks.harness.interface import Defense, Scene
 from zerosum.simulations.attacks.harness.to_specs import (
     DELTA,
     check_played,
@@ -162,9 +162,9 @@ class TrainedSetting:
         """Local training."""
         return TrainSpec(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Train the target and, where an attack requires them, reference models."""
-        pool = Pool.drawn(self, seed)
+        pool = RecordPool.drawn(self, seed)
         target = _target(self, protection, seed)
         wanted = "references" in attack.requires
         made = references_of(self, protection, seed) if wanted else None
@@ -196,7 +196,7 @@ class TrainedSetting:
 
 
 @dataclass(frozen=True)
-class Pool:
+class RecordPool:
     """Candidates, those of them that were trained on, and other records."""
 
     candidates: Records
@@ -205,7 +205,7 @@ class Pool:
     classes: int
 
     @classmethod
-    def drawn(cls, setting: TrainedSetting, seed: int) -> "Pool":
+    def drawn(cls, setting: TrainedSetting, seed: int) -> "RecordPool":
         """Draw twice as many candidates as are trained on, and half of them."""
         collection = datasets.prepare(
             collection_of(setting.task), DataSpec(pool=setting.pool), seed
@@ -237,7 +237,7 @@ def half_of(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Trained:
+class ReleasedModel:
     """A released model, and what the ledger says of its release."""
 
     vector: np.ndarray
@@ -246,18 +246,18 @@ class Trained:
 
 def train(
     setting: TrainedSetting,
-    protection: Protection,
+    protection: Defense,
     records: Records,
     seed: int,
     *,
     protocol: str | None = None,
-) -> Trained:
+) -> ReleasedModel:
     """Run federated training on these records, dealt to clients in their order.
 
     Parameters
     ----------
     setting : TrainedSetting
-    protection : Protection
+    protection : Defense
     records : Records
         As many as all clients hold.
     seed : int
@@ -295,7 +295,7 @@ def train(
         result = api.simulate(planned, folder, report=False)
     vector = from_state_dict(result.model, Layout.of(build_model(task, seed)))
     released = result.summary["epsilon"]["release"]["value"]
-    return Trained(vector, math.inf if released is None else float(released))
+    return ReleasedModel(vector, math.inf if released is None else float(released))
 
 
 def _task(setting: TrainedSetting, records: Records, seed: int) -> RecordsTask:
@@ -311,9 +311,9 @@ def _task(setting: TrainedSetting, records: Records, seed: int) -> RecordsTask:
 
 
 @lru_cache(maxsize=16)
-def _target(setting: TrainedSetting, protection: Protection, seed: int) -> Trained:
+def _target(setting: TrainedSetting, protection: Defense, seed: int) -> ReleasedModel:
     """Train the target once for all attacks on it in this process."""
-    pool = Pool.drawn(setting, seed)
+    pool = RecordPool.drawn(setting, seed)
     dealt = numpy_generator(seed, "members dealt").permutation(np.flatnonzero(pool.members))
     return train(setting, protection, pool.candidates.take(dealt), seed)
 
@@ -326,7 +326,7 @@ class _Folder:
         weakref.finalize(self, shutil.rmtree, self.path, True)
 
 
-def references_of(setting: TrainedSetting, protection: Protection, seed: int) -> References:
+def references_of(setting: TrainedSetting, protection: Defense, seed: int) -> References:
     """Return the reference models of a scene, from the files that they are kept in.
 
     Raises
@@ -338,19 +338,19 @@ def references_of(setting: TrainedSetting, protection: Protection, seed: int) ->
     return read_references(folder, _procedure(setting, _unmasked(protection)))
 
 
-def reference_folder(setting: TrainedSetting, protection: Protection, seed: int) -> Path:
+def reference_folder(setting: TrainedSetting, protection: Defense, seed: int) -> Path:
     """Return the folder with the reference models of a scene, trained once in this process."""
     return _trained_references(setting, _unmasked(protection), seed).path
 
 
-def _unmasked(protection: Protection) -> Protection:
+def _unmasked(protection: Defense) -> Defense:
     """Return what a protection is once sums are open: masks cancel, noise and clip remain."""
     return replace(protection, name="", masking="none", confirm=True, threshold=None)
 
 
 @lru_cache(maxsize=16)
-def _trained_references(setting: TrainedSetting, protection: Protection, seed: int) -> _Folder:
-    pool, started = Pool.drawn(setting, seed), time.process_time()
+def _trained_references(setting: TrainedSetting, protection: Defense, seed: int) -> _Folder:
+    pool, started = RecordPool.drawn(setting, seed), time.process_time()
     vectors: list[np.ndarray] = []
     held: list[np.ndarray] = []
     rng = numpy_generator(seed, "reference halves")
@@ -369,16 +369,16 @@ def _trained_references(setting: TrainedSetting, protection: Protection, seed: i
     return folder
 
 
-def _procedure(setting: TrainedSetting, protection: Protection) -> str:
+def _procedure(setting: TrainedSetting, protection: Defense) -> str:
     return f"{setting} under {protection}"
 
 
-def protected(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Protection:
+def protected(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Defense:
     """Return plain training, local noise without masks, or masked sums with distributed noise."""
     if noise == "none":
-        return Protection("plain")
+        return Defense("plain")
     masked = noise == "distributed"
-    return Protection(
+    return Defense(
         f"{'masked + distributed' if masked else 'local'} noise {sigma:g} C",
         masking="double" if masked else "none",
         clip=1.0,

@@ -3,27 +3,27 @@
 from collections.abc import Iterable
 
 from zerosum.client.spec import ModelSpec
-from zerosum.simulations.attacks.harness.interface import Case, Masking, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense, Masking
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 CLIP = 0.1
 """Below the norm of an update of one image, so that it is at work."""
 
-PLAIN = Protection("plain")
-CLIPPED = Protection("clip", clip=CLIP)
-MASKED = Protection("masked", masking="double")
+PLAIN = Defense("plain")
+CLIPPED = Defense("clip", clip=CLIP)
+MASKED = Defense("masked", masking="double")
 
 
-def local(sigma: float, masking: Masking = "none") -> Protection:
+def local(sigma: float, masking: Masking = "none") -> Defense:
     """Return noise of each client's own, of so many clips; perhaps under masks."""
     name = f"{'' if masking == 'none' else 'masked + '}local noise {sigma:g} C"
-    return Protection(name, masking=masking, clip=CLIP, noise="local", sigma=sigma)
+    return Defense(name, masking=masking, clip=CLIP, noise="local", sigma=sigma)
 
 
-def distributed(sigma: float) -> Protection:
+def distributed(sigma: float) -> Defense:
     """Return masks, and noise that is whole in the sum alone."""
     name = f"masked + distributed noise {sigma:g} C"
-    return Protection(name, masking="double", clip=CLIP, noise="distributed", sigma=sigma)
+    return Defense(name, masking="double", clip=CLIP, noise="distributed", sigma=sigma)
 
 
 def cases_of(suite: str) -> Iterable[Case]:

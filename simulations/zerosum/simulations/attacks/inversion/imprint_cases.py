@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from zerosum.simulations.attacks.harness.interface import Case, Protection
+from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed, local
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
-UNBOUND = Protection("masked, no request hash", masking="double", request_hash=False)
-UNCONFIRMED = Protection("masked, survivors not confirmed", masking="double", confirm=False)
-CLIPPED = Protection("masked + clip", masking="double", clip=0.1)
+UNBOUND = Defense("masked, no request hash", masking="double", request_hash=False)
+UNCONFIRMED = Defense("masked, survivors not confirmed", masking="double", confirm=False)
+CLIPPED = Defense("masked + clip", masking="double", clip=0.1)
 
 RECORDS = 8
 """Images of each client."""
@@ -31,5 +31,5 @@ def cases_of(suite: str, targeted: bool, bins: int) -> Iterable[Case]:
         yield Case(ten, protection, _at(ten, protection, bins))
 
 
-def _at(setting: RoundsSetting, protection: Protection, bins: int) -> dict[str, float]:
+def _at(setting: RoundsSetting, protection: Defense, bins: int) -> dict[str, float]:
     return {"cohort": setting.clients, "bins": bins, "sigma": protection.sigma}

@@ -15,9 +15,9 @@ import numpy as np
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units, psnr
@@ -32,11 +32,11 @@ SURE = 3.3
 """Standard deviations within which 999 of 1,000 pixels lie."""
 
 
-def noised(sigma: float, budget: int | None = None) -> Protection:
+def noised(sigma: float, budget: int | None = None) -> Defense:
     """Return noise of each client's own, and how often a client answers."""
     ends = "" if budget is None else f", budget of {budget}"
     name = f"local noise {sigma:g} C{ends}"
-    return Protection(name, clip=CLIP, noise="local", sigma=sigma, budget=budget)
+    return Defense(name, clip=CLIP, noise="local", sigma=sigma, budget=budget)
 
 
 def asked(count: int) -> RoundsSetting:

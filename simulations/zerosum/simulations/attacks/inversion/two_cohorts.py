@@ -9,7 +9,7 @@ from zerosum.client.privacy.clipping import clip_to_norm
 from zerosum.client.task import ClientInfo
 from zerosum.client.training.flat_parameters import parameters_to_vector
 from zerosum.client.training.local import LocalTrainer
-from zerosum.simulations.attacks.harness.interface import Protection, Scene
+from zerosum.simulations.attacks.harness.interface import Defense, Scene
 from zerosum.simulations.attacks.settings.records import RecordsTask
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting, training_of
 
@@ -36,7 +36,7 @@ class TwoCohorts(RoundsSetting):
         """Return the clients that are asked in a round, the first of which is number 1."""
         return tuple(i for i in range(self.clients) if number == 1 or i != LEFT_OUT)
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the rounds; see :class:`~.interface.Setting`."""
         scene = super().play(attack, protection, seed)
         update = self._update(self.drawn(seed), protection.clip)

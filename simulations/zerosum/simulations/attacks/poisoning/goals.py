@@ -15,9 +15,9 @@ import numpy as np
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
     View,
 )
@@ -31,15 +31,15 @@ SUCCESS = Metric("attack success")
 CLIP = 1.0
 """About the norm of an honest update in these settings."""
 
-PLAIN = Protection("plain")
-MASKED = Protection("masked", masking="double")
-CLIPPED = Protection("masked + client clip", masking="double", clip=CLIP)
-NOISED = Protection(
+PLAIN = Defense("plain")
+MASKED = Defense("masked", masking="double")
+CLIPPED = Defense("masked + client clip", masking="double", clip=CLIP)
+NOISED = Defense(
     "masked + distributed noise", masking="double", clip=CLIP, noise="distributed", sigma=0.1
 )
-LOCAL = Protection("local noise", clip=CLIP, noise="local", sigma=0.02)
+LOCAL = Defense("local noise", clip=CLIP, noise="local", sigma=0.02)
 RULES = tuple(
-    Protection(name, rule=rule)
+    Defense(name, rule=rule)
     for name, rule in {
         "median": "median",
         "trimmed mean": "trimmed-mean",
@@ -51,7 +51,7 @@ RULES = tuple(
         "norm bound": "norm-bound",
     }.items()
 )
-REFUSED = Protection("masked + median", masking="double", rule="median")
+REFUSED = Defense("masked + median", masking="double", rule="median")
 
 PROTECTIONS = (PLAIN, MASKED, CLIPPED, NOISED, *RULES, REFUSED)
 
@@ -120,7 +120,7 @@ class Poisoning:
         values = {} if view.final is None else {"model": view.final}
         return Guess(values, refused if view.abandoned else "")
 
-    def protections(self, suite: str) -> tuple[Protection, ...]:
+    def protections(self, suite: str) -> tuple[Defense, ...]:
         """Return the columns: code of one's own matters where there is a clip."""
         if self.own_code:
             return (replace(CLIPPED, name=f"{CLIPPED.name}, own code"),)

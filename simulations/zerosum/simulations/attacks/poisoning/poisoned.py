@@ -27,7 +27,7 @@ from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.server.spec import Experiment
 from zerosum.server.training.averaging import held_out
 from zerosum.server.training.loop import FederatedTraining
-from zerosum.simulations.attacks.harness.interface import NotApplicable, Protection, Scene
+from zerosum.simulations.attacks.harness.interface import Defense, NotApplicable, Scene
 from zerosum.simulations.attacks.harness.to_specs import (
     DELTA,
     SUMS,
@@ -93,7 +93,7 @@ class PoisonedSetting:
         uneven = "" if self.partition == "iid" else ", uneven data"
         return f"{self.malicious} of {self.clients} clients malicious, {rounds} {start}{uneven}"
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the run; see :class:`Setting`.
 
         Raises
@@ -119,7 +119,7 @@ class PoisonedSetting:
 
 
 @lru_cache(maxsize=64)
-def _without(setting: PoisonedSetting, protection: Protection, seed: int) -> np.ndarray:
+def _without(setting: PoisonedSetting, protection: Defense, seed: int) -> np.ndarray:
     """Return the model of the same run, had all clients been honest."""
     return _Run(setting, protection, seed).honest()
 
@@ -128,13 +128,13 @@ def _without(setting: PoisonedSetting, protection: Protection, seed: int) -> np.
 def _start(setting: PoisonedSetting, seed: int) -> np.ndarray:
     """Return the model after the honest rounds that come before an attack."""
     earlier = replace(setting, rounds=setting.before, before=0, malicious=0)
-    return _without(earlier, Protection(""), seed)
+    return _without(earlier, Defense(""), seed)
 
 
 class _Run:
     """One run, with malicious clients or without."""
 
-    def __init__(self, setting: PoisonedSetting, protection: Protection, seed: int) -> None:
+    def __init__(self, setting: PoisonedSetting, protection: Defense, seed: int) -> None:
         self._setting, self._protection, self._seed = setting, protection, seed
         data = DataSpec.model_validate(
             {"clients": setting.clients, "partition": setting.partition, "pool": 2}

@@ -24,8 +24,8 @@ from zerosum.client.flower.app_request import AppRequest, enveloped, stage_type
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.flower.request_digest import rebuilt, records_digest
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol import protection as client_protection
 from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
+from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -36,7 +36,7 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.client.task import ClientInfo, resolve_task
-from zerosum.client.training.compute import Answerer
+from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.local import initial_vector
 from zerosum.secagg import (
     ContributeRequest,
@@ -48,7 +48,7 @@ from zerosum.secagg.randomness import numpy_generator
 from zerosum.secagg.session import request_digest
 from zerosum.server.flower.app_grid import AppGrid
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
-from zerosum.simulations.attacks.harness.interface import NotApplicable, Protection, Scene, View
+from zerosum.simulations.attacks.harness.interface import Defense, NotApplicable, Scene, View
 from zerosum.simulations.attacks.harness.to_specs import UNCLIPPED_RANGE, check_played
 from zerosum.simulations.attacks.protocol.asked_nodes import CLASSES, PIXELS, app_of, provisioned
 from zerosum.simulations.attacks.protocol.unbound import (
@@ -73,7 +73,7 @@ _NO_NOISE = 1e-8
 
 
 @dataclass(frozen=True)
-class Asked:
+class ContributeFields:
     """What one client is asked when it contributes, as far as a server writes it.
 
     Attributes
@@ -116,8 +116,8 @@ class AskedView(View):
 class AskedSumsSetting:
     """Sums in each of which one client's answer is wanted.
 
-    An attack with a method ``ask(honest, wanted) -> Asked`` lies: it says what a client is asked
-    in place of ``honest``; ``wanted`` is true of the victim alone.
+    An attack with a method ``ask(honest, wanted) -> ContributeFields`` lies: it says what a
+    client is asked in place of ``honest``; ``wanted`` is true of the victim alone.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class AskedSumsSetting:
         """As the table says."""
         return f"{self.clients} nodes, {SAID[self.read]}"
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the sums; see :class:`~.interface.Setting`."""
         check_played(protection, ("masking", "bits", "request_hash"))
         if protection.masking != "double":
@@ -156,7 +156,7 @@ class AskedSumsSetting:
         return Scene(view, {"updates": truth, "steps": steps}, math.inf)
 
     def _trial(
-        self, attack: Any, protection: Protection, seed: int, trial: int
+        self, attack: Any, protection: Defense, seed: int, trial: int
     ) -> tuple[np.ndarray | None, np.ndarray, float, str]:
         """Return a sum or None, the victim's answer, the step of a coordinate, and why not."""
         rng = numpy_generator(seed, "asked sums", trial)
@@ -170,7 +170,7 @@ class AskedSumsSetting:
         return total, play.wanted, play.step, ""
 
 
-Ask = Callable[[Asked, bool], Asked]
+Ask = Callable[[ContributeFields, bool], ContributeFields]
 
 
 class AskedSum(ABC):
@@ -189,7 +189,7 @@ class AskedSum(ABC):
         Of all nodes' files.
     """
 
-    honest: Asked
+    honest: ContributeFields
     wanted: np.ndarray
     step: float
     request: Request
@@ -209,7 +209,7 @@ class AskedSum(ABC):
         self._given = provisioned(folder, setting.clients)
         self._begin(setting, rng)
         question = self.request.question
-        self.step = client_protection.Protection.build(
+        self.step = Protection.build(
             question.privacy,
             question.encoding,
             cohort=setting.clients,
@@ -253,7 +253,7 @@ class AskedSum(ABC):
         return self._lied_to(message, context, self._ask(self.honest, wanted), self._session)
 
     def _lied_to(
-        self, message: Message, context: Context, asked: Asked, session: Session
+        self, message: Message, context: Context, asked: ContributeFields, session: Session
     ) -> Message:
         """Ask a client something else, and pass its answer off as one to the real request."""
         request, content = self._read(asked), self._beside(asked)
@@ -272,11 +272,11 @@ class AskedSum(ABC):
         return _with_content(reply, flower_messages.pack({"message": passed}))
 
     @abstractmethod
-    def _read(self, asked: Asked) -> Request:
+    def _read(self, asked: ContributeFields) -> Request:
         """Return the request that says so, with the digest that its readers find."""
 
     @abstractmethod
-    def _beside(self, asked: Asked) -> RecordDict:
+    def _beside(self, asked: ContributeFields) -> RecordDict:
         """Return what travels beside a request: an app's records, or a model."""
 
     def _stage(self, message: Message) -> str | None:
@@ -303,7 +303,7 @@ class AppSum(AskedSum):
             settings.reverse()
         arrays.append(("weight", np.zeros((CLASSES, PIXELS))))
         values = tuple((name, value.astype(np.float32)) for name, value in arrays)
-        self.honest = Asked(values, tuple(settings), "0", "1.0")
+        self.honest = ContributeFields(values, tuple(settings), "0", "1.0")
         self._app = app_of(inputs, targets, bound=self._bound)
         encoding = EncodingSpec(bits=self._bits, range=UNCLIPPED_RANGE)
         privacy = PrivacySpec(model="none", clip=None)
@@ -317,7 +317,7 @@ class AppSum(AskedSum):
         )
         self.request = self._request
 
-    def _read(self, asked: Asked) -> AppRequest:
+    def _read(self, asked: ContributeFields) -> AppRequest:
         records = rebuilt(asked.records())
         content = (records_digest if self._bound else sorted_digest)(records).hex()
         question = self._request.question.model_copy(update={"content": content})
@@ -332,7 +332,7 @@ class AppSum(AskedSum):
     def _stage(self, message: Message) -> str | None:
         return stage_type(message.content)
 
-    def _beside(self, asked: Asked) -> RecordDict:
+    def _beside(self, asked: ContributeFields) -> RecordDict:
         return enveloped(
             flower_messages.pack({}), flower_messages.STAGE_TYPES["contribute"], asked.records()
         )
@@ -355,18 +355,18 @@ class TaskSum(AskedSum):
         )
         task = resolve_task(question.task, question.data, question.model, seed)
         self.request = Request(question, initial_vector(task, seed))
-        self.honest = Asked((), (), "0", "1.0")
+        self.honest = ContributeFields((), (), "0", "1.0")
         self._app = build_app(DeployedEnvironment if self._bound else UnboundNode)
         info = ClientInfo(
             index=self._victim, count=setting.clients, seed=seed, node_config={"device": "cpu"}
         )
         told = question.model_copy(update={"max_loss": math.inf})
-        answer = Answerer(task, trainer="general").update(
+        answer = LocalComputation(task, trainer="general").update(
             Request(told, self.request.model), info, SeededEntropy(seed)
         )
         self.wanted = answer.astype(np.float64)
 
-    def _read(self, asked: Asked) -> Request:
+    def _read(self, asked: ContributeFields) -> Request:
         own, model = self.request.header, self.request.model_bytes
         header = own.replace(b'"max_loss":1.0', b'"max_loss":' + asked.max_loss.encode())
         digest = request_digest(header, model)  # where no reader takes it, any will do
@@ -377,7 +377,7 @@ class TaskSum(AskedSum):
         told.__dict__.update(header=header, digest=digest)  # in place of what it would write
         return told
 
-    def _beside(self, asked: Asked) -> RecordDict:
+    def _beside(self, asked: ContributeFields) -> RecordDict:
         model = self.request.model_bytes
         return flower_messages.pack(
             {}, flower_messages.model_record(model, len(self.request.model))

@@ -21,9 +21,9 @@ from zerosum.secagg import ConfirmRequest
 from zerosum.secagg.wire import to_bitmap
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Masking,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.protocol.opening import opened_vector, unmask_request
@@ -84,11 +84,11 @@ class LyingAboutDropouts(Recovery):
                 for each in self._columns("double"):
                     yield Case(setting, each, {"colluders": c})
 
-    def _columns(self, masking: Masking) -> Iterable[Protection]:
+    def _columns(self, masking: Masking) -> Iterable[Defense]:
         said = {"none": "plain", "single": "single masks", "double": "double masks"}[masking]
         for confirm in (False,) if masking == "none" else (False, True):
             name = f"{said}, confirm" if confirm else said
-            yield Protection(name, masking, self.threshold, confirm=confirm)
+            yield Defense(name, masking, self.threshold, confirm=confirm)
 
     def respond(
         self, stage: str, client: int, message: bytes, seen: Transcript

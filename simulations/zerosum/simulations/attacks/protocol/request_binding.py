@@ -15,21 +15,21 @@ import numpy as np
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Proportion
 from zerosum.simulations.attacks.protocol.asked_sums import (
-    Asked,
     AskedSumsSetting,
     AskedView,
+    ContributeFields,
     Read,
 )
 
-BOUND = Protection("request bound", "double")
-LOOSE = Protection("loosely bound", "double", request_hash=False)
+BOUND = Defense("request bound", "double")
+LOOSE = Defense("loosely bound", "double", request_hash=False)
 
 HOW: Mapping[Read, str] = {
     "arrays": "turns the order of the arrays for one client",
@@ -72,7 +72,7 @@ class RequestBinding:
         for protection in (LOOSE, BOUND):
             yield Case(AskedSumsSetting(self.lie, self.clients, self.trials), protection)
 
-    def ask(self, honest: Asked, wanted: bool) -> Asked:
+    def ask(self, honest: ContributeFields, wanted: bool) -> ContributeFields:
         """Return what a client is asked; ``wanted`` where its answer is."""
         if self.lie == "arrays" and wanted:
             first, second, *rest = honest.arrays

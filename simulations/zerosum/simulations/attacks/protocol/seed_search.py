@@ -32,7 +32,7 @@ _TIMED = 2000
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchOutcome:
     """How a search ended.
 
     Attributes
@@ -50,7 +50,7 @@ class Found:
 
 def search(
     bits: int, hits: Callable[[list[bytes]], list[bytes]], confirms: Callable[[bytes], bool]
-) -> Found:
+) -> SearchOutcome:
     """Try all seeds of so many bits, in ascending order.
 
     Parameters
@@ -67,8 +67,8 @@ def search(
         tried += len(seeds)
         for seed in hits(seeds):
             if confirms(seed):
-                return Found(seed, tried, time.process_time() - started)
-    return Found(None, tried, time.process_time() - started)
+                return SearchOutcome(seed, tried, time.process_time() - started)
+    return SearchOutcome(None, tried, time.process_time() - started)
 
 
 def _seeds(bits: int) -> Iterator[list[bytes]]:
@@ -77,7 +77,7 @@ def _seeds(bits: int) -> Iterator[list[bytes]]:
         yield [value.to_bytes(_SEED_BYTES, "little") for value in range(start, stop)]
 
 
-def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> Found:
+def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutcome:
     """Search the seed that leaves a small vector: no word's high bits but all alike.
 
     Parameters
@@ -108,7 +108,7 @@ def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> Found:
     return search(bits, hits, lambda seed: bool(small(without_self_mask(seen, vector, seed)).all()))
 
 
-def by_commitment(seen: Transcript, vector: np.ndarray, bits: int) -> Found:
+def by_commitment(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutcome:
     """Search the seed that the victim committed to in its advert: a hash each, and no mask."""
     digest, advert = seen.opened().digest, seen.answer("advertise", seen.victim, Advert)
     committed = partial(commitment, digest, seen.victim)
@@ -119,7 +119,7 @@ def by_commitment(seen: Transcript, vector: np.ndarray, bits: int) -> Found:
     return search(bits, hits, lambda seed: True)
 
 
-def extrapolated(found: Found) -> str:
+def extrapolated(found: SearchOutcome) -> str:
     """Return the rate of a search, and what all seeds of 28 and 32 bits take at it."""
     each = found.cpu_seconds / found.tried
     ended = "found" if found.seed is not None else "none fits"

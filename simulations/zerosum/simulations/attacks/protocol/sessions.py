@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zerosum.client.protocol import protection as client_protection
+from zerosum.client.protocol.protection import Protection
 from zerosum.secagg import (
     ClientParty,
     IdealClientParty,
@@ -31,9 +31,9 @@ from zerosum.secagg import (
     decode,
     request_digest,
 )
-from zerosum.secagg.graph.graphs import parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.secagg.randomness import Keystream, derive_seed, numpy_generator
-from zerosum.simulations.attacks.harness.interface import Protection, Scene, ThreatModel, View
+from zerosum.simulations.attacks.harness.interface import Defense, Scene, ThreatModel, View
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.harness.to_specs import check_played, encoding_of, privacy_of
 from zerosum.simulations.attacks.protocol.updates import first_steps
@@ -174,7 +174,7 @@ class SessionsSetting:
         ]
         return ", ".join(filter(None, said))
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the sessions; see :class:`~.interface.Setting`."""
         check_played(protection, ("masking", "threshold", "bits", "clip", "seed_bits", "confirm"))
         played = [self._trial(attack, protection, seed, trial) for trial in range(self.trials)]
@@ -187,7 +187,7 @@ class SessionsSetting:
         )
         return Scene(view, _truth(played), math.inf)
 
-    def _trial(self, attack: Any, protection: Protection, seed: int, trial: int) -> "_Trial":
+    def _trial(self, attack: Any, protection: Defense, seed: int, trial: int) -> "_Trial":
         done = _Trial()
         for number in range(self.rounds):
             play = _Play(self, protection, _Draws(seed, trial, number, self))
@@ -255,7 +255,7 @@ class _Draws:
 class _Play:
     """One session under way. Parties are held here alone."""
 
-    def __init__(self, setting: SessionsSetting, protection: Protection, draws: _Draws) -> None:
+    def __init__(self, setting: SessionsSetting, protection: Defense, draws: _Draws) -> None:
         self._setting, self._protection = setting, protection
         self._victim, self._colluders = draws.roles()
         self._identities = draws.identities()
@@ -282,7 +282,7 @@ class _Play:
         """Encode the updates as clients encode theirs."""
         updates = draws.updates()
         count, dimension = updates.shape
-        built = client_protection.Protection.build(
+        built = Protection.build(
             privacy_of(self._protection, count, dimension),
             encoding_of(self._protection),
             cohort=count,
@@ -300,7 +300,7 @@ class _Play:
         mode = ServerMode.MALICIOUS if self._protection.confirm else ServerMode.SEMI_HONEST
         threshold = self._protection.threshold
         if threshold is None:
-            threshold = parameters(n, dropout=0.2, corruption=0.1, server=mode).threshold
+            threshold = graph_parameters(n, dropout=0.2, corruption=0.1, server=mode).threshold
         return Session(
             run_id=derive_seed(draws.seed, "attacked sessions", draws.trial)[:16],
             round=draws.round,
@@ -384,6 +384,6 @@ class _Play:
 
 def sealed_transcript(transcript: Transcript) -> Transcript:
     """Return a transcript that holds bytes alone: see :func:`~.sealing.sealed`."""
-    holder = SessionsView(ThreatModel("malicious server"), Protection(""), trials=((transcript,),))
+    holder = SessionsView(ThreatModel("malicious server"), Defense(""), trials=((transcript,),))
     ((found,),) = sealed(holder).trials or ((transcript,),)
     return found

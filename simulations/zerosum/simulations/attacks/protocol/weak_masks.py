@@ -13,16 +13,16 @@ import numpy as np
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.protocol.opening import masked_vector
 from zerosum.simulations.attacks.protocol.recovering import Recovery
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript
 
-DOUBLE = Protection("double masks", "double", confirm=False)
+DOUBLE = Defense("double masks", "double", confirm=False)
 
 
 @dataclass(frozen=True)

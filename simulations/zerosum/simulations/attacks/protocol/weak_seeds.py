@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from zerosum.simulations.attacks.harness.interface import Case, Guess, Protection, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess, ThreatModel
 from zerosum.simulations.attacks.protocol.opening import (
     masked_vector,
     secrets_of,
@@ -60,7 +60,7 @@ class SeedSearch(Recovery):
         """Return a seed as short as is searched, and the library's."""
         for bits in (self.bits, 256):
             name = f"double masks, {bits}-bit seed"
-            protection = Protection(name, "double", seed_bits=bits, confirm=False)
+            protection = Defense(name, "double", seed_bits=bits, confirm=False)
             setting = SessionsSetting(self.clients, trials=1, late=True)
             yield Case(setting, protection, {"seed bits": bits})
 

@@ -16,10 +16,10 @@ from zerosum.secagg.crypto.prg import accumulate
 from zerosum.secagg.messages.all_messages import accept
 from zerosum.secagg.messages.durable_record import Decisions
 from zerosum.secagg.parties.interface import Incoming
-from zerosum.simulations.attacks.harness.interface import Protection
+from zerosum.simulations.attacks.harness.interface import Defense
 
 Weakness = Literal["none", "one-kind check", "vector masks", "fresh masks"]
-"""What clients of a setting lack; what a :class:`~.interface.Protection` names, it says itself."""
+"""What clients of a setting lack; what a :class:`~.interface.Defense` names, it says itself."""
 
 
 class SingleMaskClient(ClientParty):
@@ -92,7 +92,7 @@ class ReusedMaskClient(ClientParty):
         super()._mask(vector, dataclasses.replace(request, request=bytes(32)))
 
 
-def client_of(protection: Protection, weakness: Weakness = "none") -> type[ClientParty]:
+def client_of(protection: Defense, weakness: Weakness = "none") -> type[ClientParty]:
     """Return the clients that a protection and a weakness ask for: the real ones, or a control.
 
     Raises

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.harness.interface import Protection, Scene, View
+from zerosum.simulations.attacks.harness.interface import Defense, Scene, View
 from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
 from zerosum.simulations.attacks.published.consistent import FIGURES, figures_of
 from zerosum.simulations.attacks.published.people import ages_of_groups, dealt
@@ -90,7 +90,7 @@ class TablesSetting:
         """To what each figure is rounded."""
         return (self.rounding,) * len(FIGURES) if self.rounding else _STEPS
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Draw people, tabulate, publish; see :class:`Setting`."""
         check_played(protection)
         ages = self._ages(seed)
@@ -128,7 +128,7 @@ class TablesSetting:
 
 @lru_cache(maxsize=8)
 def _noised(
-    setting: TablesSetting, protection: Protection, seed: int
+    setting: TablesSetting, protection: Defense, seed: int
 ) -> tuple[np.ndarray, float, float]:
     """Return the ages as they are tabulated, their noise in years, and epsilon of it."""
     ages = setting._ages(seed)

@@ -13,7 +13,7 @@ from dp_accounting import GaussianDpEvent
 
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.privacy.accountant import Ledger
-from zerosum.simulations.attacks.harness.interface import Masking, Protection, Scene, View
+from zerosum.simulations.attacks.harness.interface import Defense, Masking, Scene, View
 from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
 from zerosum.simulations.attacks.published.people import dealt, private_bits
 from zerosum.simulations.attacks.published.sums import Answered, private_sum_of
@@ -72,7 +72,7 @@ class AnswersSetting:
         """Norm of what a person whose bit is set contributes to all answers."""
         return math.sqrt(self.queries / 2)
 
-    def noised(self, kind: Noise, level: float) -> Protection:
+    def noised(self, kind: Noise, level: float) -> Defense:
         """Return noise with a deviation of level * sqrt(people) in an answer, whoever adds it."""
         sigma = level * math.sqrt(self.people) / self.clip
         masking: Masking = "double"
@@ -82,9 +82,9 @@ class AnswersSetting:
         if kind == "distributed":
             called = "masked + distributed"
         name = f"{called} noise of {level:g} sqrt(n)"
-        return Protection(name, masking=masking, clip=self.clip, noise=kind, sigma=sigma)
+        return Defense(name, masking=masking, clip=self.clip, noise=kind, sigma=sigma)
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Draw people and queries, and answer; see :class:`Setting`."""
         check_played(protection)
         queries, bits, share = _drawn(self, seed)
@@ -99,7 +99,7 @@ class AnswersSetting:
         )
         return Scene(view, {"bits": bits}, self._epsilon(answered, protection), DELTA)
 
-    def _epsilon(self, answered: Answered, protection: Protection) -> float:
+    def _epsilon(self, answered: Answered, protection: Defense) -> float:
         """Return what all answers together say of one person's bit, to whoever sees them alone.
 
         The ledger of a run says more where noise is local: what any two messages differ in, to a
@@ -114,7 +114,7 @@ class AnswersSetting:
 
 
 @lru_cache(maxsize=8)
-def _answered(setting: AnswersSetting, protection: Protection, seed: int) -> Answered:
+def _answered(setting: AnswersSetting, protection: Defense, seed: int) -> Answered:
     """Return the answers: the same for every attack on them."""
     queries, bits, _ = _drawn(setting, seed)
     # One stream of noise for all protections would make their figures the same guesses.

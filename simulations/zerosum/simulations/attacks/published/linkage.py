@@ -14,9 +14,9 @@ import numpy as np
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Proportion
@@ -54,14 +54,14 @@ class Linkage:
         for attributes in (3, 5, 7):
             raw = ReleasedSetting(attributes, targets=self.targets, path=self.path)
             at = {"attributes": float(attributes)}
-            yield Case(raw, Protection("plain"), at)
+            yield Case(raw, Defense("plain"), at)
             for k in (2, 5, 10, 50) if full else (5,):
-                yield Case(replace(raw, k=k), Protection(f"k-anonymity, k = {k}"), at)
+                yield Case(replace(raw, k=k), Defense(f"k-anonymity, k = {k}"), at)
             if self.path:
                 continue  # a message from each of 30,000 people would take minutes
             for sigma in (1.0, 2.0, 4.0) if full else (2.0,):
                 name = f"local noise of {sigma:g} on the value"
-                yield Case(raw, Protection(name, clip=1.0, noise="local", sigma=sigma), at)
+                yield Case(raw, Defense(name, clip=1.0, noise="local", sigma=sigma), at)
 
     def baseline(self, view: ReleasedView, rng: np.random.Generator) -> Guess:
         """Guess for everybody what most people have, and link nobody."""

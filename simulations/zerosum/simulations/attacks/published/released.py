@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import norm
 
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.attacks.harness.interface import Protection, Scene, View
+from zerosum.simulations.attacks.harness.interface import Defense, Scene, View
 from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
 from zerosum.simulations.attacks.published.generalisation import mondrian
 from zerosum.simulations.attacks.published.people import People, dealt, people
@@ -73,7 +73,7 @@ class ReleasedSetting:
         what = "census incomes" if self.path else "diabetes patients"
         return f"table of {what}, {self.attributes} attributes"
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Release the table in an order drawn anew; see :class:`Setting`."""
         check_played(protection)
         table = people(self.path)
@@ -103,7 +103,7 @@ def _ranges(setting: ReleasedSetting) -> tuple[np.ndarray, np.ndarray]:
     return (known, known) if setting.k == 1 else mondrian(known, setting.k)
 
 
-def _released(table: People, protection: Protection, seed: int) -> tuple[np.ndarray, float, float]:
+def _released(table: People, protection: Defense, seed: int) -> tuple[np.ndarray, float, float]:
     """Return the sensitive values as released, how likely each is the other one, and epsilon.
 
     A person sends plus or minus the clip, noised; what is released is its sign.

@@ -15,9 +15,9 @@ from annotated_types import Ge
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units
@@ -62,13 +62,13 @@ class ConsistentRecords:
         """Return more and more figures; then rounded ones, and ones of noised ages."""
         both = TablesSetting(self.tables)
         for figures in (("mean",), both.figures, sets.FIGURES):
-            yield Case(replace(both, figures=figures), Protection("plain"))
+            yield Case(replace(both, figures=figures), Defense("plain"))
         for years in (5.0, 10.0) if suite == "full" else (5.0,):
             name = f"figures rounded to {years:g} years"
-            yield Case(replace(both, rounding=years), Protection(name))
+            yield Case(replace(both, rounding=years), Defense(name))
         for years in (3.0, 10.0, 90.0) if suite == "full" else (10.0, 90.0):
             name = f"local noise of {years:g} years"
-            noise = Protection(name, clip=both.clip, noise="local", sigma=years / both.clip)
+            noise = Defense(name, clip=both.clip, noise="local", sigma=years / both.clip)
             yield Case(both, noise)
 
     def baseline(self, view: TablesView, rng: np.random.Generator) -> Guess:

@@ -17,9 +17,9 @@ from scipy.special import logit
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
+    Defense,
     Guess,
     Metric,
-    Protection,
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Proportion
@@ -54,7 +54,7 @@ class SubsetSums(ABC):
     def cases(self, suite: str) -> Iterable[Case]:
         """Return noise from none to 2 sqrt(n), by all clients; and by each, and by the server."""
         setting = AnswersSetting(self.people, self.people * self.answers, self.path)
-        yield Case(setting, Protection("plain", clip=setting.clip), {"noise": 0.0})
+        yield Case(setting, Defense("plain", clip=setting.clip), {"noise": 0.0})
         levels = (0.25, 0.5, 1.0, 2.0)
         full = suite == "full"
         kinds: tuple[Noise, ...] = ("distributed", "central", "local")
@@ -62,7 +62,7 @@ class SubsetSums(ABC):
             for level in levels if full or kind == "distributed" else (1.0,):
                 yield Case(setting, setting.noised(kind, level), {"noise": level})
         if full:
-            masked = Protection("masked", masking="double", clip=setting.clip)
+            masked = Defense("masked", masking="double", clip=setting.clip)
             for answers in (1, 2, 8):
                 fewer = AnswersSetting(self.people, self.people * answers, self.path)
                 yield Case(fewer, fewer.noised("distributed", 0.5))

@@ -11,10 +11,10 @@ from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.spec import SamplingSpec
-from zerosum.simulations.attacks.harness.interface import Protection
+from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.harness.to_specs import secagg_of
-from zerosum.simulations.attacks.settings.malicious_server import Clients
-from zerosum.simulations.attacks.settings.private_sums import Asked, PrivateSums
+from zerosum.simulations.attacks.settings.malicious_server import PolicyClients
+from zerosum.simulations.attacks.settings.private_sums import PrivateSums, SumRequest
 from zerosum.simulations.engine.grid import InProcessGrid
 
 
@@ -40,14 +40,14 @@ class Answered:
     epsilon: dict[str, float]
 
 
-def private_sum_of(vectors: np.ndarray, protection: Protection, seed: int) -> Answered:
+def private_sum_of(vectors: np.ndarray, protection: Defense, seed: int) -> Answered:
     """Ask one client a row for its vector, and open the sum.
 
     Parameters
     ----------
     vectors : ndarray of float
         Shape (n, d), one a client; longer ones than the clip are clipped, as everywhere.
-    protection : Protection
+    protection : Defense
     seed : int
         Of noise and rounding.
 
@@ -63,7 +63,7 @@ def private_sum_of(vectors: np.ndarray, protection: Protection, seed: int) -> An
     environment.vectors = vectors
     nothing = np.zeros(dimension, dtype=np.float32)
     sums = PrivateSums(
-        Asked("given vectors", ModelSpec(), TrainSpec(), nothing),
+        SumRequest("given vectors", ModelSpec(), TrainSpec(), nothing),
         protection,
         environment,
         InProcessGrid(environment.app, clients),
@@ -77,8 +77,8 @@ def private_sum_of(vectors: np.ndarray, protection: Protection, seed: int) -> An
     return Answered(opened.total, _each(opened), opened.noise_std, sums.epsilons())
 
 
-class _GivenVectors(Clients):
-    """Clients that send a given vector where others would train."""
+class _GivenVectors(PolicyClients):
+    """PolicyClients that send a given vector where others would train."""
 
     vectors: np.ndarray
 

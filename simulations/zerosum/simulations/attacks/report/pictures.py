@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from zerosum.simulations.attacks.harness.interface import Protection
+from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.harness.metrics import Ranking
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.results import Row
@@ -156,7 +156,7 @@ class _Point:
         return cls(row, float(json.loads(row.at)[axis.at]), series)
 
 
-def _kind(protection: Protection) -> str:
+def _kind(protection: Defense) -> str:
     masked = "masked" if protection.masked else "not masked"
     return masked if protection.noise == "none" else f"{masked}, {protection.noise} noise"
 

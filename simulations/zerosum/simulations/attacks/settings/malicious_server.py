@@ -17,7 +17,7 @@ from zerosum.client.spec import SecAggSpec
 from zerosum.client.task import Task
 from zerosum.secagg import ContributeRequest, Contribution, Session, SharedCache, decode
 from zerosum.secagg import Message as SecAggMessage
-from zerosum.secagg.parties.ideal import Question as TrustedQuestion
+from zerosum.secagg.parties.ideal import CohortQuestion
 from zerosum.secagg.session import request_digest
 from zerosum.simulations.engine.grid import FIRST_NODE, App, InProcessGrid
 from zerosum.simulations.engine.simulated_clients import DrawnIdentities, SimulatedEnvironment
@@ -34,7 +34,7 @@ class UnboundRequest(Request):
         return request_digest(self.header, b"")
 
 
-class Clients(SimulatedEnvironment):
+class PolicyClients(SimulatedEnvironment):
     """Simulated clients with a policy; on request without the binding of masks to a model."""
 
     bound = True
@@ -138,11 +138,11 @@ class TargetingGrid(InProcessGrid):
         """Ask a client about the blank model, and pass its answer off as one to the request."""
         header = flower_messages.bytes_field(message.content, "request")
         data = flower_messages.bytes_field(message.content, "message")
-        real: ContributeRequest | TrustedQuestion
+        real: ContributeRequest | CohortQuestion
         if self._masked:
             real = decode(data, ContributeRequest, session)
         else:
-            real = decode(data, TrustedQuestion, session)
+            real = decode(data, CohortQuestion, session)
         blank = request_for(Request.from_bytes(header, b"").question, self._blank, self._bound)
         lie = _with_request(real, blank.digest)
         asked = _with_content(

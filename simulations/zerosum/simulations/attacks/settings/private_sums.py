@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zerosum.client.protocol import protection as client_protection
+from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
 from zerosum.secagg.randomness import derive_seed
@@ -14,14 +14,14 @@ from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import Charge, ChargeKind, Coordinator, Nodes
 from zerosum.server.spec import SamplingSpec
-from zerosum.simulations.attacks.harness.interface import Protection
+from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.harness.to_specs import encoding_of, privacy_of, secagg_of
-from zerosum.simulations.attacks.settings.malicious_server import Clients, request_for
+from zerosum.simulations.attacks.settings.malicious_server import PolicyClients, request_for
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
 
 
 @dataclass(frozen=True)
-class Asked:
+class SumRequest:
     """What clients are asked, the same in every sum.
 
     Attributes
@@ -44,14 +44,14 @@ class PrivateSums:
 
     Parameters
     ----------
-    asked : Asked
-    protection : Protection
-    clients : Clients
+    asked : SumRequest
+    protection : Defense
+    clients : PolicyClients
     grid : InProcessGrid
         On which these clients are.
     population : int
     cohort : int
-        Clients in a sum, by which noise is divided.
+        PolicyClients in a sum, by which noise is divided.
     sampling : SamplingSpec
         How cohorts come about.
     seed : int
@@ -61,9 +61,9 @@ class PrivateSums:
 
     def __init__(
         self,
-        asked: Asked,
-        protection: Protection,
-        clients: Clients,
+        asked: SumRequest,
+        protection: Defense,
+        clients: PolicyClients,
         grid: InProcessGrid,
         *,
         population: int,
@@ -76,7 +76,7 @@ class PrivateSums:
         self._population = population
         self._privacy = privacy_of(protection, cohort, len(asked.vector))
         secagg = secagg_of(protection)
-        built = client_protection.Protection.build(
+        built = Protection.build(
             self._privacy,
             encoding_of(protection),
             cohort=cohort,

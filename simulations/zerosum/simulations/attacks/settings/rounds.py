@@ -17,12 +17,12 @@ from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import RoundAbandoned
 from zerosum.server.spec import SamplingSpec
-from zerosum.simulations.attacks.harness.interface import Protection, Scene, ThreatModel
+from zerosum.simulations.attacks.harness.interface import Defense, Scene, ThreatModel
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.harness.to_specs import DELTA, SUMS, check_played, secagg_of
-from zerosum.simulations.attacks.settings.malicious_server import Clients, TargetingGrid
+from zerosum.simulations.attacks.settings.malicious_server import PolicyClients, TargetingGrid
 from zerosum.simulations.attacks.settings.model_view import LearningView
-from zerosum.simulations.attacks.settings.private_sums import Asked, PrivateSums
+from zerosum.simulations.attacks.settings.private_sums import PrivateSums, SumRequest
 from zerosum.simulations.attacks.settings.records import RecordsTask
 from zerosum.simulations.engine.grid import InProcessGrid
 
@@ -91,7 +91,7 @@ class RoundsSetting:
     Attributes
     ----------
     clients, records : int
-        Clients, all of which take part in each round; records of each.
+        PolicyClients, all of which take part in each round; records of each.
     rounds : int
         Each asks about the same model: an attacker who repeats a question.
     steps : int
@@ -127,7 +127,7 @@ class RoundsSetting:
         """Return the clients that are asked in a round, the first of which is number 1."""
         return tuple(range(self.clients))
 
-    def play(self, attack: Any, protection: Protection, seed: int) -> Scene:
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the rounds; see :class:`Setting`."""
         check_played(protection, (*SUMS, "budget", "request_hash"))
         task = self.drawn(seed)
@@ -142,7 +142,7 @@ class RoundsSetting:
         shape = (self.clients, self.records)
         return RecordsTask.drawn(self.task, self.model, shape, self.auxiliary, seed)
 
-    def _sent(self, attack: Any, task: RecordsTask, protection: Protection, seed: int) -> Crafted:
+    def _sent(self, attack: Any, task: RecordsTask, protection: Defense, seed: int) -> Crafted:
         first = parameters_to_vector(task.model())
         craft = getattr(attack, "craft", None)
         if craft is None:
@@ -160,12 +160,12 @@ class _Rounds:
         setting: RoundsSetting,
         task: RecordsTask,
         sent: Crafted,
-        protection: Protection,
+        protection: Defense,
         seed: int,
     ) -> None:
         self._setting, self._task, self._sent = setting, task, sent
         self._protection = protection
-        clients = Clients.with_rules(
+        clients = PolicyClients.with_rules(
             replace(task, spec=sent.model),
             SeededEntropy(seed),
             secagg_of(protection),
@@ -174,7 +174,7 @@ class _Rounds:
             bound=protection.request_hash,
         )
         self._sums = PrivateSums(
-            Asked(setting.task, sent.model, training_of(setting), sent.vector),
+            SumRequest(setting.task, sent.model, training_of(setting), sent.vector),
             protection,
             clients,
             self._grid(clients),
@@ -197,7 +197,7 @@ class _Rounds:
                 break
         return opened
 
-    def _grid(self, environment: Clients) -> InProcessGrid:
+    def _grid(self, environment: PolicyClients) -> InProcessGrid:
         sent, clients = self._sent, self._setting.clients
         if sent.target is not None and sent.target not in range(clients):
             raise ValueError(f"target = {sent.target}: clients are 0 to {clients - 1}")
@@ -242,7 +242,7 @@ def _offer(
     setting: RoundsSetting,
     task: RecordsTask,
     sent: Crafted,
-    protection: Protection,
+    protection: Defense,
     threat: ThreatModel,
 ) -> RoundsView:
     """Return what the server knows before it asks."""

@@ -1,0 +1,14 @@
+from .config import ConfigError as ConfigError
+from .config import parse_experiment as parse_experiment
+from .flower.private_strategy import PrivateStrategy as PrivateStrategy
+from .privacy.accountant import Ledger as Ledger
+from .private_sum.aggregate import Aggregate as Aggregate
+from .private_sum.coordinator import Coordinator as Coordinator
+from .private_sum.coordinator import Nodes as Nodes
+from .private_sum.coordinator import RoundAbandoned as RoundAbandoned
+from .runs.results import Result as Result
+from .runs.run_folder import RunFolder as RunFolder
+from .runs.run_outcome import NothingLearntError as NothingLearntError
+from .spec import Experiment as Experiment
+from .training import robust_rules as robust_rules
+from .training.loop import FederatedTraining as FederatedTraining

@@ -1,0 +1,9 @@
+from .api import NothingLearntError as NothingLearntError
+from .api import Result as Result
+from .api import resume as resume
+from .api import run as run
+from .attacks.run import attack as attack
+from .commands.plan import plan as plan
+from .config import load_experiment as load_experiment
+from .engine.grid import InProcessGrid as InProcessGrid
+from .engine.one_at_a_time import BusyError as BusyError

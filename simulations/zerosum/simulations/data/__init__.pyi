@@ -1,0 +1,10 @@
+from .datasets import Collection as Collection
+from .datasets import Records as Records
+from .datasets import split_off_test as split_off_test
+from .partition import partition as partition
+from .tabular.columns import read_table as read_table
+from .tabular.declared import declared_classes as declared_classes
+from .tabular.declared import declared_inputs as declared_inputs
+from .tabular.declared import declared_line as declared_line
+from .tabular.declared import declared_values as declared_values
+from .tabular.inputs import require_column as require_column
