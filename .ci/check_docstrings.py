@@ -1,0 +1,147 @@
+"""Find public functions whose docstrings lack the sections that a reader needs.
+
+A public function with two parameters or more, or one that raises, has numpydoc sections:
+Parameters, Returns or Yields where it gives something, Raises where it raises. pydoclint checks
+that sections which are there agree with the signature; it cannot ask for them by that rule.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PARTS = ("secagg", "client", "server", "simulations")
+
+LEFT_OUT = {
+    *(
+        "DOC101",
+        "DOC103",
+    ),  # it cannot read "low, high : int", which numpydoc allows: see strangers()
+    *("DOC105", "DOC109", "DOC110"),  # our types say shapes and units, which signatures cannot
+    *("DOC201", "DOC501"),  # absent sections: see missing_sections()
+    *("DOC502", "DOC503"),  # what callees raise is documented too
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public_functions(node: ast.Module | ast.ClassDef) -> Iterator[Function]:
+    """Yield functions and methods that neither they nor their class hide by an underscore."""
+    for child in node.body:
+        if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+            yield from public_functions(child)
+        elif isinstance(child, Function) and not child.name.startswith("_"):
+            yield child
+
+
+def own_nodes(function: Function) -> Iterator[ast.AST]:
+    """Yield the nodes of a function's body, without those of functions defined in it."""
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, Function | ast.Lambda | ast.ClassDef):
+            yield node
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def sections_of(function: Function) -> dict[str, list[str]]:
+    """Return the sections of a docstring: titles, each with its lines."""
+    lines = (ast.get_docstring(function) or "").splitlines()
+    starts = [i for i, (a, b) in enumerate(pairwise(lines)) if a and b and set(b) == {"-"}]
+    return {lines[i]: lines[i + 2 : j] for i, j in pairwise([*starts, len(lines)])}
+
+
+def strangers(function: Function) -> set[str]:
+    """Name parameters that only the signature has, or only the docstring."""
+    lines = sections_of(function).get("Parameters")
+    if lines is None:
+        return set()
+    heads = [line.split(" : ")[0] for line in lines if line and not line.startswith(" ")]
+    documented = {name.strip(" *") for head in heads for name in head.split(",")}
+    a = function.args
+    every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+    return (
+        (documented ^ {x.arg for x in every})
+        - {"self", "cls"}
+        - {x.arg for x in every if x.arg.startswith("_")}
+    )
+
+
+def missing_sections(function: Function) -> list[str]:
+    """Name the sections that a function's docstring should have and has not."""
+    if any(ast.unparse(d).split(".")[-1] in ("property", "cached_property", "overload", "setter")
+           or ast.unparse(d).endswith(".command()") for d in function.decorator_list):  # fmt: skip
+        return []
+    arguments = function.args
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    names = [name for name in names if name not in ("self", "cls") and not name.startswith("_")]
+    # A bare ``raise`` hands on what others raise; what others raise is theirs to document.
+    raises = any(isinstance(n, ast.Raise) and n.exc is not None for n in own_nodes(function))
+    if len(names) < 2 and not raises:
+        return []
+    returns = function.returns is not None and ast.unparse(function.returns) not in (
+        "None", "Never", "NoReturn")  # fmt: skip
+    wanted = {"Parameters": bool(names), "Returns": returns, "Raises": raises}
+    there = sections_of(function).keys()
+    if "Yields" in there:
+        wanted["Returns"] = False
+    return [name for name, needed in wanted.items() if needed and name not in there]
+
+
+def interface_methods() -> set[str]:
+    """Name the methods that a Protocol or an ABC documents in full: who implements one need not."""
+    return {
+        method.name
+        for part in PARTS
+        for path in (ROOT / part).rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+        and {"Protocol", "ABC"} & {ast.unparse(base).split("[")[0] for base in node.bases}
+        for method in public_functions(node)
+        if not missing_sections(method)
+    }
+
+
+def of_file(path: Path, interfaces: set[str]) -> Iterator[str]:
+    """Yield one line for each docstring of a file that lacks sections, or parameters."""
+    for function in public_functions(ast.parse(path.read_text(encoding="utf-8"))):
+        where = f"{path}:{function.lineno}: {function.name}"
+        missing = missing_sections(function)
+        if missing and function.name not in interfaces:
+            yield f"{where} lacks {', '.join(missing)}"
+        if odd := strangers(function):
+            yield f"{where}: signature and docstring disagree on {', '.join(sorted(odd))}"
+
+
+def of_pydoclint(paths: list[Path]) -> Iterator[str]:
+    """Yield what pydoclint finds: sections that disagree with their function."""
+    command = [sys.executable, "-m", "pydoclint.main", "-q", *map(str, paths)]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if said.returncode not in (0, 1):
+        yield said.stderr
+    path = ""
+    for line in (said.stderr + said.stdout).splitlines():
+        path = line if line.endswith(".py") else path
+        found = re.match(r"\s+(\d+): (DOC\d+): (.*)", line)
+        if found and found[2] not in LEFT_OUT:
+            yield f"{path}:{found[1]}: {found[3]}"
+
+
+def main(names: list[str]) -> None:
+    """Check the files and folders of these names, all parts without any."""
+    paths = [Path(name) for name in names or PARTS]
+    files = [f for p in paths for f in ([p] if p.is_file() else sorted(p.rglob("*.py")))]
+    interfaces = interface_methods()
+    found = [line for file in files for line in of_file(file, interfaces)] + list(
+        of_pydoclint(paths)
+    )
+    print("\n".join(found))
+    sys.exit(f"{len(found)} docstrings to complete" if found else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
