@@ -1,48 +1,39 @@
-"""The report's section on an audit: what could be told, beside what the ledger allows."""
+"""Set an audit's lower bounds on epsilon beside the ledger's upper bound, in words."""
 
 from statistics import median
+from typing import Any
 
 from zerosum.simulations.report import words
 from zerosum.simulations.report.audited import Audited
-from zerosum.simulations.report.html import Html, join, table, tag
 
 
-def audit_section(found: Audited | None) -> Html:
-    """Return the section that sets both bounds side by side; nothing without an audit."""
-    if found is None:
-        return Html()
-    count = len(found.lower)
-    if not found.passed:
-        verdict = (
-            "An observer of the sum could tell more than the ledger allows: something is wrong."
-        )
-    elif found.able:
-        verdict = "No observer of the sum could tell more than the ledger allows."
-    else:
-        verdict = (
-            f"This audit could not have failed: all guesses right would have shown "
-            f"{found.largest:.2f} at most."
-        )
-    rows = [
-        ["Canaries", *_spread(found.lower), words.epsilon(found.upper),
-         "yes" if found.passed else "NO"],
-        ["Coins nobody flipped for them", *_spread(found.null), "0 expected", ""],
-    ]  # fmt: skip
-    headers = ("Guesses about", "Lower bound, median", "Lowest to highest",
-               "Upper bound, the ledger's", "Below it")  # fmt: skip
+def audit_section(audit: Audited | None) -> dict[str, Any] | None:
+    """Put an audit into words: its verdict, a table's rows, its setting; None without an audit."""
+    if audit is None:
+        return None
     setting = (
-        f"{words.count(count, 'round')} of {found.canaries:,} clients, protocol "
-        f"{found.protocol}, noise multiplier {found.noise_multiplier:g}: each sent a canary or "
-        f"zero, as a coin said; from the sum {found.guesses:,} coins were guessed. Epsilon at "
-        f"delta {words.delta(found.delta)}; each lower bound holds with confidence "
-        f"{words.percent(found.confidence)}."
+        f"{words.count(len(audit.lower), 'round')} of {audit.canaries:,} clients, protocol "
+        f"{audit.protocol}, noise multiplier {audit.noise_multiplier:g}: each sent a canary or "
+        f"zero, as a coin said; from the sum {audit.guesses:,} coins were guessed. Epsilon at "
+        f"delta {words.delta(audit.delta)}; each lower bound holds with confidence "
+        f"{words.percent(audit.confidence)}."
     )
-    return tag(
-        "section",
-        tag("h2", "What an audit could tell"),
-        tag("p", verdict),
-        table(headers, rows, class_="stacked"),
-        tag("p", join([setting]), class_="muted"),
+    upper, below = words.epsilon(audit.upper), "yes" if audit.passed else "NO"
+    rows = [
+        ["Canaries", *_spread(audit.lower), upper, below],
+        ["Coins nobody flipped for them", *_spread(audit.null), "0 expected", ""],
+    ]
+    return {"verdict": _verdict(audit), "rows": rows, "setting": setting}
+
+
+def _verdict(audit: Audited) -> str:
+    if not audit.passed:
+        return "An observer of the sum could tell more than the ledger allows: something is wrong."
+    if audit.able:
+        return "No observer of the sum could tell more than the ledger allows."
+    return (
+        "This audit could not have failed: all guesses right would have shown "
+        f"{audit.largest:.2f} at most."
     )
 
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
-
-from zerosum.simulations.report.html import Html, tag
 
 COLOURS = (
     *("ink", "muted", "line", "accent", "sum", "local", "release"),
@@ -39,7 +38,7 @@ class Picture:
     """A drawing with its words."""
 
     title: str
-    svg: Html
+    svg: Markup
     caption: str
 
 
@@ -170,7 +169,7 @@ def legend(axes: Axes, columns: int = 3) -> None:
     )
 
 
-def to_svg(axes: Axes, name: str, alt: str) -> Html:
+def to_svg(axes: Axes, name: str, alt: str) -> Markup:
     """Return the axes' figure as one SVG element that stands by itself in a page.
 
     Parameters
@@ -195,7 +194,8 @@ def to_svg(axes: Axes, name: str, alt: str) -> Html:
     for index, known in enumerate(COLOURS):
         inner = inner.replace(f"#fe01{index:02x}", f"var(--{known})")
     inner = re.sub(r"\n\s*", "\n", inner)
-    return tag("svg", Html(inner), viewBox=box[1] if box else None, role="img", aria_label=alt)
+    frame = Markup('<svg viewBox="{}" role="img" aria-label="{}">{}</svg>')
+    return frame.format(box[1] if box else "", alt, Markup(inner))
 
 
 def png_of(image: NDArray[np.uint8], side: int) -> str:

@@ -1,55 +1,47 @@
-"""HTML that cannot be forgotten to be escaped: plain text is escaped, only ``Html`` is not."""
+"""Fill HTML templates so that no value of a run is ever read as markup."""
 
-from collections.abc import Iterable
-from html import escape
+from functools import cache
 
-_VOID = frozenset({"img", "meta"})
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-
-class Html(str):
-    """Text that is markup already."""
-
-    __slots__ = ()
+_SHARED = "zerosum.simulations.report"
+"""The package whose templates every report may extend and import."""
 
 
-def join(parts: Iterable[str]) -> Html:
-    """Join parts, escaping those that are plain text."""
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
+@cache
+def _environment(package: str) -> Environment:
+    # Escaping does not go by a file's ending here, as Jinja2's default does: a template that is
+    # renamed must not become a hole. The one markup that enters from Python is an SVG of ours.
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(_SHARED)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
+    )
 
 
-def tag(element: str, /, *children: str, **attributes: str | None) -> Html:
-    """Return an element; attributes that are None are left out, underscores become hyphens.
+def fill(package: str, template: str, **values: object) -> str:
+    """Fill a template with values, escaped unless they are ``markupsafe.Markup``.
 
-    A trailing underscore, as in ``class_``, is dropped.
+    Parameters
+    ----------
+    package : str
+        Package with a folder ``templates``; those of the run report can be used beside its own.
+    template : str
+        File name of the template.
+    **values : object
+        What the template names. A name it uses and does not get is an error.
+
+    Returns
+    -------
+    str
+        The page.
+
+    Raises
+    ------
+    jinja2.UndefinedError
+        If the template uses a name that has no value.
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    end = "" if element in _VOID else f"</{element}>"
-    return Html(f"<{element}{written}>{join(children)}{end}")
-
-
-def table(
-    headers: Iterable[str], rows: Iterable[Iterable[str]], *, class_: str | None = None
-) -> Html:
-    """Return a table whose first column names the row; a phone stacks it (``data-label``)."""
-    titles = list(headers)
-    head = tag("tr", *(tag("th", title, scope="col", role="columnheader") for title in titles))
-    body = []
-    for row in rows:
-        first, *others = row
-        cells = [tag("th", first, scope="row", role="rowheader")]
-        cells += [
-            tag("td", tag("div", cell), data_label=title, role="cell")
-            for title, cell in zip(titles[1:], others, strict=True)
-        ]
-        body.append(tag("tr", *cells, role="row"))
-    return tag(
-        "table",
-        tag("thead", head, role="rowgroup"),
-        tag("tbody", *body, role="rowgroup"),
-        class_=class_,
-        role="table",
-    )
+    return _environment(package).get_template(template).render(values)

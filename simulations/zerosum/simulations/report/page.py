@@ -1,10 +1,9 @@
 """The page: the outcome first, then whom it protects, then the pictures, then the details."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.runs.run_outcome import UNTRAINED
@@ -12,14 +11,13 @@ from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.drawing import png_of
-from zerosum.simulations.report.frame import details, framed, plots
-from zerosum.simulations.report.html import Html, join, table, tag
+from zerosum.simulations.report.html import fill
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight
 from zerosum.simulations.terminal.printable import shell_command
 
 _ROWS_SHOWN = 200
 _IMAGES_SHOWN = 40
-_IMAGE_SIDE = 64
+_IMAGE_SIDE_PIXELS = 64
 
 _STAGES = {
     "advertise": "never answered the first message",
@@ -30,63 +28,50 @@ _STAGES = {
 }
 
 
-def render(run: RunRecord) -> Html:
-    """Return the whole page."""
-    return framed(
-        run.experiment.name,
-        _opening(run),
-        _observers(run),
-        plots("What was learnt", figures.learning(run), _federated(run)),
-        plots("What it cost in privacy", figures.privacy(run)),
-        audit_section(run.audited),
-        _sight(run),
-        plots("Round by round", figures.rounds(run)),
-        _dropouts(run),
-        _round_table(run),
-        _configuration(run),
-        _reproduce(run),
+def render(run: RunRecord) -> str:
+    """Fill the page of a run with all that its folder says."""
+    again = ["zerosum", "run", f"{run.name}/config.toml", "--out", f"{run.name}-again"]
+    digits = _digits(run.sight)
+    return _fill(
+        "run.html",
+        run,
+        tiles=[*_tiles(run)],
+        federated=_federated(run),
+        audit=audit_section(run.audited),
+        digits=digits,
+        wrong=sum(label != prediction for _, label, prediction in digits),
+        dropouts=_dropouts(run),
+        round_table=_round_table(run),
+        rows_shown=_ROWS_SHOWN,
+        changed=_changed(run.experiment),
+        run_command=shell_command(again),
+        report_command=shell_command(["zerosum", "report", run.name]),
+        promise=_promise(run),
     )
 
 
-def render_public(run: RunRecord) -> Html:
-    """Return the page for outsiders, of a record that holds what is public and nothing else."""
-    rows = [[key, _value(now)] for key, now in _flat(run.summary["settings"])]
-    return framed(
-        run.experiment.name,
-        tag(
-            "header",
-            tag("p", f"task {run.experiment.task} · public report", class_="muted"),
-            tag("h1", run.experiment.name),
-            *(tag("p", sentence, class_="lead") for sentence in words.outcome(run)),
-        ),
-        _observers(run, ("release",), words.PUBLIC),
-        plots("What was learnt", figures.learning(run)),
-        plots("Round by round", figures.released(run)),
-        details("Settings", table(("Key", "This run"), rows, class_="keys stacked")),
+def render_public(run: RunRecord) -> str:
+    """Fill the page for outsiders from a record that holds public figures alone."""
+    settings = [[key, _value(now)] for key, now in _flat(run.summary["settings"])]
+    return _fill("public.html", run, settings=settings)
+
+
+def _fill(template: str, run: RunRecord, **values: object) -> str:
+    return fill(
+        "zerosum.simulations.report",
+        template,
+        title=run.experiment.name,
+        run=run,
+        words=words,
+        figures=figures,
+        observers=OBSERVERS,
+        unknown=Bound(),
+        **values,
     )
 
 
-def _opening(run: RunRecord) -> Html:
-    experiment, protocol = run.experiment, run.experiment.secagg.protocol
-    kind = f"task {experiment.task} · protocol {protocol} · privacy {experiment.privacy.model}"
-    return tag(
-        "header",
-        tag("p", f"{kind} · seed {experiment.seed}", class_="muted"),
-        tag("h1", experiment.name),
-        *(tag("p", sentence, class_="lead") for sentence in words.outcome(run)),
-        tag("dl", *_tiles(run), class_="tiles"),
-        _data(run),
-    )
-
-
-def _data(run: RunRecord) -> Html:
-    """Say what was read of a user's file, and what was left out."""
-    read = run.summary.get("data")
-    known = isinstance(read, Mapping) and isinstance(read.get("line"), str)
-    return tag("p", f"Data: {read['line']}", class_="muted") if read and known else Html()
-
-
-def _tiles(run: RunRecord) -> Iterator[Html]:
+def _tiles(run: RunRecord) -> Iterator[tuple[str, str, str]]:
+    """Yield name, figure and note of each tile."""
     accuracy_first = sorted(run.metrics.items(), key=lambda item: "accuracy" not in item[0])
     earlier = run.earlier_metrics
     for name, value in accuracy_first[:3]:
@@ -94,81 +79,23 @@ def _tiles(run: RunRecord) -> Iterator[Html]:
         notes = [UNTRAINED] if run.untrained else []
         notes += [f"of round {earlier[name]}"] if name in earlier else []
         notes += [] if noise is None else ["with the standard deviation of its noise"]
-        said = ", ".join(notes)
-        yield _tile(words.title(name), words.metric(name, value, noise), said)
+        yield words.title(name), words.metric(name, value, noise), ", ".join(notes)
     abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
-    yield _tile("Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned)
+    yield "Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned
     for name in ("release", "sum", "local"):
         bound = run.bounds.get(name)
         if bound is not None:
             at = "no bound" if bound.value is None else f"at delta {words.delta(bound.delta)}"
             if name == "release" and bound.value is not None:
                 at += "; " + words.COUNTS
-            yield _tile(f"Epsilon, {name}", words.epsilon(bound.value), at)
+            yield f"Epsilon, {name}", words.epsilon(bound.value), at
     failures = run.failures
     if failures is not None and failures["clients_failed"]:
-        yield _tile("Failures", f"{failures['clients_failed']:,}", "of clients in training")
-    lost = sum(run.dropouts.values())
-    yield _tile("Dropouts", f"{lost:,}", "clients that left a round")
+        yield "Failures", f"{failures['clients_failed']:,}", "of clients in training"
+    yield "Dropouts", f"{sum(run.dropouts.values()):,}", "clients that left a round"
     seconds = float(np.nansum(run.series("seconds"))) if run.rounds else 0.0
     memory = run.summary.get("peak_memory_mb")
-    yield _tile("Time", words.duration(seconds), f"{memory:,.0f} MiB at most" if memory else "")
-
-
-def _tile(name: str, value: str, note: str = "") -> Html:
-    return tag("div", tag("dt", name), tag("dd", value, tag("small", note) if note else ""))
-
-
-def _observers(
-    run: RunRecord, names: Sequence[str] = OBSERVERS, readers: str = words.COUNTS
-) -> Html:
-    """Return the table of observers.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Which of them.
-    readers : str
-        What epsilon_release means to readers of this page.
-    """
-    rows = [_observer_row(run, name, run.bounds.get(name, Bound()), readers) for name in names]
-    headers = ("Observer", "Epsilon", "Delta", "Adjacency, unit", "Participations", "Accountant",
-               "Holds if")  # fmt: skip
-    cautions = words.cautions(run)
-    boxed = tag(
-        "div",
-        tag("h3", "Before you rely on these figures"),
-        tag("ul", *(tag("li", caution) for caution in cautions)),
-        class_="cautions",
-    )
-    return tag(
-        "section",
-        tag("h2", "Who is protected against whom"),
-        tag("p", "An epsilon speaks of one observer. Epsilons are rounded up.", class_="muted"),
-        table(headers, rows, class_="who stacked"),
-        boxed if cautions else "",
-    )
-
-
-def _observer_row(run: RunRecord, name: str, bound: Bound, readers: str) -> list[Html]:
-    who, sees = words.observer(run, name)
-    known = bound.value is not None
-    means = words.meaning(bound.value) if known else bound.reason or "not recorded"
-    holds = [tag("li", text) for text in bound.assumptions]
-    if name == "release" and known:
-        holds.insert(0, tag("li", tag("strong", readers)))
-    if known and bound.reason:
-        holds.append(tag("li", bound.reason))
-    unit = ", ".join(part for part in (bound.adjacency, bound.unit) if part)
-    return [
-        join([who, tag("small", f"epsilon_{name}"), tag("small", sees)]),
-        join([tag("div", words.epsilon(bound.value), class_=f"value {name}"), tag("small", means)]),
-        join([words.delta(bound.delta)]),
-        join([unit or "–"]),
-        join([bound.participations or "–"]),
-        join([bound.accountant or "–"]),
-        tag("ul", *holds) if holds else join(["–"]),
-    ]
+    yield "Time", words.duration(seconds), f"{memory:,.0f} MiB at most" if memory else ""
 
 
 def _federated(run: RunRecord) -> str:
@@ -184,64 +111,32 @@ def _federated(run: RunRecord) -> str:
     )
 
 
-def _sight(run: RunRecord) -> Html:
-    seen = figures.sight(run)
-    return join([plots("What the server sees", seen), _digits(run.sight)])
-
-
-def _digits(sight: Sight) -> Html:
+def _digits(sight: Sight) -> list[tuple[str, object, object]]:
+    """Return some test images, each with its label and the model's prediction."""
     images, labels, predictions = sight.images, sight.labels, sight.predictions
-    if images is None or labels is None or predictions is None or not len(images):
-        return Html()
-    shown = list(zip(images, labels.tolist(), predictions.tolist(), strict=True))[:_IMAGES_SHOWN]
-    wrong = sum(label != prediction for _, label, prediction in shown)
-    return tag(
-        "section",
-        tag("h2", "What the model says"),
-        tag("p", f"{len(shown)} test images, {wrong} of them wrong (marked ✗).", class_="muted"),
-        tag("div", *(_digit(*each) for each in shown), class_="digits"),
-    )
+    if images is None or labels is None or predictions is None:
+        return []
+    tested = [*zip(images, labels.tolist(), predictions.tolist(), strict=True)][:_IMAGES_SHOWN]
+    return [(png_of(image, _IMAGE_SIDE_PIXELS), *truth) for image, *truth in tested]
 
 
-def _digit(image: NDArray[np.uint8], label: object, prediction: object) -> Html:
-    right = label == prediction
-    alt = f"a {label}, " + ("recognised" if right else f"taken for a {prediction}")
-    return tag(
-        "figure",
-        tag("img", src=png_of(image, _IMAGE_SIDE), alt=alt),
-        tag("figcaption", f"{prediction} ✓" if right else f"{prediction} ✗ is {label}"),
-        class_="digit" if right else "digit wrong",
-    )
-
-
-def _dropouts(run: RunRecord) -> Html:
+def _dropouts(run: RunRecord) -> list[list[str]]:
+    """Return rows of stage, who is lost there, how many, their share, the share injected."""
     dropouts = run.dropouts
     slots = sum(r.get("cohort", 0) for r in run.rounds)
     if not dropouts or not slots:
-        return Html()
+        return []
     rows = [
         [stage, _STAGES.get(stage, ""), f"{lost:,}", words.percent(lost / slots),
          words.percent(getattr(run.experiment.faults, stage, 0.0))]
         for stage, lost in dropouts.items()
     ]  # fmt: skip
     total = sum(dropouts.values())
-    rows.append(["all stages", "", f"{total:,}", words.percent(total / slots), ""])
-    reasons = [tag("li", f"Round {r['round']}: {r.get('reason', '')}") for r in run.abandoned]
-    return tag(
-        "section",
-        tag("h2", "Dropouts by stage"),
-        table(
-            ("Stage", "A client that", "Clients", "Of those asked", "Injected, of those left"),
-            rows,
-            class_="stacked",
-        ),
-        details("Why rounds were abandoned", tag("ul", *reasons[:_ROWS_SHOWN])) if reasons else "",
-    )
+    return [*rows, ["all stages", "", f"{total:,}", words.percent(total / slots), ""]]
 
 
-def _round_table(run: RunRecord) -> Html:
-    if not run.rounds:
-        return Html()
+def _round_table(run: RunRecord) -> tuple[list[str], list[list[str]]]:
+    """Return titles and rows of the last rounds."""
     names = list(run.metrics)[:4]
     failing = any("clients_failed" in record for record in run.rounds)
     headers = [
@@ -249,11 +144,7 @@ def _round_table(run: RunRecord) -> Html:
         *map(words.title, names),
         *(*(f"Epsilon, {o}" for o in OBSERVERS), "Seconds"),
     ]
-    rows = [_round_row(record, names, failing=failing) for record in run.rounds[-_ROWS_SHOWN:]]
-    hidden = len(run.rounds) - len(rows)
-    note = f"The last {len(rows)}; metrics.jsonl has all {len(run.rounds):,}." if hidden else ""
-    content = tag("div", table(headers, rows), class_="scroll")
-    return details("Every round in numbers", tag("p", note) if note else "", content)
+    return headers, [_round_row(r, names, failing=failing) for r in run.rounds[-_ROWS_SHOWN:]]
 
 
 def _round_row(record: Mapping[str, Any], names: list[str], *, failing: bool) -> list[str]:
@@ -271,28 +162,16 @@ def _round_row(record: Mapping[str, Any], names: list[str], *, failing: bool) ->
     ]  # fmt: skip
 
 
-def _configuration(run: RunRecord) -> Html:
-    changed = _changed(run.experiment)
-    if changed:
-        rows = [[key, _value(now), _value(usual)] for key, (now, usual) in changed.items()]
-        shown = table(("Key", "This run", "Default"), rows, class_="keys stacked")
-    else:
-        shown = tag("p", "Every key has its default value.")
-    return tag(
-        "section",
-        tag("h2", "Configuration"),
-        tag("p", "What differs from the defaults:", class_="muted") if changed else "",
-        shown,
-        details("The whole configuration (config.toml)", tag("pre", run.toml)),
-    )
-
-
-def _changed(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
-    """Return (value, default) of the dotted keys that differ from their defaults."""
+def _changed(experiment: Experiment) -> list[list[str]]:
+    """Return rows of key, value and default where they differ."""
     usual = dict(_flat(Experiment().model_dump(mode="json")))
     now = dict(_flat(experiment.model_dump(mode="json")))
     keys = dict.fromkeys([*now, *usual])
-    return {k: (now.get(k), usual.get(k)) for k in keys if now.get(k) != usual.get(k)}
+    return [
+        [key, _value(now.get(key)), _value(usual.get(key))]
+        for key in keys
+        if now.get(key) != usual.get(key)
+    ]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -307,37 +186,22 @@ def _value(value: object) -> str:
     return "not set" if value is None else str(value)
 
 
-def _reproduce(run: RunRecord) -> Html:
-    words = ["zerosum", "run", f"{run.name}/config.toml", "--out", f"{run.name}-again"]
-    command = shell_command(words)
+def _promise(run: RunRecord) -> str:
+    """Say what running the same configuration again gives."""
     seeded = run.summary.get("noise_from_seed")
-    if seeded or (seeded is not None and not run.experiment.privacy.private):
-        promise = "With these versions it gives the same model, bit for bit, on a CPU."
-        if run.experiment.device != "cpu":
-            promise = (
-                "With these versions it gives the same model to float rounding: it was trained on "
-                f"{_device(run)}."
-            )
-    elif seeded is None:
-        promise = (
-            "The run has not finished: --resume continues it to the model it would have given."
-        )
-    else:
-        promise = (
+    if seeded is None:
+        return "The run has not finished: --resume continues it to the model it would have given."
+    if run.experiment.privacy.private and not seeded:
+        return (
             "Noise and sampling came from the operating system: another run gives another model "
             "of the same quality."
         )
-    versions = run.summary.get("versions", {})
-    listed = [[name, str(version)] for name, version in versions.items()]
-    return tag(
-        "section",
-        tag("h2", "Run it again"),
-        tag("pre", tag("code", command)),
-        tag("p", promise),
-        tag("p", "Made from the files of the run folder; ",
-            tag("code", shell_command(["zerosum", "report", run.name])), " makes it anew."),
-        table(("Package", "Version"), listed, class_="keys") if listed else "",
-    )  # fmt: skip
+    if run.experiment.device == "cpu":
+        return "With these versions it gives the same model, bit for bit, on a CPU."
+    return (
+        "With these versions it gives the same model to float rounding: it was trained on "
+        f"{_device(run)}."
+    )
 
 
 def _device(run: RunRecord) -> str:

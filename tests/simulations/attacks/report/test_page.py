@@ -147,5 +147,5 @@ def test_the_page_is_one_file_that_loads_nothing(tmp_path):
     path = write_attack_report(tmp_path, rows_of(cells, outcomes), outcomes, cells)
     text = path.read_text(encoding="utf-8")
     assert path.name == "report.html"
-    assert "default-src &#x27;none&#x27;" in text
+    assert "default-src 'none'" in text
     assert not re.search(r'(?:src|href)="(?!data:|#)', text)

@@ -1,0 +1,92 @@
+"""The report of the shipped experiment ``digits`` keeps its words and its figures.
+
+``tests/vectors/report/digits`` is a run folder with an audit; ``digits.txt`` beside it is the text
+of its page, a line an element, with what each figure shows and which colours it draws in. Where a
+change of words is wanted, read the difference and write the text anew:
+``python tests/simulations/report/test_golden_report.py``.
+"""
+
+import re
+import shutil
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from zerosum.simulations.report import html, write_report
+
+GOLDEN = Path(__file__).parents[2] / "vectors" / "report" / "digits.txt"
+FILES = ("config.toml", "metrics.jsonl", "summary.json", "sight.npz", "audit.json")
+INLINE = ("code", "strong", "small")
+
+
+class _Lines(HTMLParser):
+    """A page as lines of text; a figure is its description and the colours it uses."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.lines: list[str] = [""]
+        self.skipped = False
+        self.feed(re.sub(r"(<svg [^>]*>)(.*?)</svg>", _svg_colours, page, flags=re.S))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.skipped = tag == "style"
+        if tag not in INLINE:
+            self.lines.append("")
+        described = dict(attrs).get("aria-label") or dict(attrs).get("alt")
+        if described:
+            self.lines[-1] = f"[{tag}] {described} "
+
+    def handle_endtag(self, tag: str) -> None:
+        self.skipped = False
+        if tag not in INLINE:
+            self.lines.append("")
+
+    def handle_data(self, data: str) -> None:
+        if not self.skipped:
+            self.lines[-1] += re.sub(r"\s+", " ", data)
+
+
+def _svg_colours(found: re.Match[str]) -> str:
+    colours = sorted(set(re.findall(r"var[(]--(\w+)", found[2])))
+    return f"{found[1]}{' '.join(colours)}</svg>"
+
+
+def report_text(folder: Path) -> str:
+    """Return the text of the report of a copy of the golden run, made in a folder."""
+    run = folder / "digits"
+    run.mkdir()
+    for name in FILES:
+        shutil.copy(GOLDEN.with_suffix("") / name, run)
+    page = write_report(run).read_text(encoding="utf-8")
+    lines = (line.strip() for line in _Lines(page).lines)
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def test_report_of_digits_keeps_text_and_figures(tmp_path: Path) -> None:
+    assert report_text(tmp_path) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_value_is_escaped_wherever_a_template_puts_it(tmp_path: Path) -> None:
+    """The control: the same template, unescaped, lets the script through."""
+    templates = tmp_path / "hostile_templates" / "templates"
+    templates.mkdir(parents=True)
+    (templates.parent / "__init__.py").touch()
+    (templates / "page.html").write_text('<p title="{{ value }}">{{ value }}</p>')
+    hostile = '"><script>alert(1)</script>'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        escaped = html.fill("hostile_templates", "page.html", value=hostile)
+        patch.setattr(html._environment("hostile_templates"), "autoescape", False)
+        html._environment("hostile_templates").cache.clear()
+        naive = html.fill("hostile_templates", "page.html", value=hostile)
+    html._environment.cache_clear()
+    assert "<script" not in escaped
+    assert escaped.count("&lt;script&gt;") == 2
+    assert "<script" in naive
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        GOLDEN.write_text(report_text(Path(made)), encoding="utf-8")
