@@ -78,9 +78,9 @@ def test_from_specs_gets_the_sections_and_the_seed(here: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("mnist5", ['task = "mnist5"', "digits", "module:object", 'nearest is "mnist5k"']),
-        ("a_modul:task", ['"a_modul:task"', "no module a_modul", 'nearest is "a_module"']),
-        ("a_module:tsk", ["a_module has no tsk", 'nearest is "task"']),
+        ("mnist5", ['task = "mnist5"', "digits", "module:object", 'did you mean "mnist5k"?']),
+        ("a_modul:task", ['"a_modul:task"', "no module a_modul", 'did you mean "a_module"?']),
+        ("a_module:tsk", ["a_module has no tsk", 'did you mean "task"?']),
         ("a_module:partial", ["lacks data, test_data, loss"]),
         ("a_module:Needy", ["Needy needs arguments"]),
         ("a_module:", ["module:object"]),

@@ -95,7 +95,7 @@ def test_a_mistake_is_one_line_exit_two_and_nothing_written(zerosum, tmp_path, a
 def test_an_unknown_experiment_is_named_with_the_nearest(zerosum):
     result = zerosum("run", "digit")
     assert result.exit_code == 2
-    assert "did you mean digits" in result.output
+    assert 'did you mean "digits"' in result.output
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(zerosum):

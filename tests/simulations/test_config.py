@@ -51,7 +51,7 @@ def test_an_experiment_is_called_as_its_file_unless_it_says_otherwise(tmp_path):
 
 
 def test_an_unknown_experiment_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match="did you mean mnist5k"):
+    with pytest.raises(ConfigError, match='did you mean "mnist5k"'):
         load_experiment("mnist5")
 
 

@@ -3,7 +3,6 @@
 Nothing here imports torch, so a client that only masks and shares never pays for it.
 """
 
-import difflib
 import importlib
 import inspect
 import os
@@ -17,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import zerosum
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task_errors import FAILURES
 
@@ -161,7 +161,7 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
     if not module_name or not attribute:
         raise TaskError(
             f'task = "{name}": not a built-in task ({", ".join(sorted(BUILTIN_TASKS))}) and not '
-            f'"module:object"{_nearest(name, BUILTIN_TASKS)}'
+            f'"module:object"{did_you_mean(name, BUILTIN_TASKS)}'
         )
     with current_directory_importable():
         module = _import(module_name, name)
@@ -257,10 +257,10 @@ def _import(module_name: str, name: str) -> ModuleType:
 
 def _not_found(module_name: str, missing: str, name: str) -> TaskError:
     if module_name == missing or module_name.startswith(missing + "."):
-        near = _nearest(module_name, [path.stem for path in Path.cwd().glob("*.py")])
+        near = did_you_mean(module_name, (path.stem for path in Path.cwd().glob("*.py")))
         return TaskError(
-            f'task = "{name}": no module {module_name} here or among the installed packages'
-            f"{near}; run where {module_name.partition('.')[0]}.py lies, or install it"
+            f'task = "{name}": no module {module_name} here or among the installed packages; '
+            f"run where {module_name.partition('.')[0]}.py lies, or install it{near}"
         )
     return TaskError(
         f'task = "{name}": {module_name} imports {missing}, which is not installed: install it'
@@ -274,8 +274,8 @@ def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
             if not hasattr(found, part):
                 public = [key for key in dir(found) if not key.startswith("_")]
                 raise TaskError(
-                    f'task = "{name}": {module.__name__} has no {attribute}'
-                    f"{_nearest(attribute, public)}; define it there, as `{part} = MyTask()`"
+                    f'task = "{name}": {module.__name__} has no {attribute}; define '
+                    f"it there, as `{part} = MyTask()`{did_you_mean(attribute, public)}"
                 )
             found = getattr(found, part)
     return found
@@ -311,8 +311,3 @@ def _check_methods(task: Any, name: str) -> None:
             f'task = "{name}": {type(task).__name__} lacks {", ".join(missing)}; '
             f"a task has {_METHODS}"
         )
-
-
-def _nearest(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f'; nearest is "{close[0]}"' if close else ""

@@ -1,6 +1,5 @@
 """Reading an experiment: TOML, dotted overrides, and errors that a person can act on."""
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -11,6 +10,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from zerosum.client.files.operating_system import readable
+from zerosum.client.nearest_word import nearest
 from zerosum.server.spec import RULE_KEYS, Experiment
 
 
@@ -237,11 +237,12 @@ def _keys() -> frozenset[str]:
 
 
 def _unknown_key(key: str, value: object) -> str:
-    near = difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.4)
-    if not near:
+    # A key without its section, as "clip", is less like "privacy.clip" than a slip of a letter is.
+    near = nearest(key, all_keys(), likeness=0.4)
+    if near is None:
         last = key.rpartition(".")[2]
-        near = [k for k in all_keys() if k.rpartition(".")[2] == last][:1]
-    cure = f": did you mean {near[0]}?" if near else " (docs/configuration.md lists them all)"
+        near = next((k for k in all_keys() if k.rpartition(".")[2] == last), None)
+    cure = f": did you mean {near}?" if near else " (docs/configuration.md lists them all)"
     return f"unknown key {key} = {value!r}{cure}"
 
 

@@ -1,6 +1,5 @@
 """Experiments by name or by file."""
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from zerosum.client.files.operating_system import readable
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.task import TaskError
 from zerosum.server.config import (
     UNSET,
@@ -172,11 +172,9 @@ def _read(source: str) -> dict[str, Any]:
     if source in names:
         return _shipped(source)
     if not source.endswith(".toml") or "\0" in source:
-        near = difflib.get_close_matches(source, names, n=1)
-        cure = f": did you mean {near[0]}?" if near else ""
-        known = ", ".join(names)
         raise ConfigError(
-            f"experiment {source[:200]!r} is neither a .toml file nor one of {known}{cure}"
+            f"experiment {source[:200]!r} is neither a .toml file nor one of {', '.join(names)}"
+            f"{did_you_mean(source, names)}"
         )
     path = Path(source)
     # Not the name of what it extends, under which its run folders would mix with the preset's.

@@ -75,4 +75,4 @@ def test_a_key_of_the_node_config_that_nothing_reads_is_named(caplog):
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert "colour is read by nothing" in said[0]
-    assert "data_path is read by nothing but perhaps the task: nearest is 'data-path'" in said[1]
+    assert 'data_path is read by nothing but perhaps the task; did you mean "data-path"?' in said[1]

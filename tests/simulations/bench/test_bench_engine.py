@@ -131,15 +131,15 @@ def test_the_command_writes_a_row_for_each_engine_and_says_which_peers_are_not_t
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--versus", "pfk", "did you mean pfl?"),
-        ("--model", "mpl", "did you mean mlp?"),
+        ("--versus", "pfk", 'did you mean "pfl"?'),
+        ("--model", "mpl", 'did you mean "mlp"?'),
         ("--model", "", "there are mlp, cnn"),
         ("--workers", "0", "from 1 to"),
         ("--workers", "1,x", "--workers x"),
         ("--cohort", "2000", "there are only 1000 clients"),
         ("--peers", "nowhere", "it is a folder"),
         ("--device", "gpu", 'a device is "cpu", "cuda" or "cuda:N"'),
-        ("--trainer", "batch", "did you mean batched?"),
+        ("--trainer", "batch", 'did you mean "batched"?'),
     ],
 )
 def test_a_wrong_option_is_named(option, value, said):

@@ -197,9 +197,9 @@ def test_one_array_of_an_npz_keeps_its_shape(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"label": "lable"}, ['data.label = "lable"', 'nearest is "label"', "age"]),
-        ({"client_column": "hospitl"}, ["data.client_column", 'nearest is "hospital"']),
-        ({"features": ["aeg"]}, ["data.features", 'nearest is "age"']),
+        ({"label": "lable"}, ['data.label = "lable"', 'did you mean "label"?', "age"]),
+        ({"client_column": "hospitl"}, ["data.client_column", 'did you mean "hospital"?']),
+        ({"features": ["aeg"]}, ["data.features", 'did you mean "age"?']),
         ({"features": ["note"]}, ["data.features", '"note" is not numeric']),
         ({"features": ["gaps"]}, ["data.features", '"gaps" has missing values']),
         ({"features": ["label"]}, ["data.features", "is the label"]),

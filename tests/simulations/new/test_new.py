@@ -206,7 +206,7 @@ def test_images_of_any_size_and_colour_are_brought_to_one(tmp_path, monkeypatch,
 
 
 BAD_NAMES = {
-    "my_app": "nearest is my-app",
+    "my_app": 'did you mean "my-app"?',
     "9lives": "a letter first",
     "a" * 33: "up to 32",
     "x-": "no hyphen last",
@@ -246,7 +246,7 @@ def refused_data(folder):
     return {
         ("--data", "absent.csv"): "nothing is there; give a .csv file",
         ("--data", "notes.txt"): 'unknown kind ".txt"',
-        ("--data", "ok.csv", "--label", "labl"): "nearest is 'label'",
+        ("--data", "ok.csv", "--label", "labl"): 'did you mean "label"?',
         ("--data", "ok.csv", "--kind", "images"): "is a file; give a folder of images",
         ("--data", "folder", "--kind", "csv"): "is a folder; give a .csv file",
         ("--data", "folder", "--label", "x"): "leave it out",

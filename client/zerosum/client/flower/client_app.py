@@ -5,7 +5,6 @@ runtime alike. Importing it imports neither torch nor dp_accounting: a SuperNode
 process for each message, and only the contribute stage trains.
 """
 
-import difflib
 import logging
 from collections.abc import Callable
 from functools import cached_property, lru_cache
@@ -25,6 +24,7 @@ from zerosum.client.flower.simulated_node import (
     is_simulated,
     simulated_credentials,
 )
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.protocol import flower_messages, stages
 from zerosum.client.protocol.decision_store import (
     BusyStoreError,
@@ -338,9 +338,8 @@ def _request(content: RecordDict) -> Request:
 def _warn(keys: frozenset[str], any_key: bool) -> None:
     """Say, once a process, which keys nothing of ours reads, and the nearest that is read."""
     for key in sorted(keys - _KEYS):
-        near = difflib.get_close_matches(key, _KEYS, n=1)
-        if near or any_key:
-            hint = f": nearest is {near[0]!r}" if near else ""
+        hint = did_you_mean(key, _KEYS)
+        if hint or any_key:
             log.warning("node config %s is read by nothing but perhaps the task%s", key, hint)
 
 

@@ -1,6 +1,5 @@
 """``zerosum bench engine``."""
 
-import difflib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine import MASKED, PEERS, run
 from zerosum.simulations.bench.partial import MeasuredTurns
@@ -104,8 +104,7 @@ def _names(option: str, text: str, allowed: Collection[str]) -> list[str]:
     names = list(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, allowed)
             raise BenchError(f"{option} {name}: there are {', '.join(allowed)}{hint}")
     return names
 

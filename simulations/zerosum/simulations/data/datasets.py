@@ -4,7 +4,6 @@ The test split never depends on the experiment's seed, so figures of different s
 It is treated as public: its records protect nobody, and are never trained on.
 """
 
-import difflib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from zerosum.client.files.operating_system import named_path
+from zerosum.client.nearest_word import nearest
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import TaskError, error_line
 from zerosum.secagg.randomness import numpy_generator
@@ -215,16 +215,15 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
         if path.is_dir():
             hint = " (it is a folder)"
         elif path.parent.is_dir():
-            here = [entry.name for entry in path.parent.iterdir()]
-            near = difflib.get_close_matches(path.name, here, n=1)
-            hint = f'; nearest is "{path.parent / near[0]}"' if near else ""
+            near = nearest(path.name, (entry.name for entry in path.parent.iterdir()))
+            hint = f'; did you mean "{path.parent / near}"?' if near else ""
     # OSError: too long, or a folder that may not be looked into. RuntimeError: ~ of nobody.
     # ValueError: a NUL. TypeError: a number in a node's configuration.
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         hint = f" ({error_line(error)})"
     shown = str(spec.path)
     shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
-    raise DataError(f'data.path = "{shown}": no such file{hint[:300]}; give {kind}')
+    raise DataError(f'data.path = "{shown}": no such file; give {kind}{hint[:300]}')
 
 
 @contextmanager

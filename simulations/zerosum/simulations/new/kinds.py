@@ -49,7 +49,7 @@ def package_of(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         better = re.sub(r"[^A-Za-z0-9]+", "-", name, flags=re.ASCII).strip("-0123456789")[:32]
-        cure = f"; nearest is {better}" if _NAME.fullmatch(better) else ""
+        cure = f'; did you mean "{better}"?' if _NAME.fullmatch(better) else ""
         raise ConfigError(f"NAME {name[:100]!r}: no name of a Flower app; {_NAME_WORDS}{cure}")
     package = name.lower().replace("-", "_")
     # The folder of an app comes first where Python looks for modules.

@@ -1,6 +1,5 @@
 """What an app has to know of data before it is written: columns, classes, shapes."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import log10
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
@@ -259,9 +259,8 @@ def _chosen(names: list[str], label: str | None, what: str, default: str) -> str
         known = {name.lower(): name for name in reversed(names)}
         return next((known[name] for name in _LABELS if name in known), default)
     if label not in names:
-        near = difflib.get_close_matches(label, names, n=1)
-        hint = f"; nearest is {near[0]!r}" if near else ""
-        raise ConfigError(f"--label {label}: no such {what}{hint}; there are {listed(names)}")
+        hint = did_you_mean(label, names)
+        raise ConfigError(f"--label {label}: no such {what}; there are {listed(names)}{hint}")
     return label
 
 

@@ -1,12 +1,12 @@
 """Which attacks there are, and how ``--set`` changes them."""
 
 import dataclasses
-import difflib
 import importlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.task import current_directory_importable
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.harness.interface import Attack, Metric, ThreatModel, parameters_of
@@ -86,8 +86,8 @@ def _named(name: str, known: Sequence[Attack]) -> list[Attack]:
     if not found:
         names = list(dict.fromkeys(map(slug, known)))
         raise ConfigError(
-            f"{name!r} is no attack{_nearest(name, names)}; there are: {', '.join(names)}; or give "
-            "module:Class"
+            f"{name!r} is no attack; there are: {', '.join(names)}; or give module:Class"
+            f"{did_you_mean(name, names)}"
         )
     return found
 
@@ -147,8 +147,8 @@ def _changed(attacks: Sequence[Attack], setting: str, known: Sequence[Attack]) -
     if not hit:
         own = list(dict.fromkeys(p for attack in named for p in parameters_of(attack)))
         raise ConfigError(
-            f"--set {setting}: {slug(named[0])} has no {parameter!r}{_nearest(parameter, own)}; it "
-            f"has {', '.join(own) or 'no parameters'}"
+            f"--set {setting}: {slug(named[0])} has no {parameter!r}; it has "
+            f"{', '.join(own) or 'no parameters'}{did_you_mean(parameter, own)}"
         )
     return [_with(a, parameter, text, setting) if a in hit else a for a in attacks]
 
@@ -158,12 +158,7 @@ def _not_played(name: str, attacks: Sequence[Attack], known: Sequence[Attack]) -
     names = list(dict.fromkeys(map(slug, attacks)))
     if _hyphened(name) in map(slug, known):
         return f"{name} is not played; name it too, beside {', '.join(names)}"
-    return f"{name!r} is no attack{_nearest(name, names)}; there are: {', '.join(names)}"
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; nearest is {near[0]}" if near else ""
+    return f"{name!r} is no attack; there are: {', '.join(names)}{did_you_mean(name, names)}"
 
 
 def _with(attack: Attack, parameter: str, text: str, setting: str) -> Attack:

@@ -1,12 +1,12 @@
 """Columns as one matrix of inputs: which are used, what texts become, how numbers are scaled."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec
 from zerosum.simulations.data.datasets import DataError, as_float32, counted, listed
 from zerosum.simulations.data.tabular.columns import Columns, Table
@@ -53,11 +53,10 @@ class Chosen:
 def require_column(columns: Columns, key: str, name: str) -> None:
     """Raise a DataError that names the key, unless there is a column of that name."""
     if name not in columns:
-        near = difflib.get_close_matches(name, list(columns), n=1)
-        hint = f'; nearest is "{near[0]}"' if near else ""
         only = "; data.separator may split it otherwise" if len(columns) == 1 else ""
         raise DataError(
-            f'{key} = "{name}": no such column{hint}; there are {listed(columns)}{only}'
+            f'{key} = "{name}": no such column; there are {listed(columns)}{only}'
+            f"{did_you_mean(name, columns)}"
         )
 
 
