@@ -18,7 +18,7 @@ from zerosum.simulations.commands import plan
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.commands.summary import summary_table
 from zerosum.simulations.engine.trial_client import MOST_TRIED
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.round_lines import describe
 
 CLIENTS = 8
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -29,7 +29,7 @@ from zerosum.simulations.commands.summary import summary_table
 from zerosum.simulations.engine.grid import InProcessGrid
 from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.words import cautions
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.round_lines import describe
 
 CLIENTS, WEIGHTS = 4, 4
 pytestmark = pytest.mark.usefixtures("one_thread")

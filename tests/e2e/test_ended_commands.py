@@ -17,7 +17,7 @@ from zerosum.server.runs.run_folder import METRICS, MODEL, REPORT, SUMMARY, RunF
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.commands import bench_engine, main, plan
 from zerosum.simulations.commands.continuation import run_left
-from zerosum.simulations.terminal import progress
+from zerosum.simulations.terminal import progress, round_lines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,14 +48,14 @@ def last_line(result):
 
 def ends_at(monkeypatch, number, error):
     """Let something end a run as its n-th round is told of."""
-    describe = progress.describe
+    describe = round_lines.describe
 
     def told(record, *others):
         if record["round"] == number:
             raise error
         return describe(record, *others)
 
-    monkeypatch.setattr(progress, "describe", told)
+    monkeypatch.setattr(round_lines, "describe", told)
 
 
 def interrupt():
@@ -179,7 +179,7 @@ def test_an_audit_goes_on_after_the_repetitions_that_are_kept(zerosum, tmp_path,
     assert whole.exit_code == 0, whole.output
     with monkeypatch.context() as patched:
         stop = {2: interrupt}
-        patched.setattr(main, "_told", lambda count: lambda number: stop.get(number, int)())
+        patched.setattr(progress.ProgressBar, "step", lambda bar, number: stop.get(number, int)())
         ended = zerosum(*AUDIT, "--json", "cut.json")
     assert (
         "2 of 4 repetitions are done and kept in cut.json.partial; no verdict yet" in ended.output

@@ -14,7 +14,7 @@ from zerosum.server.runs.run_folder import METRICS, MODEL, SUMMARY
 from zerosum.simulations import api
 from zerosum.simulations.commands.summary import summary_table
 from zerosum.simulations.report import write_report
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.round_lines import describe
 
 CLIENTS, LIAR = 12, 3
 SETTINGS = [

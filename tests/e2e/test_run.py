@@ -24,7 +24,7 @@ from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.server.spec import FaultSpec
 from zerosum.simulations import api
 from zerosum.simulations.report.record import SIGHT
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.round_lines import describe
 
 SMALL = [
     "rounds=3",

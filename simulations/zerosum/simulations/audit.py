@@ -30,9 +30,9 @@ from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import RoundAbandoned
 from zerosum.server.private_sum.thresholds import Thresholds
 from zerosum.server.spec import Experiment, FaultSpec, SamplingSpec
-from zerosum.simulations.audit_rows import KeptRows
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
+from zerosum.simulations.partial_results import PartialRows
 
 LARGEST_DELTA = 1e-5
 """Above this the bound from guesses says nothing."""
@@ -114,7 +114,7 @@ def run_audit(
     plan: AuditPlan,
     on_repetition: Callable[[int], None] = lambda number: None,
     on_power: Callable[[str], None] = lambda words: None,
-    kept: KeptRows | None = None,
+    kept: PartialRows | None = None,
     scores: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda seen: seen,
 ) -> dict[str, Any]:
     """Audit an experiment's protection: clip, encoding, mechanism, ring and protocol.
@@ -129,7 +129,7 @@ def run_audit(
         Called with the number of each repetition as it ends.
     on_power : callable, optional
         Called before the first with a sentence: how much this audit could show.
-    kept : KeptRows, optional
+    kept : PartialRows, optional
         What an earlier call of the same audit came to, which goes on after it: a repetition
         follows from seed and number alone.
     scores : callable, optional
@@ -162,7 +162,7 @@ def run_audit(
     )
     on_power(power(_summary(test, plan, upper["value"])))
     pipeline = _Pipeline(audited, plan)
-    kept = kept or KeptRows(None, "")
+    kept = kept or PartialRows(None, "")
     for number in range(len(kept.rows) + 1, plan.repetitions + 1):
         coins, null_coins = (_coins(audited.seed, what, number, plan) for what in ("coins", "null"))
         seen = pipeline.observe(coins, number)

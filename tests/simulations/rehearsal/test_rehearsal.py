@@ -28,13 +28,14 @@ from zerosum.server.runs.run_folder import METRICS, MODEL, RunFolder, check_unus
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.commands import main
 from zerosum.simulations.commands.rehearse import _continued, _data_of, _policy
-from zerosum.simulations.rehearsal import DeploymentError, Federation, watch
+from zerosum.simulations.rehearsal import DeploymentError, Federation, waiting, watch
 from zerosum.simulations.rehearsal.certificates import make_node_key
 from zerosum.simulations.rehearsal.federation import tidied
 from zerosum.simulations.rehearsal.kept import Kept, RehearsedNodes
 from zerosum.simulations.rehearsal.namespaces import Loopback
 from zerosum.simulations.rehearsal.processes import processes_of
-from zerosum.simulations.rehearsal.watch import ProgressLines, Watch
+from zerosum.simulations.rehearsal.watch import TimedLines, Watch
+from zerosum.simulations.terminal.progress import ProgressBar
 
 POLICIES = {
     "the least": ("", {}),
@@ -129,13 +130,14 @@ class Programs:
 @pytest.fixture
 def watched(tmp_path, monkeypatch):
     """Yield programs, what a rehearsal of theirs keeps, and a watch that looks often."""
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(watch, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "ASK_SECONDS", 0.05)
     kept = Kept(tmp_path / "out")
     kept.nodes.mkdir(parents=True)
     built = Programs(kept.nodes)
     told = io.StringIO()
-    seen = Watch(built, 1, kept, ProgressLines(Console(file=told, width=80)))
+    bar = ProgressBar(None, "round", Console(file=told, width=80))
+    seen = Watch(built, 1, kept, TimedLines(bar))
     return SimpleNamespace(built=built, kept=kept, watch=seen, told=told)
 
 
@@ -224,7 +226,7 @@ SETTING = RehearsedNodes("app", 3, "malicious", False, "A=b")
 
 def test_a_rehearsal_goes_on_with_the_nodes_that_it_had(tmp_path):
     kept = Kept(tmp_path / "out")
-    with pytest.raises(DeploymentError, match="it is no rehearsal's run folder"):
+    with pytest.raises(ConfigError, match="it is no rehearsal's run folder"):
         kept.read()
     kept.write(SETTING)
     with pytest.raises(DeploymentError, match="no completed round to go on from"):

@@ -14,7 +14,7 @@ import pytest
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.runs.run_folder import METRICS, REPORT, SUMMARY, RunFolder
 from zerosum.simulations.report import words, write_report
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.round_lines import describe
 
 VOID = {"meta", "img"}
 LOCAL_REASON = "the noise of a sum was drawn once: no contribution carries any"

@@ -1,77 +1,37 @@
-"""The line that a run prints for a round."""
+"""Progress is a bar on a terminal, and about ten lines elsewhere."""
 
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from zerosum.simulations import run
-from zerosum.simulations.terminal.progress import describe, progress
-
-RECORD = {
-    "round": 3,
-    "cohort": 25,
-    "survivors": 18,
-    "status": "completed",
-    "epsilon": {"release": 1.2, "sum": 3.4},
-}
+from zerosum.simulations.terminal.progress import LINES, ProgressBar
 
 
-def test_more_dropouts_than_assumed_are_warned_of_on_the_line() -> None:
-    assert "WARNING" not in describe(RECORD, 6)
-    line = describe(RECORD | {"dropout_charged": 0.53}, 6)
-    assert "WARNING: more dropouts than secagg.dropout" in line
-    assert "0.53" in line
+def shown(total: int | None, done: int, *, terminal: bool) -> str:
+    console = Console(file=StringIO(), width=100, force_terminal=terminal)
+    with ProgressBar(total, "step", console) as bar:
+        for number in range(1, done + 1):
+            bar.step(number)
+        bar.show("beside the bar")
+        bar.line("[/a] line")
+    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
-def test_brackets_of_a_quoted_error_are_no_markup_of_the_line(terminal: bool) -> None:
-    """As markup a closing tag that none opened ends the run, and others vanish from the text."""
-    said = "client 2: OSError: [/data/a] on [cpu]"
-    record = RECORD | {"clients_failed": 1, "first_failure": said, "seconds": 1.0}
-    console = Console(file=StringIO(), width=200, force_terminal=terminal)
-    with progress(6, console) as on_round:
-        on_round(record)
-    assert said in console.file.getvalue()
+def test_few_steps_are_a_line_each_where_there_is_no_terminal() -> None:
+    expected = [f"step {n}/4" for n in range(1, 5)]
+    assert shown(4, 4, terminal=False).splitlines() == [*expected, "[/a] line"]
 
 
-def test_rounds_that_cuts_end_name_the_cure_first_and_say_the_same_once() -> None:
-    counted = "1 of 16 coordinates of 4 clients were beyond encoding.range = 8.0 and were cut to it"
-
-    def ended(number: int, cure: str) -> dict:
-        reason = f"{cure}: {counted}; it would have held: a step is 1, not 2"
-        return RECORD | {"round": number, "status": "abandoned", "reason": reason, "seconds": 1.0}
-
-    wide, wider = "set encoding.range = 80.0", "set encoding.range = 800.0"
-    console = Console(file=StringIO(), width=200, force_terminal=False)
-    with progress(6, console) as on_round:
-        for record in (ended(1, wide), ended(2, wide), ended(3, wider), ended(4, wider)):
-            on_round(record)
-        on_round(RECORD | {"round": 5, "seconds": 1.0})
-        on_round(ended(6, wider))
-    lines = [line.partition("abandoned: ")[2] for line in console.file.getvalue().splitlines()]
-    first, second = f"{wide}: {counted}  ", f"{wider}: {counted}  "
-    assert [line[: line.find("  ") + 2] for line in lines] == [
-        first, "as round 1  ", second, "as round 3  ", "", second,
-    ]  # fmt: skip
-    # A line of a terminal is gone when the next one comes: it says all.
-    assert f"abandoned: {wider}: {counted}" in describe(ended(4, wider), 6)
-    assert "would have held" not in describe(ended(4, wider), 6)
+def test_of_many_steps_some_are_printed_the_first_and_the_last_among_them() -> None:
+    lines = shown(1005, 1005, terminal=False).splitlines()[:-1]
+    assert lines[0] == "step 1/1005"
+    assert lines[-1] == "step 1005/1005"
+    assert len(lines) == LINES + 2
 
 
-@pytest.mark.slow
-def test_a_run_with_three_times_the_assumed_dropouts_says_so(tmp_path) -> None:
-    settings = ["rounds=6", "secagg.protocol=ideal", "privacy.honest_fraction=0.6"]
-    found = {
-        rate: run(
-            "digits",
-            overrides=[*settings, f"faults.contribute={rate}"],
-            out=tmp_path / str(rate),
-        )
-        for rate in (0.05, 0.3)
-    }
-    assert not any("dropout_charged" in record for record in found[0.05].rounds)
-    warned = [record["dropout_charged"] for record in found[0.3].rounds[4:]]
-    assert min(warned) > 0.3
-    told = found[0.3].summary["epsilon"]["release"]["assumptions"]
-    assert any("more than assumed" in note for note in told)
+@pytest.mark.parametrize("total", [None, 3])
+def test_a_terminal_has_a_bar_with_words_and_lines_above_it(total: int | None) -> None:
+    text = shown(total, 2, terminal=True)
+    assert "beside the bar" in text
+    assert "[/a] line" in text

@@ -18,7 +18,7 @@ from zerosum.simulations import api
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.turns import Turn
 from zerosum.simulations.bench.workload import BATCH, LEARNING_RATE, Workload
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.round_lines import describe
 
 _SIZES = (512, 1024, 2048)
 _SIZES_OF_A_GPU = (2048, 4096, 8192)

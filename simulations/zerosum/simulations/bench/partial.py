@@ -4,7 +4,7 @@ import platform
 from pathlib import Path
 
 from zerosum.simulations.bench.process import Values, processor
-from zerosum.simulations.terminal.signals import typed
+from zerosum.simulations.terminal.signals import start_again
 from zerosum.simulations.terminal.user_errors import write_json
 
 
@@ -35,9 +35,9 @@ class MeasuredTurns:
 
     def left(self) -> str:
         """Write what there is, and say so; last the command that starts again."""
-        again = f"Turns are compared with each other, so all start again with:\n{typed()}"
+        why = "Turns are compared with each other, so that none is gone on with."
         if not self._rows or self._file is None:
-            return f"Nothing is kept. {again}"
+            return start_again(f"Nothing is kept. {why}")
         self.write()
         turns = min(row["turns"] for row in self._rows)
-        return f"The rows of {turns} of {self._asked} turns are in {self._file}. {again}"
+        return start_again(f"The rows of {turns} of {self._asked} turns are in {self._file}. {why}")

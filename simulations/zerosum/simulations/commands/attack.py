@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from zerosum.simulations.attacks.run import AttackRun
 
 # torch takes seconds to import: only what is run imports it.
-
-LINES = 10
-"""Lines of progress where there is no terminal."""
 
 WIDTH = 150
 """Columns of the table where there is no terminal."""
@@ -135,24 +133,12 @@ def _files(run: "AttackRun") -> list[str]:
 
 @contextmanager
 def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
-    """Show how many plays are over: a bar on a terminal, a line now and then elsewhere."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+    """Show how many plays are over."""
+    from zerosum.simulations.terminal.progress import ProgressBar
 
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task("attacks", total=total, completed=done)
-            yield lambda outcome: bar.advance(task)
-        return
-
-    def tell(outcome: object) -> None:
-        nonlocal done
-        done += 1
-        if done == total or done % max(1, total // LINES) == 0:
-            console.print(f"{done}/{total} plays", highlight=False)
-
-    yield tell
+    with ProgressBar(total, "play", Console(stderr=True), done) as bar:
+        numbers = count(done + 1)
+        yield lambda outcome: bar.step(next(numbers))
 
 
 def _print(rows: "Sequence[Row]", seconds: float) -> None:

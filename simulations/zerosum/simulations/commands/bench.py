@@ -13,6 +13,7 @@ from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.partial import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.commands.bench_engine import engine
+from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, number, user_errors, write_json
 
@@ -55,8 +56,8 @@ def deployment(
         if json_file is not None:
             check_writable(json_file)
         measured = MeasuredTurns(repeats, json_file)
-        with interruptible(measured.left), console.status("") as status:
-            found = run(nodes, rounds, repeats, tell=status.update, keep=measured.keep)
+        with interruptible(measured.left), ProgressBar(None, "turn", console) as bar:
+            found = run(nodes, rounds, repeats, tell=bar.show, keep=measured.keep)
         measured.write()  # first: whoever reads the table may be gone
         for row in found["rows"]:
             console.print(

@@ -13,6 +13,7 @@ from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine import MASKED, PEERS, run
 from zerosum.simulations.bench.partial import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values
+from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors
 
@@ -81,7 +82,7 @@ def engine(
         if json_file is not None:
             check_writable(json_file)
         measured = MeasuredTurns(rounds, json_file)
-        with interruptible(measured.left), console.status("") as status:
+        with interruptible(measured.left), ProgressBar(None, "turn", console) as bar:
             found = run(
                 chosen,
                 list(dict.fromkeys(counts)),
@@ -93,7 +94,7 @@ def engine(
                 device=device,
                 trainer=trainer,
                 extra=peers,
-                tell=status.update,
+                tell=bar.show,
                 keep=measured.keep,
             )
         measured.write()  # first: whoever reads the table may be gone

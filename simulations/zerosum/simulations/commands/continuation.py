@@ -5,8 +5,7 @@ from pathlib import Path
 
 from zerosum.server.runs.resume import completed_rounds
 from zerosum.server.runs.run_folder import CONFIG, METRICS, RunFolder
-from zerosum.simulations.terminal.printable import shell_command
-from zerosum.simulations.terminal.signals import typed
+from zerosum.simulations.terminal.signals import continue_with, start_again
 
 
 def run_left(
@@ -31,20 +30,19 @@ def run_left(
         Lines; the last one is a command.
     """
     if not (path / CONFIG).is_file():
-        return f"Nothing was begun. Start again with:\n{typed()}"
+        return start_again("Nothing was begun.")
     folder = RunFolder(path)
     kept = f"{completed_rounds(folder)} of {rounds} rounds are completed and kept in {path}"
     if folder.experiment.privacy.exact:
-        return (
+        return start_again(
             f"{kept}, with what they spent. Their noise cannot be drawn again (privacy.exact), so "
-            f"this run is not continued. Start another with:\n{typed(without='--out')}"
+            "this run is not continued.",
+            without="--out",
         )
     asked = [] if experiment is None else [experiment]
     given = [word for setting in settings for word in ("--set", setting)]
-    return (
-        f"{kept}{_reported(folder)}.\nContinue with:\n"
-        f"{shell_command(['zerosum', 'run', *asked, '--resume', str(path), *given])}"
-    )
+    command = ["zerosum", "run", *asked, "--resume", str(path), *given]
+    return continue_with(f"{kept}{_reported(folder)}.", command)
 
 
 def _reported(folder: RunFolder) -> str:

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,7 @@ from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.new import Kind
-from zerosum.simulations.terminal.signals import interruptible, typed
+from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
     NOTHING_LEARNT,
@@ -31,7 +30,7 @@ from zerosum.simulations.terminal.user_errors import (
 
 if TYPE_CHECKING:
     from zerosum.server.runs.results import Result
-    from zerosum.simulations.audit_rows import KeptRows
+    from zerosum.simulations.partial_results import PartialRows
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
@@ -49,7 +48,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, and say how to start it again where a signal ends it."""
-        with interruptible(lambda: f"Nothing is kept. Start again with:\n{typed()}"):
+        with interruptible(lambda: start_again("Nothing is kept.")):
             return super().invoke(ctx)
 
 
@@ -185,10 +184,11 @@ def audit(
     """Try to tell who took part, with canaries; exit with 1 if that contradicts the ledger."""
     from zerosum.server.runs.run_folder import RunFolder
     from zerosum.simulations.audit import AuditPlan, run_audit, verdict
-    from zerosum.simulations.audit_rows import KeptRows
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
+    from zerosum.simulations.partial_results import PartialRows
     from zerosum.simulations.report import write_report
     from zerosum.simulations.report.audited import AUDIT
+    from zerosum.simulations.terminal.progress import ProgressBar
 
     with user_errors(ConfigError, TaskError):
         if folder is not None and experiment is not None:
@@ -200,15 +200,18 @@ def audit(
             check_writable(json_file)
         audited = load_experiment(source, overrides or [])
         target = json_file or (None if kept is None else kept.path / AUDIT)
-        rows = KeptRows(target, f"{asked} {audited.canonical().hex()}")
-        with interruptible(lambda: _audit_left(rows, repetitions), ()):
-            result = run_audit(audited, asked, _told(repetitions), _say, rows)
+        rows = PartialRows(target, f"{asked} {audited.canonical().hex()}")
+        with (
+            interruptible(lambda: _audit_left(rows, repetitions), ()),
+            ProgressBar(repetitions, "repetition", Console(stderr=True)) as bar,
+        ):
+            result = run_audit(audited, asked, bar.step, bar.line, rows)
         if json_file is not None:
             write_json(json_file, result)
         if kept is not None:
             kept.write_json(AUDIT, result)
             write_report(kept)
-        rows.forget()
+        rows.remove()
     style = "bold red" if result["violations"] else None
     Console().print(verdict(result), style=style, highlight=False, soft_wrap=True)
     if result["violations"]:
@@ -256,20 +259,11 @@ def list_() -> None:
         console.print()
 
 
-def _audit_left(rows: "KeptRows", repetitions: int) -> str:
+def _audit_left(rows: "PartialRows", repetitions: int) -> str:
     done = f"{len(rows.rows)} of {repetitions} repetitions are done"
     if rows.path is None:
-        return f"{done}; none is kept without --json or --run. Start again with:\n{typed()}"
-    return f"{done} and kept in {rows.path}; no verdict yet.\nContinue with:\n{typed()}"
-
-
-def _told(repetitions: int) -> Callable[[int], None]:
-    console = Console(stderr=True)
-    return lambda number: console.print(f"repetition {number}/{repetitions}", highlight=False)
-
-
-def _say(words: str) -> None:
-    Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
+        return start_again(f"{done}; none is kept without --json or --run.")
+    return continue_with(f"{done} and kept in {rows.path}; no verdict yet.")
 
 
 def main() -> None:
@@ -315,7 +309,7 @@ def _run(
     from zerosum.simulations import api
     from zerosum.simulations.commands.continuation import run_left
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
-    from zerosum.simulations.terminal.progress import progress
+    from zerosum.simulations.terminal.round_lines import progress
 
     source = experiment or DEFAULT_EXPERIMENT
     if resume is not None:

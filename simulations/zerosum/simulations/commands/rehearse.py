@@ -24,8 +24,10 @@ from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.kept import Kept, RehearsedNodes, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
-from zerosum.simulations.rehearsal.watch import ProgressLines, Watch, modified_ns, progress_lines
+from zerosum.simulations.rehearsal.waiting import modified_ns
+from zerosum.simulations.rehearsal.watch import TimedLines, Watch
 from zerosum.simulations.terminal.printable import shell_command
+from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import NOTHING_LEARNT, number, user_errors
 
@@ -86,7 +88,8 @@ def rehearse(
     again = [] if resume is None else [word for each in settings or [] for word in ("--set", each)]
     again += [] if seconds == SECONDS else ["--seconds", f"{seconds:g}"]
     left = interruptible(lambda: kept.left(app, again), (DeploymentError,))
-    with alone("rehearse"), left, progress_lines(console) as tell:
+    with alone("rehearse"), left, ProgressBar(None, "round", console) as bar:
+        tell = TimedLines(bar)
         if count := end_left_over(setting):
             tell.line(f"ended {count} processes that the earlier rehearsal left")
         tell.line("starting the SuperLink")
@@ -144,7 +147,7 @@ def run_app(
     setting: RehearsedNodes,
     settings: list[str],
     seconds: float,
-    tell: ProgressLines,
+    tell: TimedLines,
 ) -> Mapping[str, Any]:
     """Start all nodes, run an app of ours on them or go on with its run, and return its summary.
 

@@ -7,8 +7,8 @@ Whatever was started is ended by its id.
 import contextlib
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from zerosum.client.files.private_files import write_private
@@ -20,15 +20,13 @@ from zerosum.simulations.rehearsal.certificates import (
 )
 from zerosum.simulations.rehearsal.namespaces import Host, Loopback, namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, FlowerPrograms, free_port
+from zerosum.simulations.rehearsal.waiting import wait_for_end
 from zerosum.simulations.terminal.signals import terminable, undisturbed
 
 CONNECTION = "test"
 
 AUTHORITY = "authority.pub"
 """The key that signed the roster: written last of what is kept."""
-
-ASK_SECONDS = 30.0
-"""Between two questions of how a run is."""
 
 
 class Federation(FlowerPrograms):
@@ -173,15 +171,10 @@ class Federation(FlowerPrograms):
         DeploymentError
             If it takes longer.
         """
-        deadline, asked = time.monotonic() + seconds, 0.0
-        while time.monotonic() < deadline:
-            if time.monotonic() - asked > ASK_SECONDS or (sign is not None and sign.exists()):
-                status = self.status(run)
-                asked = time.monotonic()
-                if status.startswith("finished"):
-                    return status
-            time.sleep(0.5)
-        raise DeploymentError(f"the run did not end in {seconds:g} s:\n{self.run_log(run)}")
+        try:
+            return wait_for_end(partial(self.status, run), seconds, sign=sign)
+        except TimeoutError as error:
+            raise DeploymentError(f"{error}:\n{self.run_log(run)}") from None
 
     def run_log(self, run: int) -> str:
         """Return the last words of a run's ServerApp."""

@@ -1,18 +1,16 @@
 """Keep a rehearsal: its run folder, and beside the run its nodes, so that it can go on."""
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.operating_system import KILL
 from zerosum.server.runs.run_folder import CONFIG, METRICS, REHEARSAL, RunFolder
+from zerosum.simulations.partial_results import read_request, write_request
 from zerosum.simulations.rehearsal.processes import DeploymentError, processes_of
-from zerosum.simulations.terminal.printable import shell_command
-from zerosum.simulations.terminal.signals import typed
+from zerosum.simulations.terminal.signals import continue_with, start_again, typed
 
 SETTING = "setting.json"
 
@@ -76,32 +74,30 @@ class Kept:
     def write(self, setting: RehearsedNodes) -> None:
         """Note the nodes, whole or not at all."""
         self.nodes.mkdir(parents=True, exist_ok=True)
-        replace_file(self.nodes / SETTING, json.dumps(asdict(setting), indent=2).encode())
+        write_request(self.nodes / SETTING, setting)
 
     def read(self) -> RehearsedNodes:
         """Read which nodes an earlier rehearsal had.
 
         Raises
         ------
+        ConfigError
+            If the folder is of no rehearsal.
         DeploymentError
-            If the folder is of no rehearsal, or none that can go on.
+            If it has no completed round to go on from.
         """
-        try:
-            found = RehearsedNodes(**json.loads((self.nodes / SETTING).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise DeploymentError(
-                f"--resume {self.path}: it is no rehearsal's run folder; give what --out named"
-            ) from None
-        except (OSError, ValueError, TypeError) as error:
-            raise DeploymentError(
-                f"{self.nodes / SETTING} is damaged ({error}); rehearse anew, with another --out"
-            ) from None
+        setting = read_request(
+            self.nodes / SETTING,
+            RehearsedNodes,
+            absent=f"--resume {self.path}: it is no rehearsal's run folder; give what --out named",
+            cure="rehearse anew, with another --out",
+        )
         if not self.begun or not self.completed():
             raise DeploymentError(
                 f"--resume {self.path}: it has no completed round to go on from, and what was sent "
                 "of a round with fresh noise is not done again; rehearse anew, with another --out"
             )
-        return found
+        return setting
 
     def left(self, app: Path, options: Iterable[str] = ()) -> str:
         """Say what an ended rehearsal left, and last the command that goes on.
@@ -114,29 +110,30 @@ class Kept:
         """
         logs = f"Logs of SuperLink and nodes: {self.nodes}/*.log"
         if not self.begun or not self.completed():
-            return f"No round was completed, so there is nothing to go on from. {self._anew(logs)}"
+            return self._start_again(logs)
         metrics = RunFolder(self.path).read_lines(METRICS)[: self.completed()]
         lost = sum(line.get("status") != "completed" for line in metrics)
-        on = ["zerosum", "rehearse", str(app), "--resume", str(self.path), *options]
-        return (
+        return continue_with(
             f"{len(metrics)} of {self.rounds_asked()} rounds are over ({lost} abandoned) and kept "
-            f"in {self.path}, with ledger, checkpoint and the nodes' records. {logs}\n"
-            f"Continue with:\n{shell_command(on)}"
+            f"in {self.path}, with ledger, checkpoint and the nodes' records. {logs}",
+            ["zerosum", "rehearse", str(app), "--resume", str(self.path), *options],
         )
 
-    def _anew(self, logs: str) -> str:
-        """Return where the logs are, and the command that starts again, in the same folder if free.
+    def _start_again(self, logs: str) -> str:
+        """Return where the logs are, and the command that starts again.
 
-        What the nodes keep is of that one rehearsal: others would take their places with it.
+        In the same folder only if that is free: the nodes' records in it are of this one rehearsal,
+        and new nodes would take these nodes' places in it.
         """
+        nothing = "No round was completed, so there is nothing to go on from."
         if not self.path.exists() or not any(self.path.iterdir()):
-            return f"Start again with:\n{typed()}"
-        whole, elsewhere = typed(), typed(without="--out")
+            return start_again(nothing)
         why = (
-            f"{self.path} is not used again, for these logs and the nodes' records are in it: "
-            "give another --out, or none for a new folder under runs/.\n"
+            f"\n{self.path} is not used again, for these logs and the nodes' records are in it: "
+            "give another --out, or none for a new folder under runs/."
         )
-        return f"{logs}\n{'' if whole == elsewhere else why}Start again with:\n{elsewhere}"
+        named = typed() != typed(without="--out")
+        return start_again(f"{nothing} {logs}{why if named else ''}", without="--out")
 
 
 def end_left_over(setting: RehearsedNodes) -> int:

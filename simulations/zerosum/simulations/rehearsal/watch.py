@@ -2,27 +2,21 @@
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from threading import Thread
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.runs.run_folder import METRICS, SUMMARY, RunFolder
-from zerosum.simulations.rehearsal.federation import ASK_SECONDS, Federation
+from zerosum.simulations.rehearsal.federation import Federation
 from zerosum.simulations.rehearsal.kept import Kept
 from zerosum.simulations.rehearsal.processes import DeploymentError
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.rehearsal.waiting import wait_for_end
+from zerosum.simulations.terminal.progress import ProgressBar
+from zerosum.simulations.terminal.round_lines import describe
 from zerosum.simulations.terminal.signals import exit_in_words
 
 QUIET_SECONDS = 15.0
 """After which a line says what is being waited for."""
-
-LOOK_SECONDS = 0.5
-"""Between two looks at files and processes."""
 
 TAIL_BYTES = 1 << 16
 """Of a log: what a node received last stands there."""
@@ -31,37 +25,23 @@ _RECEIVED = re.compile(r"Receiving: (\S+) message")
 _JOINED = "SuperNode ID: "
 
 
-class ProgressLines:
-    """Prints lines with the seconds since the start, and moves a bar of rounds on a terminal."""
+class TimedLines:
+    """Lines that begin with the seconds since the start, above a bar of rounds on a terminal.
 
-    def __init__(self, console: Console, bar: Progress | None = None) -> None:
-        self._console, self._bar, self._began = console, bar, time.monotonic()
-        self._task = None if bar is None else bar.add_task("starting", total=None)
-        self.last = self._began
+    Attributes
+    ----------
+    last : float
+        When the last line was printed, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, bar: ProgressBar) -> None:
+        self.bar = bar
+        self.last = self._began = time.monotonic()
 
     def line(self, words: str) -> None:
         """Print a line."""
         self.last = time.monotonic()
-        self._console.print(
-            f"{self.last - self._began:5.0f} s  {words}",
-            highlight=False, markup=False, soft_wrap=True,
-        )  # fmt: skip
-
-    def at(self, done: int, rounds: int | None, words: str) -> None:
-        """Move the bar."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=rounds, description=words)
-
-
-@contextmanager
-def progress_lines(console: Console) -> Iterator[ProgressLines]:
-    """Yield the lines of a rehearsal's progress, with a bar where there is a terminal."""
-    if not console.is_terminal:
-        yield ProgressLines(console)
-        return
-    columns = (BarColumn(24), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        yield ProgressLines(console, bar)
+        self.bar.line(f"{self.last - self._began:5.0f} s  {words}")
 
 
 @dataclass
@@ -75,7 +55,7 @@ class Watch:
         Its id.
     kept : Kept
         Whose metrics and summary are looked at.
-    tell : ProgressLines
+    tell : TimedLines
     seen : int
         Lines of the metrics that were told of, or are of an earlier run.
     """
@@ -83,8 +63,9 @@ class Watch:
     built: Federation
     run: int
     kept: Kept
-    tell: ProgressLines
+    tell: TimedLines
     seen: int = 0
+    _gone: set[str] = field(default_factory=set, init=False)
 
     def until_end(self, seconds: float) -> str:
         """Wait until the run has ended, and return how.
@@ -94,28 +75,24 @@ class Watch:
         DeploymentError
             If it takes longer than ``seconds``, or who is needed has ended.
         """
-        began = time.monotonic()
-        before, gone = modified_ns(self.kept.path / SUMMARY), set[str]()
-        question: _Question | None = None
-        asked = began
-        while time.monotonic() - began < seconds:
-            self._tell_rounds()
-            signed = modified_ns(self.kept.path / SUMMARY) != before
-            if question is None and (signed or time.monotonic() - asked > ASK_SECONDS):
-                question = _Question(self.built, self.run)
-            if question is not None and question.answered:
-                status = question.answer()
-                if status.startswith("finished"):
-                    self._tell_rounds()
-                    return status
-                question, asked = None, time.monotonic()
-            self._look_for_ends(gone)
-            if time.monotonic() - self.tell.last > QUIET_SECONDS:
-                self.tell.line(self._waited_for())
-            time.sleep(LOOK_SECONDS)
-        raise DeploymentError(
-            f"the rehearsal did not end in {seconds:g} s: --seconds is what it may take"
-        )
+        try:
+            return wait_for_end(
+                partial(self.built.status, self.run),
+                seconds,
+                sign=self.kept.path / SUMMARY,
+                look=self._look,
+            )
+        except TimeoutError:
+            raise DeploymentError(
+                f"the rehearsal did not end in {seconds:g} s: --seconds is what it may take"
+            ) from None
+
+    def _look(self) -> None:
+        """Say what has happened since the last look, or after a while what is waited for."""
+        self._tell_rounds()
+        self._look_for_ends()
+        if time.monotonic() - self.tell.last > QUIET_SECONDS:
+            self.tell.line(self._waited_for())
 
     def _tell_rounds(self) -> None:
         """Print a line for every round that is over since the last look."""
@@ -126,11 +103,12 @@ class Watch:
         for record in records[self.seen :]:
             words = describe(record, rounds)
             self.tell.line(f"{words}  {record['seconds']:.1f} s")
-            self.tell.at(record["round"], rounds, words)
+            self.tell.bar.show(words, record["round"], rounds)
         self.seen = max(self.seen, len(records))
 
-    def _look_for_ends(self, gone: set[str]) -> None:
+    def _look_for_ends(self) -> None:
         """Say which programs have ended; refuse to wait where nobody is left to wait for."""
+        gone = self._gone
         for name, process in self.built.processes.items():
             if name not in gone and process.poll() is not None:
                 gone.add(name)
@@ -156,43 +134,6 @@ class Watch:
     @property
     def _nodes(self) -> int:
         return len(self.built.hosts)
-
-
-class _Question:
-    """How a run is, asked of Flower meanwhile: on a busy machine that takes half a minute.
-
-    Whoever stops waiting ends the command that asks, with all others.
-    """
-
-    def __init__(self, built: Federation, run: int) -> None:
-        self._found: list[str | Exception] = []
-        Thread(target=self._ask, args=(built, run), daemon=True).start()
-
-    def _ask(self, built: Federation, run: int) -> None:
-        try:
-            self._found.append(built.status(run))
-        except Exception as error:  # raised where the answer is wanted
-            self._found.append(error)
-
-    @property
-    def answered(self) -> bool:
-        """Whether there is an answer."""
-        return bool(self._found)
-
-    def answer(self) -> str:
-        """Return it, or raise what came in its way."""
-        (found,) = self._found
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-
-def modified_ns(path: Path) -> int:
-    """Return when a file was last written, in nanoseconds; 0 where there is none."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def _tail(path: Path) -> str:

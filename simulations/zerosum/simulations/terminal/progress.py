@@ -1,110 +1,86 @@
-"""One line of progress: a bar on a terminal, a line now and then elsewhere."""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+"""Show progress: a bar on a terminal, a line now and then elsewhere."""
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from zerosum.server.privacy.noised_ratio import NOISE_STD
-from zerosum.server.privacy.rounding import plain, rounded_up
-from zerosum.server.runs.results import lies_in_words
-from zerosum.server.runs.run_outcome import UNTRAINED, charged_in_words, failures_in_words
-from zerosum.server.training.saturation_watch import cuts_in_words, shortened
-
 LINES = 10
-"""Lines printed in all where there is no terminal."""
+"""Lines printed in all, about, where there is no terminal."""
 
 
-@contextmanager
-def progress(
-    rounds: int, console: Console | None = None
-) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Show the rounds of a run as they end.
+class ProgressBar:
+    """Progress of a long command: a bar on a terminal, a line now and then elsewhere.
 
-    Yields
-    ------
-    callable
-        To be called with each round's record.
-    """
-    console = console or Console()
-    if not console.is_terminal:
-        yield _printer(console, rounds)
-        return
-    # No markup: a line quotes errors of tasks, and "[/data]" in one would end the run.
-    columns = (BarColumn(24), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("starting", total=rounds)
-
-        def update(record: dict[str, Any]) -> None:
-            bar.update(task, completed=record["round"], description=describe(record, rounds))
-
-        yield update
-
-
-def describe(record: dict[str, Any], rounds: int, told: str | None = None) -> str:
-    """Return a round in one line: accuracy, epsilon so far, dropouts, failures, liars.
+    Used as a context manager, which draws the bar.
 
     Parameters
     ----------
-    record : dict
-        A round's.
-    rounds : int
-        Of the run.
-    told : str, optional
-        What stands for the reason of a round that was abandoned.
+    total : int, optional
+        Steps in all; None where they are not known yet.
+    noun : str
+        What a step is, for those that have no other words.
+    console : Console, optional
+        Where to; standard output where absent.
+    done : int
+        Steps that an earlier run has completed.
     """
-    parts = [f"round {record['round']}/{rounds}"]
-    for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
-        if key in record:
-            noise = record.get(key + NOISE_STD)
-            shown = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
-            whose = f" ({UNTRAINED})" if record.get("untrained") else ""
-            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}{whose}")
-            break
-    release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
-    if release is not None or total is not None:
-        parts.append(f"epsilon {rounded_up(release)} (release) {rounded_up(total)} (sum)")
-    if record["status"] == "abandoned":
-        parts.append(f"abandoned: {told or shortened(record['reason'])[1]}")
-        parts += [charged_in_words(record)]
-    else:
-        parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
-    parts += [failures_in_words(record)]
-    if "dropout_charged" in record:
-        rate = record["dropout_charged"]
-        parts.append(f"WARNING: more dropouts than secagg.dropout; charged at up to {rate:g}")
-    # The reason of a round that cuts have ended has their numbers.
-    cuts = cuts_in_words(record) if record["status"] == "completed" else ""
-    return "  ".join(filter(None, parts)) + lies_in_words(record) + cuts
 
+    def __init__(
+        self, total: int | None, noun: str, console: Console | None = None, done: int = 0
+    ) -> None:
+        self._total, self._noun, self._console = total, noun, console or Console()
+        # No markup: a line quotes errors of tasks, and "[/data]" in one would end the run.
+        text = TextColumn("{task.description}", markup=False)
+        self._bar = Progress(BarColumn(24), text, TimeElapsedColumn(), console=self._console)
+        self._task = self._bar.add_task("starting", total=total, completed=done)
 
-def _printer(console: Console, rounds: int) -> Callable[[dict[str, Any]], None]:
-    """Return what prints some rounds; a reason like that of the line before only names its round.
+    def __enter__(self) -> "ProgressBar":
+        if self.drawn:
+            self._bar.start()
+        return self
 
-    On a terminal each line takes the place of the one before, which could not be looked up.
-    """
-    before: tuple[str, int] | None = None
+    def __exit__(self, *error: object) -> None:
+        if self.drawn:
+            self._bar.stop()
 
-    def print_some(record: dict[str, Any]) -> None:
-        nonlocal before
-        number, told = record["round"], None
-        if number not in (1, rounds) and number % max(1, rounds // LINES):
-            return
-        if record["status"] == "abandoned":
-            cure, _ = shortened(record["reason"])
-            if before is not None and before[0] == cure:
-                told = f"as round {before[1]}"
-            else:
-                before = cure, number
-        else:
-            before = None
-        console.print(
-            f"{describe(record, rounds, told)}  {record['seconds']:.2f} s",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a terminal to draw the bar on."""
+        return self._console.is_terminal
 
-    return print_some
+    def step(self, done: int, words: str | None = None) -> None:
+        """Say that a step is over: beside the bar; elsewhere on a line, for some of the steps.
+
+        Parameters
+        ----------
+        done : int
+            Number of steps that are over.
+        words : str, optional
+            What to say of the last one; its number where absent.
+        """
+        words = words or f"{self._noun} {done}/{self._total}"
+        if self.drawn:
+            self.show(words, done)
+        elif self.due(done):
+            self.line(words)
+
+    def due(self, done: int) -> bool:
+        """Return whether a step has a line of its own where no bar is drawn."""
+        every = max(1, (self._total or 0) // LINES)
+        return done in (1, self._total) or done % every == 0
+
+    def show(self, words: str, done: int | None = None, total: int | None = None) -> None:
+        """Put words beside the bar, and move it; elsewhere nothing.
+
+        Parameters
+        ----------
+        words : str
+            What is going on.
+        done, total : int, optional
+            Where the bar stands; unchanged where absent.
+        """
+        if self.drawn:
+            self._bar.update(self._task, description=words, completed=done, total=total)
+
+    def line(self, words: str) -> None:
+        """Print a line, above the bar where one is drawn."""
+        self._console.print(words, highlight=False, markup=False, soft_wrap=True)

@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import click
@@ -109,6 +109,32 @@ def typed(*, without: str | None = None) -> str:
         elif without is None or not word.startswith(f"{without}="):
             kept.append(word)
     return shell_command(kept)
+
+
+def start_again(what: str, *, without: str | None = None) -> str:
+    """Return what an ended command left, and the command that does all of it once more.
+
+    Parameters
+    ----------
+    what : str
+        One or two sentences.
+    without : str, optional
+        As for :func:`typed`.
+    """
+    return f"{what}\nStart again with:\n{typed(without=without)}"
+
+
+def continue_with(what: str, command: Iterable[str] | None = None) -> str:
+    """Return what an ended command left, and the command that goes on from there.
+
+    Parameters
+    ----------
+    what : str
+        One or two sentences.
+    command : iterable of str, optional
+        Its words; those that were typed where absent.
+    """
+    return f"{what}\nContinue with:\n{typed() if command is None else shell_command(command)}"
 
 
 _PASSING = (

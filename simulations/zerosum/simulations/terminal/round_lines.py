@@ -1,0 +1,108 @@
+"""Say a round in one line, and show the rounds of a run as they end."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+
+from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.privacy.rounding import plain, rounded_up
+from zerosum.server.runs.results import lies_in_words
+from zerosum.server.runs.run_outcome import UNTRAINED, charged_in_words, failures_in_words
+from zerosum.server.training.saturation_watch import cuts_in_words, shortened
+from zerosum.simulations.terminal.progress import ProgressBar
+
+
+@contextmanager
+def progress(
+    rounds: int, console: Console | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show the rounds of a run as they end.
+
+    Parameters
+    ----------
+    rounds : int
+        Of the run.
+    console : Console, optional
+        Standard output where absent.
+
+    Yields
+    ------
+    callable
+        To be called with each round's record.
+    """
+    with ProgressBar(rounds, "round", console) as bar:
+        lines = _RoundLines(bar, rounds)
+
+        def update(record: dict[str, Any]) -> None:
+            if bar.drawn:
+                bar.show(describe(record, rounds), record["round"])
+            elif bar.due(record["round"]):
+                lines.print(record)
+
+        yield update
+
+
+def describe(record: dict[str, Any], rounds: int, reason: str | None = None) -> str:
+    """Return a round in one line: accuracy, epsilon so far, dropouts, failures, liars.
+
+    Parameters
+    ----------
+    record : dict
+        A round's.
+    rounds : int
+        Of the run.
+    reason : str, optional
+        What stands for the recorded reason of a round that was abandoned.
+
+    Returns
+    -------
+    str
+        Two spaces between its parts.
+    """
+    parts = [f"round {record['round']}/{rounds}"]
+    for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
+        if key in record:
+            noise = record.get(key + NOISE_STD)
+            shown = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
+            whose = f" ({UNTRAINED})" if record.get("untrained") else ""
+            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}{whose}")
+            break
+    release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
+    if release is not None or total is not None:
+        parts.append(f"epsilon {rounded_up(release)} (release) {rounded_up(total)} (sum)")
+    if record["status"] == "abandoned":
+        parts.append(f"abandoned: {reason or shortened(record['reason'])[1]}")
+        parts += [charged_in_words(record)]
+    else:
+        parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
+    parts += [failures_in_words(record)]
+    if "dropout_charged" in record:
+        rate = record["dropout_charged"]
+        parts.append(f"WARNING: more dropouts than secagg.dropout; charged at up to {rate:g}")
+    # The reason of a round that cuts have ended has their numbers.
+    cuts = cuts_in_words(record) if record["status"] == "completed" else ""
+    return "  ".join(filter(None, parts)) + lies_in_words(record) + cuts
+
+
+class _RoundLines:
+    """Prints rounds a line each; a reason like that of the line before only names its round.
+
+    On a terminal each line takes the place of the one before, which could not be looked up.
+    """
+
+    def __init__(self, bar: ProgressBar, rounds: int) -> None:
+        self._bar, self._rounds = bar, rounds
+        self._last_cure, self._last_round = "", 0
+
+    def print(self, record: dict[str, Any]) -> None:
+        """Print a round's line."""
+        reason = None
+        cure = shortened(record["reason"])[0] if record["status"] == "abandoned" else ""
+        if cure and cure == self._last_cure:
+            reason = f"as round {self._last_round}"
+        else:
+            self._last_cure, self._last_round = cure, record["round"]
+        line = describe(record, self._rounds, reason)
+        self._bar.line(f"{line}  {record['seconds']:.2f} s")
