@@ -50,3 +50,27 @@ def test_ctrl_c_while_it_loads_ends_it_in_one_line() -> None:
 
 def test_ctrl_c_that_is_ignored_stays_ignored_while_it_loads() -> None:
     assert pressed("entry", "SIG_IGN").returncode == 7
+
+
+HEAVY = ("torch", "dp_accounting", "scipy", "matplotlib", "pandas", "jinja2", "sklearn")
+
+LOADED = """
+import contextlib, io, sys
+
+sys.argv = ["zerosum", "--help"]
+from zerosum.simulations.commands.entry import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main()
+{more}
+print([name for name in {heavy} if name in sys.modules])
+"""
+
+
+LIBRARIES = {"help": ("", "[]"), "control": ("import matplotlib", "['matplotlib']")}
+
+
+@pytest.mark.parametrize(("more", "heavy"), LIBRARIES.values(), ids=LIBRARIES)
+def test_help_loads_no_heavy_library(more: str, heavy: str) -> None:
+    code = LOADED.format(more=more, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == heavy, done.stderr

@@ -12,7 +12,6 @@ from zerosum.simulations.rehearsal.kept import Kept
 from zerosum.simulations.rehearsal.processes import DeploymentError
 from zerosum.simulations.rehearsal.waiting import wait_for_end
 from zerosum.simulations.terminal.progress import ProgressBar
-from zerosum.simulations.terminal.round_lines import describe
 from zerosum.simulations.terminal.signals import exit_in_words
 
 QUIET_SECONDS = 15.0
@@ -98,6 +97,8 @@ class Watch:
         """Print a line for every round that is over since the last look."""
         if not self.kept.begun:
             return
+        from zerosum.simulations.terminal.round_lines import describe  # which imports torch
+
         records = RunFolder(self.kept.path).read_lines(METRICS)
         rounds = self.kept.rounds_asked() if len(records) > self.seen else 0
         for record in records[self.seen :]:

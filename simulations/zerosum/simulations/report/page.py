@@ -1,18 +1,20 @@
 """The page: the outcome first, then whom it protects, then the pictures, then the details."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.runs.run_folder import REPORT, RunFolder
 from zerosum.server.runs.run_outcome import UNTRAINED
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.html import fill
-from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight
+from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight, read_run
 from zerosum.simulations.terminal.printable import shell_command
 
 _ROWS_SHOWN = 200
@@ -26,6 +28,34 @@ _STAGES = {
     "confirm": "left before confirming who survived; its vector counts",
     "unmask": "left before releasing its shares; its vector counts",
 }
+
+
+def write_report(folder: RunFolder | Path) -> Path:
+    """Write ``report.html`` into a run folder, whole or not at all.
+
+    Works on any run that has a configuration: finished, interrupted or still going. Nothing but
+    the folder's files is read, so that it can be called again at any time.
+
+    Parameters
+    ----------
+    folder : RunFolder or Path
+        A run folder, or where one is.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ConfigError
+        If the path holds no run, or its configuration cannot be read.
+    """
+    if isinstance(folder, Path):
+        folder = RunFolder.open(folder)
+    # Bytes of file names that the locale has no letters for are letters in UTF-8 again.
+    folder.write(REPORT, render(read_run(folder)).encode(errors="surrogateescape"))
+    return folder.path / REPORT
 
 
 def render(run: RunRecord) -> str:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.runs.plain_json import numbers
-from zerosum.server.runs.results import earlier_metrics
 from zerosum.server.runs.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from zerosum.server.runs.run_outcome import failures_summary, is_untrained
 from zerosum.server.spec import Experiment
@@ -131,6 +130,9 @@ class RunRecord:
     @property
     def earlier_metrics(self) -> dict[str, int]:
         """The round of every metric whose last value is not the last round's."""
+        # It imports torch, which what only reads a run's words (zerosum --help, budget) must not.
+        from zerosum.server.runs.results import earlier_metrics
+
         return earlier_metrics(self.rounds)
 
     @property
