@@ -77,6 +77,8 @@ def missing_sections(function: Function) -> list[str]:
            or ast.unparse(d).endswith(".command()") for d in function.decorator_list):  # fmt: skip
         return []
     arguments = function.args
+    if "typer.Option(" in ast.unparse(arguments) or "typer.Argument(" in ast.unparse(arguments):
+        return []  # a command: its docstring is its help, and each option has a help of its own
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     names = [name for name in names if name not in ("self", "cls") and not name.startswith("_")]
     # A bare ``raise`` hands on what others raise; what others raise is theirs to document.

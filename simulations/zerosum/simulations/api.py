@@ -227,6 +227,11 @@ def resume(
     on_round, report
         As for :func:`run`.
 
+    Returns
+    -------
+    Result
+        As of :func:`run`, of all rounds.
+
     Raises
     ------
     ConfigError, TaskError
@@ -254,6 +259,22 @@ def simulate(
     report: bool = True,
 ) -> Result:
     """Run a plan in this process and draw the report.
+
+    Parameters
+    ----------
+    planned : Plan
+        From :func:`plan`.
+    folder : RunFolder
+        Where it is written.
+    on_round : callable, optional
+        Called with each round's record.
+    report : bool
+        Whether to draw the report.
+
+    Returns
+    -------
+    Result
+        What the run produced.
 
     Raises
     ------
@@ -311,7 +332,23 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 
 def new_folder(name: str) -> Path:
-    """Return an unused folder under ``runs/``, named after the experiment and the time."""
+    """Return an unused folder under ``runs/``, named after the experiment and the time.
+
+    Parameters
+    ----------
+    name : str
+        Of the experiment.
+
+    Returns
+    -------
+    Path
+        A folder that does not exist yet.
+
+    Raises
+    ------
+    ConfigError
+        If a thousand folders of this second exist.
+    """
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
         path = RUNS / named_path(stem + suffix)

@@ -177,7 +177,23 @@ def run_audit(
 
 
 def canary_norm(experiment: Experiment) -> float:
-    """Return the norm C of a canary."""
+    """Return the norm C of a canary.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With a clip.
+
+    Returns
+    -------
+    float
+        C, in the units of the model's update.
+
+    Raises
+    ------
+    ConfigError
+        If there is no clip.
+    """
     clip = experiment.privacy.clip
     if clip is None:
         raise ConfigError("privacy.clip = none: without a norm there is nothing to audit")

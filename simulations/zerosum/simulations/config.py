@@ -42,6 +42,18 @@ def load_experiment(
 ) -> Experiment:
     """Return an experiment from a name, a TOML file or plain values, with overrides applied.
 
+    Parameters
+    ----------
+    source : str, Path, mapping or Experiment
+        Shipped name, TOML file, plain values, or the experiment.
+    overrides : iterable of str
+        As ``--set`` takes them: ``privacy.clip=1.0``.
+
+    Returns
+    -------
+    Experiment
+        Complete and valid.
+
     Raises
     ------
     ConfigError
@@ -69,6 +81,11 @@ def attempt(source: Source, overrides: Iterable[str], action: Callable[[Experime
         As for :func:`load_experiment`.
     action : callable
         It is done once more for each key that may be taken out, if it raises a TaskError.
+
+    Returns
+    -------
+    T
+        What the action returned.
 
     Raises
     ------

@@ -40,17 +40,47 @@ class _Over(Exception):
 
 
 def unprotected(workload: Workload, workers: int, turn: Turn) -> None:
-    """Run a simulation of ours without privacy, under a trusted sum."""
+    """Run a simulation of ours without privacy, under a trusted sum.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        Processes.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
+    """
     _simulate(workload, workers, turn, _OPEN)
 
 
 def protected(workload: Workload, workers: int, turn: Turn) -> None:
-    """Run the same with clipping, rounding and distributed Skellam noise, drawn once a sum."""
+    """Run the same with clipping, rounding and distributed Skellam noise, drawn once a sum.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        Processes.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
+    """
     _simulate(workload, workers, turn, _PROTECTED)
 
 
 def masked(workload: Workload, workers: int, turn: Turn) -> None:
-    """Run a simulation without privacy whose clients mask, against a server that may lie."""
+    """Run a simulation without privacy whose clients mask, against a server that may lie.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        Processes.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
+    """
     _simulate(workload, workers, turn, _OPEN, "pairwise")
 
 
@@ -62,7 +92,24 @@ def in_groups(workload: Workload) -> bool:
 def experiment_of(
     workload: Workload, workers: int, privacy: Values, protocol: str = "ideal"
 ) -> Experiment:
-    """Return the experiment that our rows run."""
+    """Return the experiment that our rows run.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        Processes.
+    privacy : dict
+        The section ``[privacy]``.
+    protocol : str
+        ``secagg.protocol``.
+
+    Returns
+    -------
+    Experiment
+        The experiment.
+    """
     return Experiment.model_validate(
         {
             "name": "bench engine",
@@ -113,6 +160,15 @@ def bare(workload: Workload, workers: int, turn: Turn) -> None:
     the step of all parameters in one call; images channels-last on a CPU: the least that PyTorch
     asks for without leaving it. On a GPU all records are there before the first round, and torch's
     settings are its own.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        Threads.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
     """
     torch.set_num_threads(workers)
     device, rng = torch.device(workload.device), workload.cohorts()
@@ -137,7 +193,24 @@ def averaged(
     cohort: Sequence[tuple[torch.Tensor, torch.Tensor]],
     rng: np.random.Generator,
 ) -> list[torch.Tensor]:
-    """Return the average of the models that clients train from the same start."""
+    """Return the average of the models that clients train from the same start.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its parameters are overwritten.
+    start : list of torch.Tensor
+        Parameters of the global model.
+    cohort : sequence of (inputs, targets)
+        Records of each client: inputs (n, c, h, w), targets (n,).
+    rng : numpy.random.Generator
+        Shuffles the records.
+
+    Returns
+    -------
+    list of torch.Tensor
+        Shapes of ``start``.
+    """
     parameters: list[torch.Tensor] = list(model.parameters())
     total = [torch.zeros_like(p) for p in start]
     for inputs, targets in cohort:
@@ -162,7 +235,17 @@ def finish(device: torch.device) -> None:
 
 
 def floor(workload: Workload, workers: int, turn: Turn) -> None:
-    """Measure the best rate of a matrix product in float32 that this machine gives."""
+    """Measure the best rate of a matrix product in float32 that this machine gives.
+
+    Parameters
+    ----------
+    workload : Workload
+        Whose operations a round has.
+    workers : int
+        Threads.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
+    """
     torch.set_num_threads(workers)
     flops, device = workload.flops(), torch.device(workload.device)
     sizes = _SIZES if device.type == "cpu" else _SIZES_OF_A_GPU

@@ -39,6 +39,11 @@ def run(*, liars: int, repeats: int, **settings: Any) -> Values:
     **settings
         Those of :class:`~zerosum.simulations.bench.setting.BenchedSession`.
 
+    Returns
+    -------
+    dict
+        CPU seconds of unmasking with and without liars, and who was named.
+
     Raises
     ------
     BenchError

@@ -35,6 +35,11 @@ def run(**settings: Any) -> Values:
     dict
         ``server_memory_mb``, the most that the server's process held, in units of 10^6 bytes;
         ``server_memory_before_mb``, before the session.
+
+    Raises
+    ------
+    BenchError
+        If the session is refused or ends without a sum.
     """
     setting = BenchedSession(**settings)
     try:
@@ -107,7 +112,19 @@ def _ask(link: Connection, *question: Any) -> Any:
 
 
 def serve(link: Connection, session: bytes, roster: bytes | None, threads: int) -> None:
-    """Serve one session, a question at a time, until the other end closes."""
+    """Serve one session, a question at a time, until the other end closes.
+
+    Parameters
+    ----------
+    link : Connection
+        To the process of the clients.
+    session : bytes
+        The session, serialised.
+    roster : bytes or None
+        The roster, serialised; None in a semi-honest session.
+    threads : int
+        That expand masks.
+    """
     known = None if roster is None else Roster.from_bytes(roster)
     before = peak_memory_mb()
     server = ServerParty(Session.from_bytes(session), roster=known, threads=threads)

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
 
 def pfl(workload: Workload, workers: int, turn: Turn) -> None:
-    """Run pfl's FederatedAveraging in its SimulatedBackend, a process a worker as by torchrun."""
+    """Run pfl's FederatedAveraging in its SimulatedBackend, a process a worker as by torchrun.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        Processes.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
+    """
     first = workers == 1 or _ranked(workers)
     import torch
     from pfl.aggregate.simulate import SimulatedBackend
@@ -108,7 +118,17 @@ def _clients(workload: Workload) -> "Clients":
 
 
 def flower(workload: Workload, workers: int, turn: Turn) -> None:
-    """Run Flower's FedAvg and a ClientApp on its simulation runtime, one CPU a client."""
+    """Run Flower's FedAvg and a ClientApp on its simulation runtime, one CPU a client.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        CPUs of the runtime.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
+    """
     import ray  # noqa: F401  # Flower ends the process where it is missing
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
@@ -185,7 +205,17 @@ def _trained(workload: Workload, index: int, arrays: Any) -> tuple[Any, int]:
 
 
 def fedjax(workload: Workload, workers: int, turn: Turn) -> None:
-    """Run FedJAX's federated averaging, compiled, on as many cores as there are workers."""
+    """Run FedJAX's federated averaging, compiled, on as many cores as there are workers.
+
+    Parameters
+    ----------
+    workload : Workload
+        Records and model.
+    workers : int
+        Cores.
+    turn : callable
+        Waits for the next turn; False ends the measurement.
+    """
     if hasattr(os, "sched_setaffinity"):  # JAX takes all cores that it sees
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:workers])
     import fedjax as library

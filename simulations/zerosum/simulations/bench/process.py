@@ -35,6 +35,11 @@ def measure(kind: str, settings: Values, time_limit: float | None = None) -> Val
     time_limit : float, optional
         Seconds after which the process is ended.
 
+    Returns
+    -------
+    dict
+        Figures by name, with the processor and the version of Python.
+
     Raises
     ------
     BenchError
@@ -90,7 +95,18 @@ def processor() -> str:
 
 
 def main(kind: str) -> None:
-    """Read settings from standard input, measure, and write what was found as JSON."""
+    """Read settings from standard input, measure, and write what was found as JSON.
+
+    Parameters
+    ----------
+    kind : str
+        Module of this package whose ``run`` is called.
+
+    Raises
+    ------
+    BenchError
+        If there is no such benchmark.
+    """
     if kind not in _KINDS:
         raise BenchError(f"no benchmark {kind!r}; there are {', '.join(_KINDS)}")
     module = importlib.import_module(f"zerosum.simulations.bench.{kind}")

@@ -81,7 +81,20 @@ class Play:
         self._clients: dict[int, ClientParty] = {}
 
     def run(self, identities: dict[int, IdentityKey], roster: Roster | None) -> NDArray[Any]:
-        """Play all stages and return the sum."""
+        """Play all stages and return the sum.
+
+        Parameters
+        ----------
+        identities : dict of int to IdentityKey
+            Signing key of each client; empty without a roster.
+        roster : Roster or None
+            Public keys of the clients.
+
+        Returns
+        -------
+        numpy.ndarray
+            Integers of the ring, shape (d,).
+        """
         first = self.stages[self.session.stages[0]]
         server, spent = _timed(lambda: self._server_party(roster))
         first.server_close_cpu_s += spent
@@ -91,7 +104,22 @@ class Play:
     def until_unmask(
         self, server: ServerParty, identities: dict[int, IdentityKey], roster: Roster | None
     ) -> dict[int, bytes]:
-        """Play all stages but the last with a given server; return what clients say there."""
+        """Play all stages but the last with a given server; return what clients say there.
+
+        Parameters
+        ----------
+        server : ServerParty
+            The server.
+        identities : dict of int to IdentityKey
+            Signing key of each client; empty without a roster.
+        roster : Roster or None
+            Public keys of the clients.
+
+        Returns
+        -------
+        dict of int to bytes
+            What each client answers at unmask.
+        """
         asked = self._walk(server, self.session.stages[:-1], identities, roster)
         messages = {index: message.to_bytes() for index, message in asked.items() if message}
         return {i: self._client_answer("unmask", i, each)() for i, each in messages.items()}
@@ -194,6 +222,11 @@ def run(*, share: bool = False, **settings: Any) -> Values:
         without the drawing of vectors; ``machine`` rates of this machine's primitives, just
         before and after; ``primitives`` what a client and the server would take if they
         did nothing else.
+
+    Raises
+    ------
+    BenchError
+        If the session is refused or ends without a sum.
     """
     setting = BenchedSession(**settings)
     try:

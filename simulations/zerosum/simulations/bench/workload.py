@@ -121,7 +121,27 @@ class WorkloadTask:
 
     @classmethod
     def from_specs(cls, data: DataSpec, model: ModelSpec, seed: int) -> Self:
-        """Map the records of a folder that :meth:`Workload.write` filled."""
+        """Map the records of a folder that :meth:`Workload.write` filled.
+
+        Parameters
+        ----------
+        data : DataSpec
+            ``path`` is the folder.
+        model : ModelSpec
+            ``name``.
+        seed : int
+            Of the initial model and the cohorts.
+
+        Returns
+        -------
+        WorkloadTask
+            The task.
+
+        Raises
+        ------
+        ValueError
+            If no folder is named.
+        """
         if data.path is None:
             raise ValueError("data.path is the folder of the records")
         return cls(Workload(model.name, data.path, seed=seed))
@@ -142,7 +162,20 @@ class WorkloadTask:
         """Return nothing: only training is measured."""
 
     def loss(self, outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """Return cross-entropy, shape (n,)."""
+        """Return cross-entropy, shape (n,).
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Logits, shape (n, 62).
+        targets : torch.Tensor
+            Class indices, shape (n,).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
+        """
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(outputs, targets, reduction="none")

@@ -153,6 +153,26 @@ def run_app(
 
     The nodes train on their parts of the experiment's own data, as a simulation's clients do.
 
+    Parameters
+    ----------
+    built : Federation
+        With its SuperLink running.
+    kept : Kept
+        The run folder.
+    setting : RehearsedNodes
+        Which nodes there are.
+    settings : list of str
+        Overrides, as ``--set`` takes them.
+    seconds : float
+        That the run may take.
+    tell : TimedLines
+        Is told what was started.
+
+    Returns
+    -------
+    mapping
+        ``summary.json``.
+
     Raises
     ------
     DeploymentError

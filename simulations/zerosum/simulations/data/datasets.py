@@ -135,7 +135,22 @@ def mnist(spec: DataSpec) -> Collection:
 
 
 def prepare(collection: Collection, spec: DataSpec, seed: int) -> Collection:
-    """Pool images and limit the training records, as ``data.pool`` and ``data.limit`` say."""
+    """Pool images and limit the training records, as ``data.pool`` and ``data.limit`` say.
+
+    Parameters
+    ----------
+    collection : Collection
+        Training and public test records.
+    spec : DataSpec
+        ``pool`` and ``limit``.
+    seed : int
+        The experiment's seed, which draws the records that ``limit`` keeps.
+
+    Returns
+    -------
+    Collection
+        The test records whole, the training records limited.
+    """
     train, test = collection.train, collection.test
     if spec.pool > 1:
         train = replace(train, inputs=pool(train.inputs, spec.pool))
@@ -148,6 +163,18 @@ def prepare(collection: Collection, spec: DataSpec, seed: int) -> Collection:
 
 def pool(images: np.ndarray, size: int) -> np.ndarray:
     """Average square blocks of images (n, c, h, w) -> (n, c, h / size, w / size).
+
+    Parameters
+    ----------
+    images : numpy.ndarray
+        Shape (n, c, h, w).
+    size : int
+        Side of a block in pixels.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (n, c, h / size, w / size).
 
     Raises
     ------
@@ -169,6 +196,20 @@ def pool(images: np.ndarray, size: int) -> np.ndarray:
 
 def split_off_test(records: Records, fraction: float, classes: int | None) -> Collection:
     """Hold out a fraction of the records, of each class where there are classes.
+
+    Parameters
+    ----------
+    records : Records
+        All records.
+    fraction : float
+        Part that becomes public test data, in (0, 1).
+    classes : int or None
+        Number of classes; None for values, which are split as one group.
+
+    Returns
+    -------
+    Collection
+        The same split for every seed, so that runs can be compared.
 
     Raises
     ------
@@ -200,6 +241,20 @@ def split_off_test(records: Records, fraction: float, classes: int | None) -> Co
 def required_file(spec: DataSpec, task: str, kind: str) -> Path:
     """Return ``data.path`` if it names a file.
 
+    Parameters
+    ----------
+    spec : DataSpec
+        ``path``.
+    task : str
+        Name of the task that needs the file.
+    kind : str
+        What kind of file is wanted, for the message.
+
+    Returns
+    -------
+    Path
+        The file.
+
     Raises
     ------
     DataError
@@ -230,6 +285,18 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
 def reading(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a reader raises on a damaged file into one line.
 
+    Parameters
+    ----------
+    path : Path
+        The file being read.
+    kind : str
+        What kind of file is wanted, for the message.
+
+    Yields
+    ------
+    None
+        While the reader runs.
+
     Raises
     ------
     DataError
@@ -247,6 +314,20 @@ def reading(path: Path, kind: str) -> Iterator[None]:
 
 def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of an npz under the given keys, or all; pickled ones are refused.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    kind : str
+        What kind of file is wanted, for the message.
+    keys : iterable of str, optional
+        Names of the arrays; all where absent.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        The arrays by name.
 
     Raises
     ------
@@ -290,12 +371,37 @@ def listed(names: Iterable[str]) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things, in words that agree: 1 input, 2 inputs."""
+    """Return a number of things, in words that agree: 1 input, 2 inputs.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    what : str
+        The noun, in the singular.
+
+    Returns
+    -------
+    str
+        The number with its noun.
+    """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def as_float32(values: np.ndarray, key: str) -> np.ndarray:
     """Return numbers as float32, of the same shape.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        Any shape.
+    key : str
+        Begins every message.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, of the same shape.
 
     Raises
     ------
@@ -316,6 +422,18 @@ def as_float32(values: np.ndarray, key: str) -> np.ndarray:
 def class_indices(labels: np.ndarray, key: str) -> np.ndarray:
     """Return labels that are class indices already, as int64 of shape (n,).
 
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Shape (n,).
+    key : str
+        Begins every message.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, shape (n,).
+
     Raises
     ------
     DataError
@@ -335,6 +453,18 @@ def class_indices(labels: np.ndarray, key: str) -> np.ndarray:
 
 def count_classes(targets: np.ndarray, key: str) -> int:
     """Return one more than the largest class index.
+
+    Parameters
+    ----------
+    targets : numpy.ndarray
+        Class indices, int64, shape (n,).
+    key : str
+        Begins every message.
+
+    Returns
+    -------
+    int
+        Number of classes that the model has outputs for.
 
     Raises
     ------

@@ -32,6 +32,16 @@ def huggingface(spec: DataSpec) -> Collection:
     columns in ``data.features``, or the first column of images, or all numeric columns.
     Images of bytes are divided by 255 and put channel first.
 
+    Parameters
+    ----------
+    spec : DataSpec
+        ``name``, ``label``, ``features`` and ``test_fraction``.
+
+    Returns
+    -------
+    Collection
+        Training and public test records.
+
     Raises
     ------
     DataError

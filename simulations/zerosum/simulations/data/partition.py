@@ -37,6 +37,22 @@ class Partition:
 def partition(spec: DataSpec, records: Records, clients: int, seed: int) -> Partition:
     """Split records over clients as ``data.partition`` says.
 
+    Parameters
+    ----------
+    spec : DataSpec
+        ``partition`` and the keys that it reads.
+    records : Records
+        Training records.
+    clients : int
+        Number of clients.
+    seed : int
+        The experiment's seed.
+
+    Returns
+    -------
+    Partition
+        Which records each client holds.
+
     Raises
     ------
     DataError
@@ -72,7 +88,22 @@ def partition(spec: DataSpec, records: Records, clients: int, seed: int) -> Part
 
 
 def iid(count: int, clients: int, seed: int) -> Partition:
-    """Shuffle and cut into parts whose sizes differ by one at most."""
+    """Shuffle and cut into parts whose sizes differ by one at most.
+
+    Parameters
+    ----------
+    count : int
+        Number of records.
+    clients : int
+        Number of clients.
+    seed : int
+        The experiment's seed.
+
+    Returns
+    -------
+    Partition
+        Of all records.
+    """
     order = numpy_generator(seed, "partition").permutation(count)
     return Partition(order, np.arange(clients + 1) * count // clients)
 
@@ -83,6 +114,22 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> Part
     Source: Yurochkin et al. 2019, section 4. Clients differ in size, and some may hold nothing.
     Above 1e12, where shares are equal to six digits, alpha counts as 1e12: sums of the gamma
     variates behind the shares would overflow.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Class indices, int64, shape (n,).
+    clients : int
+        Number of clients.
+    alpha : float
+        Concentration: small values give each client few classes.
+    seed : int
+        The experiment's seed.
+
+    Returns
+    -------
+    Partition
+        Of all records.
 
     Raises
     ------
@@ -107,6 +154,22 @@ def shards(labels: np.ndarray, clients: int, per_client: int, seed: int) -> Part
     """Sort by label, cut into equal shards, deal ``per_client`` of them to each client.
 
     Source: McMahan et al. 2017, section 3 (there, 2 shards of 300 digits each).
+
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Class indices, int64, shape (n,).
+    clients : int
+        Number of clients.
+    per_client : int
+        Shards that each client gets.
+    seed : int
+        The experiment's seed.
+
+    Returns
+    -------
+    Partition
+        Of all records.
     """
     generator = numpy_generator(seed, "partition")
     shuffled = generator.permutation(len(labels))
@@ -119,7 +182,20 @@ def shards(labels: np.ndarray, clients: int, per_client: int, seed: int) -> Part
 
 
 def natural(owners: np.ndarray, clients: int) -> Partition:
-    """Group records by the client that owns them, in [0, clients)."""
+    """Group records by the client that owns them, in [0, clients).
+
+    Parameters
+    ----------
+    owners : numpy.ndarray
+        Each record's client, int64, shape (n,).
+    clients : int
+        Number of clients.
+
+    Returns
+    -------
+    Partition
+        Of all records.
+    """
     order = np.argsort(owners, kind="stable")
     bounds = np.searchsorted(owners[order], np.arange(clients + 1))
     return Partition(order, bounds)
@@ -129,6 +205,16 @@ def natural_owners(records: Records) -> np.ndarray:
     """Return each record's client in the natural partition, int64 in [0, clients).
 
     Clients whose records are all held out for testing are left out.
+
+    Parameters
+    ----------
+    records : Records
+        With ``owners``.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, shape (n,), numbered in the order of the owners' own numbers.
 
     Raises
     ------

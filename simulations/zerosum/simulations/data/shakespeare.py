@@ -66,6 +66,16 @@ def plays(spec: DataSpec) -> Collection:
 def speeches(text: str) -> dict[str, str]:
     """Return what each speaker says, in order, by first appearance.
 
+    Parameters
+    ----------
+    text : str
+        The plays: blocks that blank lines part, each begun by a speaker's name and a colon.
+
+    Returns
+    -------
+    dict of str to str
+        Speaker to text.
+
     Raises
     ------
     DataError

@@ -44,6 +44,15 @@ def stroke_directions(side: int) -> tuple[torch.Tensor, torch.Tensor]:
 def strokes(count: int, side: int, seed: int) -> np.ndarray:
     """Draw one to three cubic curves an image, mostly joined, centred, in one of many widths.
 
+    Parameters
+    ----------
+    count : int
+        Number of images.
+    side : int
+        Height and width in pixels.
+    seed : int
+        Seed of all curves.
+
     Returns
     -------
     numpy.ndarray

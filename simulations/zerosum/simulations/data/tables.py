@@ -46,6 +46,11 @@ def table(spec: DataSpec) -> Collection:
 
     The natural partition's owners are the distinct values of ``data.client_column``.
 
+    Parameters
+    ----------
+    spec : DataSpec
+        ``path``, ``label`` and the keys that say how the file is read.
+
     Returns
     -------
     Collection
@@ -93,6 +98,18 @@ def _collected(file: str, found: Table, spec: DataSpec) -> Collection:
 
 def encode_owners(columns: Columns, spec: DataSpec) -> np.ndarray | None:
     """Return each record's client of the natural partition, int64, shape (n,), or None.
+
+    Parameters
+    ----------
+    columns : dict of str to numpy.ndarray
+        Of the file, each of shape (n,) or (n, ...).
+    spec : DataSpec
+        ``client_column`` and ``label``.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        int64, shape (n,); None without a client column.
 
     Raises
     ------

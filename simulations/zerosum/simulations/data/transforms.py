@@ -26,6 +26,18 @@ _ROWS = 1000
 def transformed(collection: Collection, spec: DataSpec) -> Collection:
     """Return records as ``data.transform`` and ``data.project`` say.
 
+    Parameters
+    ----------
+    collection : Collection
+        Training and public test records.
+    spec : DataSpec
+        ``transform`` and ``project``.
+
+    Returns
+    -------
+    Collection
+        The same records with other inputs.
+
     Raises
     ------
     DataError
@@ -69,7 +81,22 @@ def _transformed(records: Records, spec: DataSpec) -> Records:
 
 
 def projected(features: np.ndarray, mean: torch.Tensor, directions: torch.Tensor) -> np.ndarray:
-    """Return features (n, d) along directions (d, k), scaled to norm 1: float32, (n, k)."""
+    """Return features (n, d) along directions (d, k), scaled to norm 1: float32, (n, k).
+
+    Parameters
+    ----------
+    features : numpy.ndarray
+        Shape (n, d).
+    mean : torch.Tensor
+        Subtracted first, shape (d,).
+    directions : torch.Tensor
+        Shape (d, k).
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (n, k), each row of norm 1.
+    """
     found = np.empty((len(features), directions.shape[1]), dtype=np.float32)
     for start in range(0, len(features), _ROWS):
         rows = (torch.from_numpy(features[start : start + _ROWS]).float() - mean) @ directions

@@ -126,6 +126,11 @@ def make_app(
     settings : iterable of str
         How a table is read, as ``data.decimal=","``.
 
+    Returns
+    -------
+    Made
+        The folder, and what its data are.
+
     Raises
     ------
     ConfigError

@@ -42,6 +42,16 @@ _LEFT_OUT = frozenset(
 def package_of(name: str) -> str:
     """Return the name of an app's Python package: my_app for my-app.
 
+    Parameters
+    ----------
+    name : str
+        The app's name.
+
+    Returns
+    -------
+    str
+        The package's.
+
     Raises
     ------
     ConfigError
@@ -64,6 +74,18 @@ def package_of(name: str) -> str:
 
 def kind_of(data: Path, kind: Kind | None) -> Kind:
     """Return the kind that was named, or else the kind that a path's ending says.
+
+    Parameters
+    ----------
+    data : Path
+        A file or folder.
+    kind : Kind or None
+        What ``--kind`` named.
+
+    Returns
+    -------
+    Kind
+        The kind.
 
     Raises
     ------

@@ -70,6 +70,18 @@ class DataDescription:
 def reading_of(settings: Iterable[str], kind: Kind) -> dict[str, Any]:
     """Return the keys of ``[data]`` that settings give, where a table is to be read by them.
 
+    Parameters
+    ----------
+    settings : iterable of str
+        As ``data.decimal=","``.
+    kind : Kind
+        Of the data.
+
+    Returns
+    -------
+    dict of str to Any
+        Keys of ``[data]`` with their values.
+
     Raises
     ------
     ConfigError
@@ -94,6 +106,22 @@ def look(
     data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any] | None = None
 ) -> DataDescription:
     """Inspect data of a kind, a table as the keys in ``reading`` say.
+
+    Parameters
+    ----------
+    data : Path
+        A file, or a folder of images.
+    kind : Kind
+        Of the data.
+    label : str or None
+        Column or array of the labels.
+    reading : mapping, optional
+        Keys of ``[data]`` that say how a table is read.
+
+    Returns
+    -------
+    DataDescription
+        What the app's code has to know of the data.
 
     Raises
     ------

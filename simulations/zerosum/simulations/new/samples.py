@@ -24,6 +24,18 @@ def write_sample(folder: Path, kind: Kind) -> Path:
 
     Tables hold 569 tumours by 30 measurements and their diagnosis, the others 8x8 digits.
 
+    Parameters
+    ----------
+    folder : Path
+        Absent until now.
+    kind : Kind
+        Of the sample.
+
+    Returns
+    -------
+    Path
+        The file, or the folder of images.
+
     Raises
     ------
     ConfigError

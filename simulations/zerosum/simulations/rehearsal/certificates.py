@@ -26,7 +26,20 @@ class Certificates:
 
 
 def make_certificates(folder: Path, addresses: Sequence[str]) -> Certificates:
-    """Make an authority, and a server certificate of its for some addresses, good for a day."""
+    """Make an authority, and a server certificate of its for some addresses, good for a day.
+
+    Parameters
+    ----------
+    folder : Path
+        Absent until now.
+    addresses : sequence of str
+        IP addresses of the server.
+
+    Returns
+    -------
+    Certificates
+        The files.
+    """
     folder.mkdir(parents=True)
     made = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))

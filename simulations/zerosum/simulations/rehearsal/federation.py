@@ -138,12 +138,40 @@ class Federation(FlowerPrograms):
         )
 
     def submit(self, app: Path, settings: Sequence[str], out: Path) -> int:
-        """Start a run of an app of ours, and return its id."""
+        """Start a run of an app of ours, and return its id.
+
+        Parameters
+        ----------
+        app : Path
+            Its folder.
+        settings : sequence of str
+            Overrides, as ``--set`` takes them.
+        out : Path
+            The run folder.
+
+        Returns
+        -------
+        int
+            The run's id.
+        """
         overrides = " ".join(settings)
         return self.submit_config(app, f'out="{out}" overrides="{overrides}"')
 
     def submit_config(self, app: Path, config: str) -> int:
-        """Start a run of any Flower app with a run config, and return its id."""
+        """Start a run of any Flower app with a run config, and return its id.
+
+        Parameters
+        ----------
+        app : Path
+            Its folder.
+        config : str
+            As ``flwr run --run-config`` takes it.
+
+        Returns
+        -------
+        int
+            The run's id.
+        """
         given = ("--run-config", config, "--format", "json")
         said = self.flwr("run", ".", CONNECTION, *given, cwd=app)
         return int(json.loads(said)["run-id"])
@@ -165,6 +193,11 @@ class Federation(FlowerPrograms):
             That it may take.
         sign : Path, optional
             A file that a run which ends well writes last: asking Flower costs a process.
+
+        Returns
+        -------
+        str
+            The status, as ``finished:completed``.
 
         Raises
         ------
@@ -213,6 +246,11 @@ def federation(
         Whether each has a network namespace of its own; needs the rights to make them.
     tell : callable
         Is told what was done.
+
+    Yields
+    ------
+    Federation
+        With its SuperLink running and its nodes registered.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminable())

@@ -79,6 +79,11 @@ class Kept:
     def read(self) -> RehearsedNodes:
         """Read which nodes an earlier rehearsal had.
 
+        Returns
+        -------
+        RehearsedNodes
+            The nodes.
+
         Raises
         ------
         ConfigError
@@ -107,6 +112,11 @@ class Kept:
         app : Path
         options : iterable of str
             Further words of that command.
+
+        Returns
+        -------
+        str
+            Its last line is the command.
         """
         logs = f"Logs of SuperLink and nodes: {self.nodes}/*.log"
         if not self.begun or not self.completed():

@@ -115,7 +115,18 @@ class FlowerPrograms:
             )
 
     def wait_for_port(self, name: str) -> None:
-        """Wait until the SuperLink listens."""
+        """Wait until the SuperLink listens.
+
+        Parameters
+        ----------
+        name : str
+            The program, as :meth:`start` was given it.
+
+        Raises
+        ------
+        DeploymentError
+            If it ends, or does not listen in time.
+        """
         deadline = time.monotonic() + STARTS
         while time.monotonic() < deadline and self.processes[name].poll() is None:
             with socket.socket() as probe:
@@ -125,7 +136,25 @@ class FlowerPrograms:
         raise DeploymentError(f"{name} does not listen on port {self.port}:\n{self.log(name)}")
 
     def flwr(self, *arguments: str, cwd: Path | None = None) -> str:
-        """Run a ``flwr`` command and return what it printed."""
+        """Run a ``flwr`` command and return what it printed.
+
+        Parameters
+        ----------
+        *arguments : str
+            Of the command.
+        cwd : Path, optional
+            Where it runs; the federation's folder where absent.
+
+        Returns
+        -------
+        str
+            Its standard output.
+
+        Raises
+        ------
+        DeploymentError
+            If it fails, or does not answer in time.
+        """
         try:
             done = subprocess.run(
                 [*self.prefix, str(BIN / "flwr"), *arguments],
@@ -144,7 +173,15 @@ class FlowerPrograms:
         return done.stdout
 
     def kill(self, name: str, ending: signal.Signals = KILL) -> None:
-        """End one program and all that it started."""
+        """End one program and all that it started.
+
+        Parameters
+        ----------
+        name : str
+            The program, as :meth:`start` was given it.
+        ending : signal.Signals
+            What it is sent.
+        """
         process = self.processes.pop(name)
         for number in (process.pid, *_descendants(process.pid)):
             with contextlib.suppress(ProcessLookupError):

@@ -69,6 +69,16 @@ class Watch:
     def until_end(self, seconds: float) -> str:
         """Wait until the run has ended, and return how.
 
+        Parameters
+        ----------
+        seconds : float
+            That the run may take.
+
+        Returns
+        -------
+        str
+            The status, as ``finished:completed``.
+
         Raises
         ------
         DeploymentError

@@ -43,7 +43,18 @@ class Picture:
 
 
 def new_axes(x: str, y: str) -> Axes:
-    """Return the axes of a new figure that belongs to nothing global."""
+    """Return the axes of a new figure that belongs to nothing global.
+
+    Parameters
+    ----------
+    x, y : str
+        Labels of the axes.
+
+    Returns
+    -------
+    Axes
+        Empty axes.
+    """
     figure = Figure(figsize=_SIZE, facecolor="none")
     figure.subplots_adjust(left=0.15, right=0.975, bottom=0.17, top=0.965)
     axes = figure.add_subplot(facecolor="none")
@@ -61,12 +72,30 @@ def new_axes(x: str, y: str) -> Axes:
 
 
 def plain_ticks(axis: Any, formatter: Any = None) -> None:
-    """Write ticks as people do, without offsets and powers."""
+    """Write ticks as people do, without offsets and powers.
+
+    Parameters
+    ----------
+    axis : matplotlib.axis.Axis
+        ``axes.xaxis`` or ``axes.yaxis``.
+    formatter : callable, optional
+        From value and place to text; six significant digits where absent.
+    """
     axis.set_major_formatter(FuncFormatter(formatter or (lambda v, _: f"{v:,.6g}")))
 
 
 def log_scale(axes: Axes, which: str, values: NDArray[np.float64]) -> None:
-    """Make an axis logarithmic, with plain numbers and enough of them over a short span."""
+    """Make an axis logarithmic, with plain numbers and enough of them over a short span.
+
+    Parameters
+    ----------
+    axes : Axes
+        From :func:`new_axes`.
+    which : str
+        "x" or "y".
+    values : numpy.ndarray
+        All that is drawn on it, float64, above 0; NaN is left out.
+    """
     low, high = np.nanmin(values), np.nanmax(values)
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -77,7 +106,15 @@ def log_scale(axes: Axes, which: str, values: NDArray[np.float64]) -> None:
 
 
 def round_axis(axes: Axes, rounds: Sequence[int]) -> None:
-    """Let the horizontal axis run over the rounds, in whole numbers."""
+    """Let the horizontal axis run over the rounds, in whole numbers.
+
+    Parameters
+    ----------
+    axes : Axes
+        From :func:`new_axes`.
+    rounds : sequence of int
+        Numbers of the rounds.
+    """
     axes.set_xlim(min(rounds) - 0.5, max(rounds) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     plain_ticks(axes.xaxis)
@@ -89,6 +126,21 @@ def line(
     """Draw a line, with a marker at each point as long as they can be told apart.
 
     Of very many points a regular sample is drawn, the last one always.
+
+    Parameters
+    ----------
+    axes : Axes
+        From :func:`new_axes`.
+    x, y : sequence of float
+        Shape (points,).
+    name : str
+        Colour, one of :data:`COLOURS`.
+    label : str
+        In the legend.
+    marker : str
+        As matplotlib names it.
+    dashed : bool
+        Whether the line is.
     """
     step = -(-len(x) // _DRAWN)
     axes.plot(
@@ -105,7 +157,19 @@ def line(
 
 
 def shade(axes: Axes, rounds: Sequence[int], flags: NDArray[np.bool_], label: str) -> None:
-    """Shade some rounds; where rounds are grouped, to the height of their share in the group."""
+    """Shade some rounds; where rounds are grouped, to the height of their share in the group.
+
+    Parameters
+    ----------
+    axes : Axes
+        From :func:`new_axes`.
+    rounds : sequence of int
+        Numbers of the rounds.
+    flags : numpy.ndarray
+        Which of them are shaded, bool, shape (rounds,).
+    label : str
+        In the legend.
+    """
     if flags.any():
         borders, (share,) = grouped(rounds, flags.astype(np.float64))
         axes.stairs(
@@ -124,7 +188,17 @@ def shade(axes: Axes, rounds: Sequence[int], flags: NDArray[np.bool_], label: st
 def stack(
     axes: Axes, rounds: Sequence[int], layers: Sequence[tuple[str, str, NDArray[np.float64]]]
 ) -> None:
-    """Stack layers (colour, label, values) over the rounds, or over the means of groups of them."""
+    """Stack layers (colour, label, values) over the rounds, or over the means of groups of them.
+
+    Parameters
+    ----------
+    axes : Axes
+        From :func:`new_axes`.
+    rounds : sequence of int
+        Numbers of the rounds.
+    layers : sequence of (colour, label, values)
+        From the bottom; values are float64, shape (rounds,).
+    """
     borders, heights = grouped(rounds, *(values for _, _, values in layers))
     base = np.zeros(len(borders) - 1)
     for (name, label, _), height in zip(layers, heights, strict=True):
@@ -153,7 +227,15 @@ def grouped(
 
 
 def legend(axes: Axes, columns: int = 3) -> None:
-    """Put the legend above the axes, where it covers no data, and make room for its rows."""
+    """Put the legend above the axes, where it covers no data, and make room for its rows.
+
+    Parameters
+    ----------
+    axes : Axes
+        From :func:`new_axes`, with all that is drawn.
+    columns : int
+        Entries in a row.
+    """
     rows = -(-len(axes.get_legend_handles_labels()[0]) // columns)
     axes.figure.subplots_adjust(top=0.965 - 0.078 * rows)
     axes.legend(
@@ -180,6 +262,16 @@ def to_svg(axes: Axes, name: str, alt: str) -> Markup:
         Prefix of the identifiers, unique in the page.
     alt : str
         What the picture shows, for those who do not see it.
+
+    Returns
+    -------
+    Markup
+        The element.
+
+    Raises
+    ------
+    ValueError
+        If the axes belong to no figure.
     """
     file = io.StringIO()
     figure = axes.get_figure(root=True)
@@ -199,7 +291,20 @@ def to_svg(axes: Axes, name: str, alt: str) -> Markup:
 
 
 def png_of(image: NDArray[np.uint8], side: int) -> str:
-    """Return an image as the address of an ``img``, coarser where it is wider than ``side``."""
+    """Return an image as the address of an ``img``, coarser where it is wider than ``side``.
+
+    Parameters
+    ----------
+    image : numpy.ndarray
+        uint8, shape (h, w) or (h, w, 3).
+    side : int
+        Longest side wanted, in pixels.
+
+    Returns
+    -------
+    str
+        A ``data:`` address.
+    """
     step = max(1, -(-max(image.shape[:2]) // side))
     file = io.BytesIO()
     imsave(file, image[::step, ::step], cmap="gray", vmin=0, vmax=255, format="png")

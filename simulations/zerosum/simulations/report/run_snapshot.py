@@ -21,7 +21,17 @@ IMAGES = 24
 
 
 def write_sight(folder: RunFolder, training: FederatedTraining, task: Task) -> None:
-    """Write ``sight.npz`` into the run folder: what the report's last pictures are drawn from."""
+    """Write ``sight.npz`` into the run folder: what the report's last pictures are drawn from.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Of the run.
+    training : FederatedTraining
+        After its last round.
+    task : Task
+        With public test images, or none.
+    """
     arrays: dict[str, np.ndarray] = {}
     opened = training.last_opened
     if opened is not None:

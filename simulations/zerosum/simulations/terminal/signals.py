@@ -120,6 +120,11 @@ def start_again(what: str, *, without: str | None = None) -> str:
         One or two sentences.
     without : str, optional
         As for :func:`typed`.
+
+    Returns
+    -------
+    str
+        Its last line is the command.
     """
     return f"{what}\nStart again with:\n{typed(without=without)}"
 
@@ -133,6 +138,11 @@ def continue_with(what: str, command: Iterable[str] | None = None) -> str:
         One or two sentences.
     command : iterable of str, optional
         Its words; those that were typed where absent.
+
+    Returns
+    -------
+    str
+        Its last line is the command.
     """
     return f"{what}\nContinue with:\n{typed() if command is None else shell_command(command)}"
 
@@ -161,6 +171,16 @@ def interruptible(
         was closed. These have messages for people; a full disk or memory costs one line; what
         nobody expected has its traceback before. A user's mistakes pass through, and a run that
         ended and learnt nothing.
+
+    Yields
+    ------
+    None
+        While the command runs.
+
+    Raises
+    ------
+    typer.Exit
+        With the code, after the line was printed.
     """
     with terminable():
         try:

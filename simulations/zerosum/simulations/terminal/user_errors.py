@@ -23,7 +23,25 @@ NOTHING_LEARNT = 1
 
 @contextmanager
 def user_errors(*kinds: type[Exception], code: int = USER_ERROR) -> Iterator[None]:
-    """Print an error of these kinds as one line and exit with a code, 2 unless it is given."""
+    """Print an error of these kinds as one line and exit with a code, 2 unless it is given.
+
+    Parameters
+    ----------
+    *kinds : type
+        Exceptions whose messages are for users.
+    code : int
+        Exit code.
+
+    Yields
+    ------
+    None
+        While the command runs.
+
+    Raises
+    ------
+    typer.Exit
+        With the code, after the line was printed.
+    """
     try:
         yield
     except kinds as error:
@@ -36,6 +54,16 @@ def user_errors(*kinds: type[Exception], code: int = USER_ERROR) -> Iterator[Non
 
 def number(value: float | None) -> float | None:
     """Refuse an option's value that is no number: NaN is within all bounds.
+
+    Parameters
+    ----------
+    value : float or None
+        The option's value.
+
+    Returns
+    -------
+    float or None
+        The same.
 
     Raises
     ------
@@ -50,6 +78,11 @@ def number(value: float | None) -> float | None:
 def check_writable(path: Path) -> None:
     """Refuse a ``--json`` that cannot be written, before the work that it is for.
 
+    Parameters
+    ----------
+    path : Path
+        What ``--json`` named.
+
     Raises
     ------
     ConfigError
@@ -63,6 +96,13 @@ def check_writable(path: Path) -> None:
 
 def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Write what ``--json`` asked for, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        What ``--json`` named: a file, pipe or terminal.
+    values : dict or list of dict
+        Figures that JSON can hold.
 
     Raises
     ------

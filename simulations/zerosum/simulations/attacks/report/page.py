@@ -65,7 +65,18 @@ def write_attack_report(
 def render(
     rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell], notice: str = ""
 ) -> str:
-    """Fill the page; see :func:`write_attack_report`."""
+    """Fill the page.
+
+    Parameters
+    ----------
+    rows, outcomes, cells, notice
+        As for :func:`write_attack_report`.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     best = shown(cells, rows)
     grids = _grids(best, outcomes, cells)
     return fill(

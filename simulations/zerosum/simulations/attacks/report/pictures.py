@@ -118,6 +118,11 @@ def curves(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Picture]:
     rows : sequence of Row
         The strongest of each cell, pooled.
     cells : sequence of Cell
+
+    Returns
+    -------
+    list of Picture
+        Where at least two places of an axis have figures.
     """
     numbers = keys_of(cells)
     found: list[Picture] = []
@@ -269,6 +274,11 @@ def roc(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell])
         The strongest of each cell, pooled.
     outcomes : sequence of Outcome
     cells : sequence of Cell
+
+    Returns
+    -------
+    list of Picture
+        One for each attack that ranks.
     """
     numbers = keys_of(cells)
     by_attack: dict[str, dict[int, tuple[Row, Ranking]]] = {}

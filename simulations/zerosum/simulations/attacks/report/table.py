@@ -50,7 +50,20 @@ def threats_text(rows: Sequence[Row]) -> str:
 
 
 def attacker_text(row: Row, rows: Sequence[Row]) -> str:
-    """Return what a row's attacker uses; and who it is, where that differs among its table's."""
+    """Return what a row's attacker uses; and who it is, where that differs among its table's.
+
+    Parameters
+    ----------
+    row : Row
+        A row of the table.
+    rows : sequence of Row
+        The whole table.
+
+    Returns
+    -------
+    str
+        Text of the cell.
+    """
     several = len({each.threat for each in rows}) > 1
     return f"{row.threat}: {row.adaptive}" if several else row.adaptive
 
@@ -64,6 +77,11 @@ def to_markdown(rows: Sequence[Row], title: str, notes: str) -> str:
         The strongest of each cell, pooled.
     title, notes : str
         Its heading, and what it says of how it was made.
+
+    Returns
+    -------
+    str
+        The file's text.
     """
     parts = [f"# {title}", notes]
     for attack in dict.fromkeys(row.attack for row in rows):

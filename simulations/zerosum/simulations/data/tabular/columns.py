@@ -71,6 +71,11 @@ def read_table(path: Path, spec: DataSpec, ending: str | None = None) -> Table:
     ending : str, optional
         The kind of file, where its name does not say it.
 
+    Returns
+    -------
+    Table
+        The columns, and those left out with the reason.
+
     Raises
     ------
     DataError

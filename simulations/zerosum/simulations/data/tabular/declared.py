@@ -39,6 +39,11 @@ def declared_inputs(
     key : str
         The file; begins every error.
 
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (n, width).
+
     Raises
     ------
     DataError
@@ -67,6 +72,20 @@ def declared_inputs(
 def declared_classes(labels: np.ndarray, classes: Sequence[str], key: str) -> np.ndarray:
     """Return each label's place among the classes, int64, shape (n,).
 
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Shape (n,).
+    classes : sequence of str
+        Names of the classes, in their order.
+    key : str
+        Begins every message.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, shape (n,).
+
     Raises
     ------
     DataError
@@ -83,6 +102,20 @@ def declared_classes(labels: np.ndarray, classes: Sequence[str], key: str) -> np
 
 def declared_values(labels: np.ndarray, centre: float, scale: float, key: str) -> np.ndarray:
     """Return (label - centre) / scale, float32, shape (n,): what a model of values learns.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Shape (n,).
+    centre, scale : float
+        In the label's unit.
+    key : str
+        Begins every message.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (n,).
 
     Raises
     ------
@@ -122,6 +155,11 @@ def declared_line(
         Of labels that are values: (centre, scale); the line says how to turn outputs back.
     public : int
         How many of the records the model is tested on.
+
+    Returns
+    -------
+    str
+        For the terminal, the report and the summary.
     """
     table = read_table(path, DataSpec.model_validate({**reading, "label": label}))
     for name in (label, *features):

@@ -67,6 +67,11 @@ def read_delimited(path: Path, spec: DataSpec) -> Delimited:
     spec : DataSpec
         ``encoding``, ``separator`` and ``header``; what is absent is guessed.
 
+    Returns
+    -------
+    Delimited
+        The texts of each column, and how they were read.
+
     Raises
     ------
     DataError

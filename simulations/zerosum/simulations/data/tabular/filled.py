@@ -21,6 +21,11 @@ def filled_inputs(columns: Columns, chosen: Chosen, unknown: str) -> list[str]:
         Which are inputs.
     unknown : str
         What a text is that is none of its column's categories, in words.
+
+    Returns
+    -------
+    list of str
+        Parts of the line.
     """
     numbers = [name for name in chosen.names if name not in chosen.categories]
     missing = [name for name in numbers if _has_gaps(columns[name])]
@@ -44,7 +49,20 @@ def public_said(count: int) -> str:
 
 
 def is_strange(texts: np.ndarray, categories: Sequence[str]) -> np.ndarray:
-    """Tell which texts are there and are none of the categories; bool, shape (n,)."""
+    """Tell which texts are there and are none of the categories; bool, shape (n,).
+
+    Parameters
+    ----------
+    texts : numpy.ndarray
+        Shape (n,).
+    categories : sequence of str
+        The known ones; an empty text is no category and not strange.
+
+    Returns
+    -------
+    numpy.ndarray
+        bool, shape (n,).
+    """
     found: np.ndarray = ~pd.Series(texts).isin([*categories, ""]).to_numpy()
     return found
 

@@ -25,6 +25,11 @@ def why_identifier(name: str, values: np.ndarray, public: np.ndarray) -> str | N
         Shape (n,), of numbers; anything else names nothing.
     public : numpy.ndarray
         Indices of the public records.
+
+    Returns
+    -------
+    str or None
+        The reason, for the line of columns that are left out.
     """
     if values.ndim != 1 or values.dtype.kind not in "iu" or len(public) < 2:
         return None

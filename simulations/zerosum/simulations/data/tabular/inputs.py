@@ -51,7 +51,22 @@ class Chosen:
 
 
 def require_column(columns: Columns, key: str, name: str) -> None:
-    """Raise a DataError that names the key, unless there is a column of that name."""
+    """Raise a DataError that names the key, unless there is a column of that name.
+
+    Parameters
+    ----------
+    columns : dict of str to numpy.ndarray
+        Of the file.
+    key : str
+        Key that names the column; begins the message.
+    name : str
+        The column.
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
     if name not in columns:
         only = "; data.separator may split it otherwise" if len(columns) == 1 else ""
         raise DataError(
@@ -72,6 +87,11 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
     public : numpy.ndarray
         Indices of the public records. They alone say which categories a text has: those of the
         others are private, and how many a column has is the shape of the model.
+
+    Returns
+    -------
+    Chosen
+        Names in order, categories of texts, and what is left out.
 
     Raises
     ------
@@ -205,6 +225,11 @@ def encode_inputs(columns: Columns, chosen: Chosen, *, records: int, fill: bool)
     fill : bool
         Whether a number may be missing.
 
+    Returns
+    -------
+    Encoded
+        Inputs of shape (n, width), float64, or an image's own shape.
+
     Raises
     ------
     DataError
@@ -226,7 +251,20 @@ def encode_inputs(columns: Columns, chosen: Chosen, *, records: int, fill: bool)
 
 
 def one_hot(values: np.ndarray, categories: Sequence[str]) -> np.ndarray:
-    """Return float64 of shape (n, categories), 1 at each text's category; other texts have none."""
+    """Return float64 of shape (n, categories), 1 at each text's category; other texts have none.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        Texts, shape (n,).
+    categories : sequence of str
+        In their order.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (n, categories).
+    """
     codes = pd.Index(list(categories), dtype=object).get_indexer(pd.Index(values, dtype=object))
     found: np.ndarray = codes[:, None] == np.arange(len(categories))
     return found.astype(np.float64)
@@ -272,6 +310,11 @@ def scale_inputs(
     names : numpy.ndarray
         The column of each input, shape (width,).
 
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (n, width).
+
     Raises
     ------
     DataError
@@ -313,7 +356,22 @@ def _statistics(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
-    """Return what is odd about inputs that are used, as one that is the label, or that counts."""
+    """Return what is odd about inputs that are used, as one that is the label, or that counts.
+
+    Parameters
+    ----------
+    columns : dict of str to numpy.ndarray
+        Of the file, each of shape (n,).
+    chosen : Chosen
+        Which are inputs.
+    labels : numpy.ndarray
+        Shape (n,).
+
+    Returns
+    -------
+    list of str
+        One caution each.
+    """
     found = []
     kinds, codes = np.unique(labels.astype(str), return_inverse=True)
     for name, known in chosen.categories.items():

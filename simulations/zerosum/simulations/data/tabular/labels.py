@@ -28,6 +28,13 @@ def encode_labels(
     target : str
         ``data.target``.
 
+    Returns
+    -------
+    targets : numpy.ndarray
+        Shape (n,): int64 class indices, or float64 values.
+    classes : int or None
+        Number of classes; None for values.
+
     Raises
     ------
     DataError
@@ -52,7 +59,20 @@ def encode_labels(
 
 
 def check_one_a_record(labels: np.ndarray, key: str) -> None:
-    """Raise a DataError, unless labels are of shape (n,) and of a kind that labels can be of."""
+    """Raise a DataError, unless labels are of shape (n,) and of a kind that labels can be of.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Any shape.
+    key : str
+        Begins every message.
+
+    Raises
+    ------
+    DataError
+        If the shape is another, or the kind is none that labels can be of.
+    """
     if labels.ndim != 1 or not len(labels):
         raise DataError(f"{key} has shape {labels.shape}; one value a record is allowed")
     if labels.dtype.kind in "cV":
@@ -60,7 +80,20 @@ def check_one_a_record(labels: np.ndarray, key: str) -> None:
 
 
 def check_complete(labels: np.ndarray, key: str) -> None:
-    """Raise a DataError that counts the records without a label, if there are any."""
+    """Raise a DataError that counts the records without a label, if there are any.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Shape (n,).
+    key : str
+        Begins every message.
+
+    Raises
+    ------
+    DataError
+        If a label is missing.
+    """
     gaps = pd.isna(labels)
     if labels.dtype.kind == "O":
         gaps |= labels == ""
@@ -77,6 +110,20 @@ def are_values(labels: np.ndarray, key: str, target: str) -> bool:
     Whole numbers are classes where they are few, and values where records hardly share any. In
     between only codes that count up from 0, each with several records, are classes: ages and
     counts are not written so. All other whole numbers could be either.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Shape (n,).
+    key : str
+        Begins every message.
+    target : str
+        ``data.target``.
+
+    Returns
+    -------
+    bool
+        True for values, False for classes.
 
     Raises
     ------

@@ -58,7 +58,20 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def is_number(text: str, convention: Convention = PLAIN) -> bool:
-    """Tell whether a whole text is one number, under one convention."""
+    """Tell whether a whole text is one number, under one convention.
+
+    Parameters
+    ----------
+    text : str
+        A cell.
+    convention : Convention
+        Of decimals and thousands.
+
+    Returns
+    -------
+    bool
+        Whether all of it is.
+    """
     return _pattern(convention).fullmatch(text) is not None
 
 
@@ -73,7 +86,20 @@ def is_code(text: str) -> bool:
 
 
 def number(text: str, convention: Convention) -> float:
-    """Return the number that a text holds, as the nearest float64."""
+    """Return the number that a text holds, as the nearest float64.
+
+    Parameters
+    ----------
+    text : str
+        A cell for which :func:`is_number` holds.
+    convention : Convention
+        Of decimals and thousands.
+
+    Returns
+    -------
+    float
+        The number.
+    """
     if convention.thousands:
         text = re.sub(_MARKS[convention.thousands], "", text)
     return float(text.replace(convention.decimal, "."))
@@ -148,6 +174,11 @@ def convention_of(
         Between cells; where it is ";" a point may stand between thousands.
     key : str
         Begins the error.
+
+    Returns
+    -------
+    Convention
+        Of decimals and thousands.
 
     Raises
     ------

@@ -19,7 +19,20 @@ server = ServerApp()
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    """Train the model that came, on this node's part of the digits."""
+    """Train the model that came, on this node's part of the digits.
+
+    Parameters
+    ----------
+    message : Message
+        With the model.
+    context : Context
+        With the node's config.
+
+    Returns
+    -------
+    Message
+        With the trained model.
+    """
     import torch
     from torch import nn
 
@@ -51,7 +64,15 @@ def train(message: Message, context: Context) -> Message:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train over all nodes and write the seconds of each round."""
+    """Train over all nodes and write the seconds of each round.
+
+    Parameters
+    ----------
+    grid : Grid
+        To the nodes.
+    context : Context
+        With the run's config.
+    """
     config = context.run_config
     strategy = _Timed(fraction_evaluate=0.0, min_available_nodes=int(config["nodes"]))
     strategy.start(
