@@ -145,7 +145,7 @@ def test_a_run_whose_noise_cannot_be_drawn_again_is_started_in_another_folder(
     )
     folder = RunFolder.create(tmp_path / "mine", experiment)
     lines = run_left(folder.path, experiment.rounds).splitlines()
-    assert "(privacy.exact), so this run is not continued" in lines[0]
+    assert "This run cannot be continued" in lines[0]
     assert lines[-1] == "zerosum run digits"
 
 

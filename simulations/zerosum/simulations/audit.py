@@ -114,7 +114,7 @@ def run_audit(
     plan: AuditPlan,
     on_repetition: Callable[[int], None] = lambda number: None,
     on_power: Callable[[str], None] = lambda words: None,
-    kept: PartialRows | None = None,
+    partial: PartialRows | None = None,
     scores: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda seen: seen,
 ) -> dict[str, Any]:
     """Audit an experiment's protection: clip, encoding, mechanism, ring and protocol.
@@ -129,7 +129,7 @@ def run_audit(
         Called with the number of each repetition as it ends.
     on_power : callable, optional
         Called before the first with a sentence: how much this audit could show.
-    kept : PartialRows, optional
+    partial : PartialRows, optional
         What an earlier call of the same audit came to, which goes on after it: a repetition
         follows from seed and number alone.
     scores : callable, optional
@@ -162,14 +162,14 @@ def run_audit(
     )
     on_power(power(_summary(test, plan, upper["value"])))
     pipeline = _Pipeline(audited, plan)
-    kept = kept or PartialRows(None, "")
-    for number in range(len(kept.rows) + 1, plan.repetitions + 1):
+    partial = partial or PartialRows(None, "")
+    for number in range(len(partial.rows) + 1, plan.repetitions + 1):
         coins, null_coins = (_coins(audited.seed, what, number, plan) for what in ("coins", "null"))
         seen = pipeline.observe(coins, number)
         row = _judged(test, scores(seen.total / canary_norm(audited)), coins, null_coins)
-        kept.add(row | {"survivors": len(seen.survivors)})
+        partial.add(row | {"survivors": len(seen.survivors)})
         on_repetition(number)
-    return _result(audited, plan, _summary(test, plan, upper["value"]), kept.rows) | {
+    return _result(audited, plan, _summary(test, plan, upper["value"]), partial.rows) | {
         "score_deviation": deviation,
         "adjacency": upper["adjacency"],
         "accountant": upper["accountant"],
@@ -226,13 +226,15 @@ def verdict(result: Mapping[str, Any]) -> str:
             f"FAILED: in {len(result['violations'])} of {result['repetitions']} repetitions an "
             f"observer tells more (epsilon above {lower:.3f}) than the ledger allows ({upper:.3f})"
         )
-    found = f"{result['lower_median']:.3f} (median of {result['repetitions']}) and {upper:.3f}"
+    between = f"{result['lower_median']:.3f} (median of {result['repetitions']}) and {upper:.3f}"
     if cannot_fail(result):
         return (
             f"Could not fail: all guesses right would have shown {result['largest']:.3f}; "
-            f"epsilon_sum lies between {found}"
+            f"epsilon_sum lies between {between}"
         )
-    return f"Passed: no observer told more than the ledger allows; epsilon_sum lies between {found}"
+    return (
+        f"Passed: no observer told more than the ledger allows; epsilon_sum lies between {between}"
+    )
 
 
 class _CanaryEnvironment(SimulatedEnvironment):

@@ -65,8 +65,8 @@ def load_experiment(
     try:
         return parse_experiment(values)
     except ConfigError as error:
-        told = _way_out(str(error), source, overrides, all_keys(), _is_valid)
-        raise ConfigError(f"{error}{told}") from None
+        cure = _way_out(str(error), source, overrides, all_keys(), _is_valid)
+        raise ConfigError(f"{error}{cure}") from None
 
 
 def attempt(source: Source, overrides: Iterable[str], action: Callable[[Experiment], T]) -> T:

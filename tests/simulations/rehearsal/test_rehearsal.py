@@ -31,9 +31,9 @@ from zerosum.simulations.commands.rehearse import _continued, _data_of, _policy
 from zerosum.simulations.rehearsal import DeploymentError, Federation, waiting, watch
 from zerosum.simulations.rehearsal.certificates import make_node_key
 from zerosum.simulations.rehearsal.federation import tidied
-from zerosum.simulations.rehearsal.kept import Kept, RehearsedNodes
 from zerosum.simulations.rehearsal.namespaces import Loopback
 from zerosum.simulations.rehearsal.processes import processes_of
+from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder, RehearsedNodes
 from zerosum.simulations.rehearsal.watch import TimedLines, Watch
 from zerosum.simulations.terminal.progress import ProgressBar
 
@@ -132,7 +132,7 @@ def watched(tmp_path, monkeypatch):
     """Yield programs, what a rehearsal of theirs keeps, and a watch that looks often."""
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(waiting, "ASK_SECONDS", 0.05)
-    kept = Kept(tmp_path / "out")
+    kept = RehearsalFolder(tmp_path / "out")
     kept.nodes.mkdir(parents=True)
     built = Programs(kept.nodes)
     told = io.StringIO()
@@ -203,7 +203,7 @@ def test_a_run_that_failed_ends_the_watch(watched):
 
 def test_what_an_ended_rehearsal_left_and_the_command_that_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["zerosum", "rehearse", "app", "--out", "taken"])
-    kept = Kept(tmp_path / "out")
+    kept = RehearsalFolder(tmp_path / "out")
     assert kept.left(Path("app")).endswith("Start again with:\nzerosum rehearse app --out taken")
     kept.nodes.mkdir(parents=True)
     for begun in (False, True):
@@ -225,7 +225,7 @@ SETTING = RehearsedNodes("app", 3, "malicious", False, "A=b")
 
 
 def test_a_rehearsal_goes_on_with_the_nodes_that_it_had(tmp_path):
-    kept = Kept(tmp_path / "out")
+    kept = RehearsalFolder(tmp_path / "out")
     with pytest.raises(ConfigError, match="it is no rehearsal's run folder"):
         kept.read()
     kept.write(SETTING)
@@ -282,7 +282,7 @@ def test_an_interrupted_rehearsal_goes_on_to_the_simulated_model(tmp_path, one_t
     command = [sys.executable, "-m", "zerosum.simulations.commands.main"]
     given = [word for setting in settings for word in ("--set", setting)]
     said = tmp_path / "said"
-    kept = Kept(tmp_path / "out")
+    kept = RehearsalFolder(tmp_path / "out")
     with said.open("w") as file:
         process = subprocess.Popen(
             [*command, "rehearse", str(app), *given, "--out", str(kept.path), "--seconds", "900"],

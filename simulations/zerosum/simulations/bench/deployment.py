@@ -62,7 +62,7 @@ def run(
     BenchError
         If a run fails.
     """
-    found: dict[str, list[list[float]]] = {name: [] for name in (PLAIN, *SERVERS)}
+    seconds_of: dict[str, list[list[float]]] = {name: [] for name in (PLAIN, *SERVERS)}
     try:
         with tempfile.TemporaryDirectory(prefix="zerosum-bench-") as scratch:
             tell("starting a SuperLink and its SuperNodes")
@@ -72,18 +72,18 @@ def run(
                 for index in range(nodes):
                     built.start_supernode(index, f'policy="{policy}"')
                 for turn in range(repeats):
-                    for name, seconds in found.items():
+                    for name, seconds in seconds_of.items():
                         tell(f"turn {turn + 1}: {name}")
                         seconds.append(_steady(built, name, rounds, turn, time_limit))
-                    keep(_rows(found, nodes))
+                    keep(_rows(seconds_of, nodes))
     except DeploymentError as error:
         raise BenchError(str(error)) from None
-    return {"rows": _rows(found, nodes)}
+    return {"rows": _rows(seconds_of, nodes)}
 
 
-def _rows(found: Mapping[str, list[list[float]]], nodes: int) -> list[Values]:
+def _rows(seconds_of: Mapping[str, list[list[float]]], nodes: int) -> list[Values]:
     """Return a row for each kind of rounds, of the turns that all have done."""
-    plain = [median(seconds) for seconds in found[PLAIN]]
+    plain = [median(seconds) for seconds in seconds_of[PLAIN]]
     return [
         {
             "rounds": name,
@@ -94,7 +94,7 @@ def _rows(found: Mapping[str, list[list[float]]], nodes: int) -> list[Values]:
                 median(turn) / least for turn, least in zip(turns, plain, strict=True)
             ),
         }
-        for name, turns in found.items()
+        for name, turns in seconds_of.items()
     ]
 
 

@@ -158,11 +158,11 @@ class _Field:
         BenchError
             If an engine other than a peer fails.
         """
-        found: dict[Entrant, T] = {}
+        answers: dict[Entrant, T] = {}
         for entrant in self._entrants:
             self._tell(f"{what} {entrant.engine} on {entrant.workers}")
             try:
-                found[entrant] = act(entrant)
+                answers[entrant] = act(entrant)
             except BenchError as error:
                 if entrant.engine not in PEERS:
                     raise
@@ -170,8 +170,8 @@ class _Field:
                 reason = f"not installed: {PEERS[entrant.engine]}" if absent else "it fails"
                 self._missing[entrant.engine] = f"{reason} ({error})"
                 entrant.kill()
-        self._entrants = list(found)
-        return found
+        self._entrants = list(answers)
+        return answers
 
 
 def _row(

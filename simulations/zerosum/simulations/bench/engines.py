@@ -22,7 +22,7 @@ from zerosum.simulations.terminal.round_lines import describe
 
 _SIZES = (512, 1024, 2048)
 _SIZES_OF_A_GPU = (2048, 4096, 8192)
-_SPELL = 0.1
+_SPELL_SECONDS = 0.1
 
 _OPEN: Values = {"model": "none", "clip": "none"}
 _PROTECTED: Values = {
@@ -255,7 +255,7 @@ def floor(workload: Workload, workers: int, turn: Turn) -> None:
         for left, right in matrices:
             out = torch.empty_like(left)
             operations = 2 * len(left) ** 3
-            until = time.perf_counter() + _SPELL
+            until = time.perf_counter() + _SPELL_SECONDS
             while (started := time.perf_counter()) < until:
                 torch.mm(left, right, out=out)
                 finish(device)

@@ -67,7 +67,9 @@ def run(*, liars: int, repeats: int, **settings: Any) -> Values:
     who = sorted(rng.choice(survivors, liars, replace=False).tolist())
     wrong = {**answers, **{i: _spoiled(answers[i], session, rng) for i in who}}
     expected = session.ring.encode(play.expected)
-    turns = [[_apart(party, each, expected) for each in (answers, wrong)] for _ in range(repeats)]
+    turns = [
+        [_apart(party, messages, expected) for messages in (answers, wrong)] for _ in range(repeats)
+    ]
     honest, lied = ([turn[side] for turn in turns] for side in (0, 1))
     honest_s, lied_s = _median(honest), _median(lied)
     return {
@@ -90,8 +92,8 @@ def run(*, liars: int, repeats: int, **settings: Any) -> Values:
 
 
 def _median(turns: Sequence[Values]) -> float:
-    found: float = statistics.median(turn["cpu_s"] for turn in turns)
-    return found
+    median: float = statistics.median(turn["cpu_s"] for turn in turns)
+    return median
 
 
 def _spoiled(answer: bytes, session: Session, rng: np.random.Generator) -> bytes:
@@ -110,13 +112,13 @@ def _apart(party: ServerParty, answers: Answers, expected: np.ndarray) -> Values
     process.start()
     there.close()
     try:
-        found: Values = here.recv()
+        figures: Values = here.recv()
     except EOFError:
         raise BenchError("a process that unmasks ended before its time") from None
     finally:
         process.join()
         here.close()
-    return found
+    return figures
 
 
 def _end(there: Connection, party: ServerParty, answers: Answers, expected: np.ndarray) -> None:
@@ -128,15 +130,15 @@ def _end(there: Connection, party: ServerParty, answers: Answers, expected: np.n
     except SecAggError as error:
         failure = f"{error}"
     spent = time.process_time() - started
-    found: Values = {"cpu_s": spent, "failure": failure, "correct": False, "named": []}
-    found |= {"decodings": 0, "wrong_shares": 0}
+    figures: Values = {"cpu_s": spent, "failure": failure, "correct": False, "named": []}
+    figures |= {"decodings": 0, "wrong_shares": 0}
     if not failure:
         result = party.result
-        found |= {
+        figures |= {
             "correct": bool(np.array_equal(result.total, expected)),
             "named": list(result.liars),
             "decodings": result.decodings,
             "wrong_shares": len(result.wrong_shares),
         }
-    there.send(found)
+    there.send(figures)
     there.close()

@@ -45,10 +45,10 @@ def run(**settings: Any) -> Values:
     try:
         session, identities, roster = setting.open()
         with _server(session, roster, setting.threads) as link:
-            found = _play(session, identities, roster, link, setting.gone(), setting.threads)
+            figures = _play(session, identities, roster, link, setting.gone(), setting.threads)
     except SecAggError as error:
         raise BenchError(f"{type(error).__name__}: {error}") from error
-    return {**setting.described(session), **found}
+    return {**setting.described(session), **figures}
 
 
 @contextmanager
@@ -96,8 +96,8 @@ def _play(
                 step = getattr(clients[index], name)(asked, *more)
             _ask(link, "receive", index, step.send.to_bytes())
         indices = _ask(link, "close", REQUEST if name == "share" else None)
-    found: Values = _ask(link, "memory")
-    return found
+    figures: Values = _ask(link, "memory")
+    return figures
 
 
 def _ask(link: Connection, *question: Any) -> Any:

@@ -151,7 +151,7 @@ def _shamir(holders: int, threshold: int, repetitions: int) -> list[Values]:
 
     def recover() -> None:
         shamir.lagrange_weights.cache_clear()
-        if [shamir.combine(*each) for each in given] != secrets:
+        if [shamir.combine(*shares) for shares in given] != secrets:
             raise ArithmeticError("a recovered secret is not the one that was split")
 
     name = f"Shamir ({threshold} of {holders})"

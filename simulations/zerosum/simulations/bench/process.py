@@ -63,8 +63,8 @@ def measure(kind: str, settings: Values, time_limit: float | None = None) -> Val
         raise BenchError(f"the {kind} benchmark did not end within {time_limit:.0f} s") from None
     if done.returncode:
         raise BenchError(_last_line(done.stderr) or f"the {kind} benchmark failed")
-    found: Values = json.loads(done.stdout)
-    return found
+    figures: Values = json.loads(done.stdout)
+    return figures
 
 
 def _last_line(text: str) -> str:
@@ -110,8 +110,10 @@ def main(kind: str) -> None:
     if kind not in _KINDS:
         raise BenchError(f"no benchmark {kind!r}; there are {', '.join(_KINDS)}")
     module = importlib.import_module(f"zerosum.simulations.bench.{kind}")
-    found = module.run(**json.load(sys.stdin))
-    json.dump({**found, "processor": processor(), "python": platform.python_version()}, sys.stdout)
+    figures = module.run(**json.load(sys.stdin))
+    json.dump(
+        {**figures, "processor": processor(), "python": platform.python_version()}, sys.stdout
+    )
 
 
 if __name__ == "__main__":

@@ -242,7 +242,7 @@ def run(*, share: bool = False, **settings: Any) -> Values:
     peak_mb = peak_memory_mb()
     machine.append(primitives.machine())
     rows = {name: stage.row() for name, stage in play.stages.items()}
-    rates = {name: sum(each[name] for each in machine) / 2 for name in machine[0]}
+    rates = {name: sum(rate[name] for rate in machine) / 2 for name in machine[0]}
     bytes_up = sum(row["bytes_up_per_client"] for row in rows.values())
     peers = rows["share"]["bytes_down_per_client"] // advert_bytes(session) - 1
     return {

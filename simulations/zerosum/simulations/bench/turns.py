@@ -35,8 +35,8 @@ ENGINES = {
 }
 """Module and function of each engine, in this package."""
 
-_SAMPLE = 0.05
-_PATIENCE = 20.0
+_SAMPLE_SECONDS = 0.05
+_PATIENCE_SECONDS = 20.0
 
 
 class MissingError(BenchError):
@@ -60,8 +60,8 @@ class Turn:
 
     def settings(self) -> Values:
         """Return what the engine is started with."""
-        found: Values = json.loads(self._orders.readline())
-        return found
+        order: Values = json.loads(self._orders.readline())
+        return order
 
     def __call__(self) -> bool:
         """Tell that the round is done, wait, and return whether one more is wanted."""
@@ -144,9 +144,9 @@ class Entrant:
         peaks: list[float] = []
 
         def watch() -> None:
-            found = memory_mb(self._process.pid)
-            if found is not None:
-                peaks.append(found)
+            megabytes = memory_mb(self._process.pid)
+            if megabytes is not None:
+                peaks.append(megabytes)
 
         self.round(watch)
         watch()
@@ -157,7 +157,7 @@ class Entrant:
         with contextlib.suppress(OSError):
             self._send("end")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
+            self._process.wait(_PATIENCE_SECONDS)
         self.kill()
 
     def kill(self) -> None:
@@ -182,7 +182,7 @@ class Entrant:
             if left <= 0:
                 raise BenchError(f"{self.engine} did not end a turn within {self._limit:.0f} s")
             ready, _, _ = select.select(
-                [self._answers], [], [], min(left, _SAMPLE) if watch else left
+                [self._answers], [], [], min(left, _SAMPLE_SECONDS) if watch else left
             )
             if ready:
                 piece = os.read(self._answers.fileno(), 1 << 16)
@@ -191,10 +191,10 @@ class Entrant:
                 answer += piece
             elif watch:
                 watch()
-        found = json.loads(answer)
-        if "missing" in found:
-            raise MissingError(found["missing"])
-        self.facts = found
+        message = json.loads(answer)
+        if "missing" in message:
+            raise MissingError(message["missing"])
+        self.facts = message
 
     def _last_words(self) -> str:
         self._errors.seek(0)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.bench.partial import MeasuredTurns
+from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.commands.bench_engine import engine
 from zerosum.simulations.terminal.progress import ProgressBar
@@ -57,9 +57,9 @@ def deployment(
             check_writable(json_file)
         measured = MeasuredTurns(repeats, json_file)
         with interruptible(measured.left), ProgressBar(None, "turn", console) as bar:
-            found = run(nodes, rounds, repeats, tell=bar.show, keep=measured.keep)
+            result = run(nodes, rounds, repeats, tell=bar.show, keep=measured.keep)
         measured.write()  # first: whoever reads the table may be gone
-        for row in found["rows"]:
+        for row in result["rows"]:
             console.print(
                 f"{row['rounds']:12} {row['seconds_per_round']:7.1f} s a round, "
                 f"{row['ratio_to_plain']:.2f} of plain",
@@ -106,8 +106,8 @@ def secagg(
     console = Console()
     with user_errors(BenchError):
         if primitives:
-            found = measure("primitives", {"lengths": [100_000, 1_000_000, 10_000_000]})
-            _print_primitives(console, found)
+            result = measure("primitives", {"lengths": [100_000, 1_000_000, 10_000_000]})
+            _print_primitives(console, result)
         else:
             settings = _checked(
                 n=n,
@@ -123,14 +123,14 @@ def secagg(
             )
             if liars is not None:
                 wanted = {**settings, "liars": liars, "repeats": repeats}
-                found = _print_liars(console, measure("liars", wanted))
+                result = _print_liars(console, measure("liars", wanted))
             elif server_memory:
-                found = _print_memory(console, measure("memory", settings))
+                result = _print_memory(console, measure("memory", settings))
             else:
-                found = _print_session(console, measure("session", {**settings, "share": share}))
+                result = _print_session(console, measure("session", {**settings, "share": share}))
             if versus is not None:
-                found["versus"] = {versus.value: _versus_flower(console, found, time_limit)}
-    _write(json_file, found)
+                result["versus"] = {versus.value: _versus_flower(console, result, time_limit)}
+    _write(json_file, result)
 
 
 def _one_of(**wanted: bool) -> None:
@@ -156,16 +156,16 @@ def dpsgd(
 ) -> None:
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
     with user_errors(BenchError):
-        found = measure("dpsgd", {"batch": batch, "seconds": seconds})
-    _write(json_file, found)
+        result = measure("dpsgd", {"batch": batch, "seconds": seconds})
+    _write(json_file, result)
     table = _table(f"One step at batch {batch}, one core", "model", "method", "ms", "of plain")
-    for row in found["rows"]:
+    for row in result["rows"]:
         table.add_row(
             row["model"], row["method"], f"{row['ms']:,.2f}", f"{row['ratio_to_plain']:.2f}"
         )
     console = Console()
     console.print(table)
-    for name, reason in found["missing"].items():
+    for name, reason in result["missing"].items():
         console.print(f"{name} is left out: {reason}", highlight=False, soft_wrap=True)
 
 
@@ -184,15 +184,15 @@ def noise(
     with user_errors(BenchError):
         if any(not 1 <= std <= 1e9 for std in wanted):
             raise BenchError("--std: it is at least 1 and at most 10^9")
-        found = measure("noise", {"deviations": wanted, "count": count, "few": few})
-    _write(json_file, found)
-    _print_noise(console, found)
+        result = measure("noise", {"deviations": wanted, "count": count, "few": few})
+    _write(json_file, result)
+    _print_noise(console, result)
 
 
-def _write(path: Path | None, found: Values) -> None:
+def _write(path: Path | None, result: Values) -> None:
     if path is not None:
         with user_errors(ConfigError):
-            write_json(path, found)
+            write_json(path, result)
 
 
 def _checked(**settings: Any) -> Values:
@@ -206,43 +206,45 @@ def _checked(**settings: Any) -> Values:
     return settings
 
 
-def _print_memory(console: Console, found: Values) -> Values:
-    peak, before = found["server_memory_mb"], found["server_memory_before_mb"]
+def _print_memory(console: Console, result: Values) -> Values:
+    peak, before = result["server_memory_mb"], result["server_memory_before_mb"]
     console.print(
-        f"{found['n']:,} clients, d = {found['d']:,} of {found['ring_bits']} bits, "
-        f"k = {found['degree']:,}: the server's process held at most {peak:,.1f} MB, "
+        f"{result['n']:,} clients, d = {result['d']:,} of {result['ring_bits']} bits, "
+        f"k = {result['degree']:,}: the server's process held at most {peak:,.1f} MB, "
         f"{before:,.1f} of them before the session",
         highlight=False,
         soft_wrap=True,
     )
-    return found
+    return result
 
 
-def _print_liars(console: Console, found: Values) -> Values:
+def _print_liars(console: Console, result: Values) -> Values:
     from zerosum.simulations.report.words import count  # brings numpy and specs with it
 
     console.print(
-        f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
-        f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server, "
-        f"k = {found['degree']:,}, t = {found['threshold']:,}, c = {found['colluders']:,}\n"
-        f"The server's unmasking, median of {found['repeats']} in turns: honest "
-        f"{found['honest_unmask_cpu_s']:.3f} CPU s, {count(found['liars'], 'liar')} "
-        f"{found['liars_unmask_cpu_s']:.3f} CPU s, {found['ratio']:.2f} times",
+        f"{result['n']:,} clients ({result['n'] - result['survivors']:,} dropouts), "
+        f"d = {result['d']:,} of {result['ring_bits']} bits, {result['server']} server, "
+        f"k = {result['degree']:,}, t = {result['threshold']:,}, c = {result['colluders']:,}\n"
+        f"The server's unmasking, median of {result['repeats']} in turns: honest "
+        f"{result['honest_unmask_cpu_s']:.3f} CPU s, {count(result['liars'], 'liar')} "
+        f"{result['liars_unmask_cpu_s']:.3f} CPU s, {result['ratio']:.2f} times",
         highlight=False,
         soft_wrap=True,
     )
-    if found["failure"]:
-        console.print(f"No sum: {found['failure'][:200]}", highlight=False, soft_wrap=True)
-    named = "all liars and nobody else" if found["liars_named"] else count(found["named"], "client")
+    if result["failure"]:
+        console.print(f"No sum: {result['failure'][:200]}", highlight=False, soft_wrap=True)
+    named = (
+        "all liars and nobody else" if result["liars_named"] else count(result["named"], "client")
+    )
     console.print(
-        f"{count(found['wrong_shares'], 'wrong share')} located by "
-        f"{count(found['decodings'], 'decoding')}; "
+        f"{count(result['wrong_shares'], 'wrong share')} located by "
+        f"{count(result['decodings'], 'decoding')}; "
         f"named: {named}; sum "
-        + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
+        + ("correct" if result["sum_correct"] else "[bold red]WRONG[/bold red]"),
         highlight=False,
         soft_wrap=True,
     )
-    return found
+    return result
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -252,12 +254,12 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _print_session(console: Console, found: Values) -> Values:
+def _print_session(console: Console, result: Values) -> Values:
     table = _table(
-        f"{found['n']:,} clients ({found['n'] - found['survivors']:,} dropouts), "
-        f"d = {found['d']:,} of {found['ring_bits']} bits, {found['server']} server\n"
-        f"k = {found['degree']:,}, t = {found['threshold']:,}, "
-        f"sharing {'on' if found['sharing'] else 'off'}",
+        f"{result['n']:,} clients ({result['n'] - result['survivors']:,} dropouts), "
+        f"d = {result['d']:,} of {result['ring_bits']} bits, {result['server']} server\n"
+        f"k = {result['degree']:,}, t = {result['threshold']:,}, "
+        f"sharing {'on' if result['sharing'] else 'off'}",
         "stage",
         "clients",
         "client, ms",
@@ -265,47 +267,48 @@ def _print_session(console: Console, found: Values) -> Values:
         "bytes up",
         "bytes down",
     )
-    for name, row in found["stages"].items():
+    for name, row in result["stages"].items():
         table.add_row(name, f"{row['clients']:,}", *_costs(row))
-    whole = {**found, "server_cpu_s": found["server_cpu_s"]}
+    whole = {**result, "server_cpu_s": result["server_cpu_s"]}
     table.add_row("all", "", *_costs(whole), style="bold")
     console.print(table)
     console.print("CPU time and bytes of a client are means; the server's time is for all.")
-    aes, agreed, verified = found["machine"].values()
+    aes, agreed, verified = result["machine"].values()
     console.print(
         f"Rates just before and after: AES-128-CTR {aes:.1f} GB/s, X25519 {agreed:,.0f}/s, "
         f"Ed25519 verify {verified:,.0f}/s",
         highlight=False,
         soft_wrap=True,
     )
-    if not found["sharing"]:
-        console.print(_beside_primitives(found), highlight=False, soft_wrap=True)
+    if not result["sharing"]:
+        console.print(_beside_primitives(result), highlight=False, soft_wrap=True)
     console.print(
-        f"Upload {found['upload_ratio']:.3f} times {found['bits']} bits a coordinate",
+        f"Upload {result['upload_ratio']:.3f} times {result['bits']} bits a coordinate",
         highlight=False,
     )
     console.print(
-        f"{found['total_s']:.2f} s in all, peak memory {found['peak_memory_mb']:,.0f} MB, sum "
-        + ("correct" if found["sum_correct"] else "[bold red]WRONG[/bold red]"),
+        f"{result['total_s']:.2f} s in all, peak memory {result['peak_memory_mb']:,.0f} MB, sum "
+        + ("correct" if result["sum_correct"] else "[bold red]WRONG[/bold red]"),
         highlight=False,
     )
-    return found
+    return result
 
 
-def _beside_primitives(found: Values) -> str:
-    least = found["primitives"]
+def _beside_primitives(result: Values) -> str:
+    least = result["primitives"]
     parts = (("a client", "client_cpu_s"), ("the server's unmasking", "server_unmask_cpu_s"))
     return "At these rates the primitives alone: " + ", ".join(
-        f"{who} {least[key]:.3f} s (measured {found[key]:.3f}, {found[key] / least[key]:.2f} times)"
+        f"{who} {least[key]:.3f} s "
+        f"(measured {result[key]:.3f}, {result[key] / least[key]:.2f} times)"
         for who, key in parts
     )
 
 
-def _print_noise(console: Console, found: Values) -> None:
+def _print_noise(console: Console, result: Values) -> None:
     table = _table(
         "Integer noise, one core", "law", "std", "sampler", "million/s", "tau", "table, s"
     )
-    for row in found["rows"]:
+    for row in result["rows"]:
         table.add_row(
             row["law"],
             f"{row['std']:g}",
@@ -318,7 +321,7 @@ def _print_noise(console: Console, found: Values) -> None:
     console.print(
         "tau bounds the total-variation distance of one integer from the law; best of several."
     )
-    version = found["opendp"]
+    version = result["opendp"]
     console.print(
         f"OpenDP {version}" if version else "OpenDP is not installed: pip install 'zerosum[exact]'",
         markup=False,
@@ -335,7 +338,7 @@ def _costs(row: Values) -> tuple[str, ...]:
     )
 
 
-def _print_primitives(console: Console, found: Values) -> None:
+def _print_primitives(console: Console, result: Values) -> None:
     table = _table(
         "Mask expansion against raw AES-128-CTR, one core",
         "d",
@@ -345,7 +348,7 @@ def _print_primitives(console: Console, found: Values) -> None:
         "ratio of bests",
         "median ratio",
     )
-    for row in found["expansion"]:
+    for row in result["expansion"]:
         table.add_row(
             f"{row['d']:,}",
             f"{row['peers']}",
@@ -356,20 +359,22 @@ def _print_primitives(console: Console, found: Values) -> None:
         )
     console.print(table)
     rates = _table("Rates, one core", "operation", "value", "")
-    for row in found["rates"]:
+    for row in result["rates"]:
         rates.add_row(row["name"], f"{row['value']:,.3g}", row["unit"])
     console.print(rates)
 
 
-def _versus_flower(console: Console, found: Values, time_limit: float) -> Values:
-    settings = {key: found[key] for key in ("degree", "d", "threshold", "bits")}
+def _versus_flower(console: Console, result: Values, time_limit: float) -> Values:
+    settings = {key: result[key] for key in ("degree", "d", "threshold", "bits")}
     theirs = measure("flower", {**settings, "time_limit": time_limit}, 4 * time_limit + 60)
-    theirs["ratio"] = theirs["client_cpu_s"] / found["client_cpu_s"]
+    theirs["ratio"] = theirs["client_cpu_s"] / result["client_cpu_s"]
     label = "Flower SecAgg+"
     if theirs["extrapolated"]:
         label += f" (extrapolated from {theirs['measured_degree']} neighbours)"
-    table = _table(f"One client, {found['degree']:,} neighbours, CPU s", "", "ours", label, "ratio")
-    stages = found["stages"]
+    table = _table(
+        f"One client, {result['degree']:,} neighbours, CPU s", "", "ours", label, "ratio"
+    )
+    stages = result["stages"]
     ours = {
         "keys": stages["advertise"]["client_cpu_s"],
         "shares": stages["share"]["client_cpu_s"],
@@ -382,7 +387,7 @@ def _versus_flower(console: Console, found: Values, time_limit: float) -> Values
         table.add_row(name, f"{own:.4f}", f"{other:.4f}", f"{other / own:,.1f}")
     table.add_row(
         "all",
-        f"{found['client_cpu_s']:.4f}",
+        f"{result['client_cpu_s']:.4f}",
         f"{theirs['client_cpu_s']:.4f}",
         f"{theirs['ratio']:,.1f}",
         style="bold",

@@ -11,7 +11,7 @@ from rich.table import Table
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine import MASKED, PEERS, run
-from zerosum.simulations.bench.partial import MeasuredTurns
+from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
@@ -83,7 +83,7 @@ def engine(
             check_writable(json_file)
         measured = MeasuredTurns(rounds, json_file)
         with interruptible(measured.left), ProgressBar(None, "turn", console) as bar:
-            found = run(
+            result = run(
                 chosen,
                 list(dict.fromkeys(counts)),
                 [name for name in rivals if name != "bare"],
@@ -98,7 +98,7 @@ def engine(
                 keep=measured.keep,
             )
         measured.write()  # first: whoever reads the table may be gone
-        _print(console, found)
+        _print(console, result)
 
 
 def _names(option: str, text: str, allowed: Collection[str]) -> list[str]:
@@ -135,14 +135,14 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _print(console: Console, found: Values) -> None:
-    where = {row["device"] for row in found["rows"] if "device" in row} - {"cpu"}
+def _print(console: Console, result: Values) -> None:
+    where = {row["device"] for row in result["rows"] if "device" in row} - {"cpu"}
     title = ", ".join(["Seconds a round, in turns", *(f"on {device}" for device in sorted(where))])
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
     columns = ("model", "workers", "engine", "seconds", "of bare", "of floor", "MB")
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place > 2 else "left")
-    for row in found["rows"]:
+    for row in result["rows"]:
         rate, memory = row.get("gflop_per_s"), row["peak_memory_mb"]
         detail = f"{rate:,.0f} GFLOP/s" if rate else row.get("trainer")
         table.add_row(
@@ -155,7 +155,7 @@ def _print(console: Console, found: Values) -> None:
             "" if memory is None else f"{memory:,.0f}",
         )
     console.print(table)
-    for name, reason in found["missing"].items():
+    for name, reason in result["missing"].items():
         console.print(
             f"{name} is left out: {reason}", markup=False, highlight=False, soft_wrap=True
         )

@@ -32,17 +32,17 @@ def run_left(
     if not (path / CONFIG).is_file():
         return start_again("Nothing was begun.")
     folder = RunFolder(path)
-    kept = f"{completed_rounds(folder)} of {rounds} rounds are completed and kept in {path}"
+    completed = f"{completed_rounds(folder)} of {rounds} rounds are completed and kept in {path}"
     if folder.experiment.privacy.exact:
         return start_again(
-            f"{kept}, with what they spent. Their noise cannot be drawn again (privacy.exact), so "
-            "this run is not continued.",
+            f"{completed}, with what they spent. This run cannot be continued: its noise cannot be "
+            "drawn again (privacy.exact).",
             without="--out",
         )
     asked = [] if experiment is None else [experiment]
     given = [word for setting in settings for word in ("--set", setting)]
     command = ["zerosum", "run", *asked, "--resume", str(path), *given]
-    return continue_with(f"{kept}{_reported(folder)}.", command)
+    return continue_with(f"{completed}{_reported(folder)}.", command)
 
 
 def _reported(folder: RunFolder) -> str:

@@ -65,10 +65,10 @@ _ENTRY = re.compile(r"(\d+)=([0-9a-fA-F]{64})", re.ASCII)
 
 
 def _entry(text: str) -> tuple[int, bytes]:
-    found = _ENTRY.fullmatch(text)
-    if found is None:
+    match = _ENTRY.fullmatch(text)
+    if match is None:
         raise ProvisioningError(
             f"{text!r} is not INDEX=PUBLIC: a roster index, and the 64 hexadecimal digits that "
             "zerosum keys new printed"
         )
-    return int(found[1]), bytes.fromhex(found[2])
+    return int(match[1]), bytes.fromhex(match[2])

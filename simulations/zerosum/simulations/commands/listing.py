@@ -36,10 +36,10 @@ def catalog() -> dict[str, Rows]:
 
 def _attacks() -> Rows:
     """Return attacks by the names that ``zerosum attack`` takes, each with its first variant's."""
-    found: dict[str, str] = {}
+    summaries: dict[str, str] = {}
     for attack in all_attacks():
-        found.setdefault(slug(attack), (type(attack).__doc__ or "").strip().splitlines()[0])
-    return [*found.items(), ("module:Class", "an Attack of your own")]
+        summaries.setdefault(slug(attack), (type(attack).__doc__ or "").strip().splitlines()[0])
+    return [*summaries.items(), ("module:Class", "an Attack of your own")]
 
 
 def _first_comment(text: str) -> str:

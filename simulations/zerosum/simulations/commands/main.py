@@ -149,7 +149,7 @@ def plan(
     with user_errors(ConfigError, TaskError):
         if json_file is not None:
             check_writable(json_file)
-        found = plan(
+        outlook = plan(
             experiment,
             overrides or [],
             population=population,
@@ -157,11 +157,11 @@ def plan(
             epsilon=epsilon,
         )
         if json_file is not None:  # first: whoever reads the table may be gone
-            write_json(json_file, found.values | {"warnings": list(found.warnings)})
-        Console().print(plan_table(found))
-        if "data" in found.values:
-            Console().print(f"Data: {found.values['data']['line']}", soft_wrap=True, markup=False)
-        for warning in found.warnings:
+            write_json(json_file, outlook.values | {"warnings": list(outlook.warnings)})
+        Console().print(plan_table(outlook))
+        if "data" in outlook.values:
+            Console().print(f"Data: {outlook.values['data']['line']}", soft_wrap=True, markup=False)
+        for warning in outlook.warnings:
             Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
 
@@ -193,13 +193,15 @@ def audit(
     with user_errors(ConfigError, TaskError):
         if folder is not None and experiment is not None:
             raise ConfigError(f"{experiment} and --run {folder}: give one of them")
-        kept = None if folder is None else RunFolder.open(folder)
-        source: Any = kept.experiment if kept is not None else experiment or DEFAULT_EXPERIMENT
+        run_folder = None if folder is None else RunFolder.open(folder)
+        source: Any = (
+            run_folder.experiment if run_folder is not None else experiment or DEFAULT_EXPERIMENT
+        )
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
         if json_file is not None:
             check_writable(json_file)
         audited = load_experiment(source, overrides or [])
-        target = json_file or (None if kept is None else kept.path / AUDIT)
+        target = json_file or (None if run_folder is None else run_folder.path / AUDIT)
         rows = PartialRows(target, f"{asked} {audited.canonical().hex()}")
         with (
             interruptible(lambda: _audit_left(rows, repetitions), ()),
@@ -208,9 +210,9 @@ def audit(
             result = run_audit(audited, asked, bar.step, bar.line, rows)
         if json_file is not None:
             write_json(json_file, result)
-        if kept is not None:
-            kept.write_json(AUDIT, result)
-            write_report(kept)
+        if run_folder is not None:
+            run_folder.write_json(AUDIT, result)
+            write_report(run_folder)
         rows.remove()
     style = "bold red" if result["violations"] else None
     Console().print(verdict(result), style=style, highlight=False, soft_wrap=True)
@@ -343,8 +345,10 @@ def _rounds(folder: Path, experiment: str | None, settings: list[str]) -> int:
     from zerosum.server.runs.run_folder import RunFolder
     from zerosum.simulations.config import load_experiment
 
-    kept = RunFolder.open(folder)
-    return load_experiment(kept.experiment if experiment is None else experiment, settings).rounds
+    run_folder = RunFolder.open(folder)
+    return load_experiment(
+        run_folder.experiment if experiment is None else experiment, settings
+    ).rounds
 
 
 def _print_result(result: "Result") -> None:

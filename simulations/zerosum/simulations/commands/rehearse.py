@@ -21,9 +21,13 @@ from zerosum.server.runs.run_folder import METRICS, SUMMARY
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.rehearsal.federation import Federation, federation
-from zerosum.simulations.rehearsal.kept import Kept, RehearsedNodes, end_left_over
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
+from zerosum.simulations.rehearsal.rehearsal_folder import (
+    RehearsalFolder,
+    RehearsedNodes,
+    end_left_over,
+)
 from zerosum.simulations.rehearsal.waiting import modified_ns
 from zerosum.simulations.rehearsal.watch import TimedLines, Watch
 from zerosum.simulations.terminal.printable import shell_command
@@ -33,14 +37,14 @@ from zerosum.simulations.terminal.user_errors import NOTHING_LEARNT, number, use
 
 EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
 
-SAID = 6
+LOG_LINES_SHOWN = 6
 """Lines of the nodes' logs in an error."""
 
 SERVERS = ("malicious", "semi-honest")
 
-NODES = 3
+DEFAULT_NODES = 3
 
-SECONDS = 600.0
+DEFAULT_SECONDS = 600.0
 
 
 def rehearse(
@@ -65,7 +69,7 @@ def rehearse(
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="That the run may take.", min=1, callback=number)
-    ] = SECONDS,
+    ] = DEFAULT_SECONDS,
 ) -> None:
     """Run an app on a SuperLink and SuperNodes of this machine, over TLS; leave nothing running.
 
@@ -76,17 +80,23 @@ def rehearse(
     console = Console()
     with user_errors(DeploymentError, ConfigError):
         if resume is None:
-            kept, setting = _begun(app, nodes or NODES, server or SERVERS[0], namespaces, out)
+            kept, setting = _begun(
+                app, nodes or DEFAULT_NODES, server or SERVERS[0], namespaces, out
+            )
         else:
-            kept = Kept(resume.resolve())
+            kept = RehearsalFolder(resume.resolve())
             setting = _continued(
                 kept, app, RehearsedNodes(str(app), nodes or 0, server or "", namespaces)
             )
             if out is not None:
                 raise DeploymentError(f"--out {out} and --resume {resume}: give one of them")
     # A new run's settings are in its folder; those of one that goes on only once it does.
-    again = [] if resume is None else [word for each in settings or [] for word in ("--set", each)]
-    again += [] if seconds == SECONDS else ["--seconds", f"{seconds:g}"]
+    again = (
+        []
+        if resume is None
+        else [word for setting_text in settings or [] for word in ("--set", setting_text)]
+    )
+    again += [] if seconds == DEFAULT_SECONDS else ["--seconds", f"{seconds:g}"]
     left = interruptible(lambda: kept.left(app, again), (DeploymentError,))
     with alone("rehearse"), left, ProgressBar(None, "round", console) as bar:
         tell = TimedLines(bar)
@@ -101,7 +111,7 @@ def rehearse(
 
 
 def _conclude(
-    console: Console, kept: Kept, setting: RehearsedNodes, summary: Mapping[str, Any]
+    console: Console, kept: RehearsalFolder, setting: RehearsedNodes, summary: Mapping[str, Any]
 ) -> None:
     """Print what came of it; end with an error if no node's training is in the model."""
     rounds, lost = summary["rounds"], summary["rounds_abandoned"]
@@ -134,16 +144,16 @@ def _metrics(summary: Mapping[str, Any]) -> str:
     """Return each metric, and of which model it is where that is not the trained one."""
     from zerosum.simulations.commands.summary import whose_model
 
-    said = ""
+    text = ""
     for name, value in numbers(summary["metrics"]).items():
         whose = ", ".join(whose_model(summary, name))
-        said += f", {name.replace('_', ' ')} {value:.4f}" + (f" ({whose})" if whose else "")
-    return said
+        text += f", {name.replace('_', ' ')} {value:.4f}" + (f" ({whose})" if whose else "")
+    return text
 
 
 def run_app(
     built: Federation,
-    kept: Kept,
+    kept: RehearsalFolder,
     setting: RehearsedNodes,
     settings: list[str],
     seconds: float,
@@ -157,7 +167,7 @@ def run_app(
     ----------
     built : Federation
         With its SuperLink running.
-    kept : Kept
+    kept : RehearsalFolder
         The run folder.
     setting : RehearsedNodes
         Which nodes there are.
@@ -216,13 +226,13 @@ def _data_of(app: Path) -> list[str]:
     return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
 
 
-def _nothing_completed(kept: Kept, summary: Mapping[str, Any]) -> str:
+def _nothing_completed(kept: RehearsalFolder, summary: Mapping[str, Any]) -> str:
     """Say why every round was abandoned, in the words of server and nodes."""
     records = (kept.path / METRICS).read_text(encoding="utf-8").splitlines()
     reason = json.loads(records[0]).get("reason", "") if records else ""
     lines = [line for own in _log_lines(kept, ("declined", "drops out")) for line in own]
     why = summary["nothing_learnt"] or reason
-    return "\n".join([f"no round was completed: {why}", *dict.fromkeys(lines[:SAID])])
+    return "\n".join([f"no round was completed: {why}", *dict.fromkeys(lines[:LOG_LINES_SHOWN])])
 
 
 def _nothing_trained(failed: list[str], rounds: int) -> str:
@@ -232,7 +242,7 @@ def _nothing_trained(failed: list[str], rounds: int) -> str:
     )
 
 
-def _failures(kept: Kept) -> list[list[str]]:
+def _failures(kept: RehearsalFolder) -> list[list[str]]:
     """Return what each node logged of trainings that failed: all nodes are this owner's here.
 
     No server learns it, in a rehearsal neither.
@@ -240,7 +250,7 @@ def _failures(kept: Kept) -> list[list[str]]:
     return _log_lines(kept, FAILED_AT_HOME)
 
 
-def _log_lines(kept: Kept, parts: tuple[str, ...]) -> list[list[str]]:
+def _log_lines(kept: RehearsalFolder, parts: tuple[str, ...]) -> list[list[str]]:
     """Return the lines of each node's log that hold one of these parts."""
     logs = (
         log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -266,7 +276,7 @@ def _policy(file: Path, server: str) -> str:
 
 def _begun(
     app: Path, nodes: int, server: str, namespaces: bool, out: Path | None
-) -> tuple[Kept, RehearsedNodes]:
+) -> tuple[RehearsalFolder, RehearsedNodes]:
     """Check what a new rehearsal is given."""
     from zerosum.simulations.api import new_folder
 
@@ -274,10 +284,10 @@ def _begun(
     if out is not None and out.exists() and any(out.iterdir()):
         raise DeploymentError(f"--out {out}: it is not empty; name a new folder")
     folder = out if out is not None else new_folder(f"rehearsal-{whole.name}")
-    return Kept(folder.resolve()), RehearsedNodes(str(whole), nodes, server, namespaces)
+    return RehearsalFolder(folder.resolve()), RehearsedNodes(str(whole), nodes, server, namespaces)
 
 
-def _continued(kept: Kept, app: Path, asked: RehearsedNodes) -> RehearsedNodes:
+def _continued(kept: RehearsalFolder, app: Path, asked: RehearsedNodes) -> RehearsedNodes:
     """Return the setting that a rehearsal goes on in, if what was asked is no other.
 
     Raises
@@ -285,15 +295,15 @@ def _continued(kept: Kept, app: Path, asked: RehearsedNodes) -> RehearsedNodes:
     DeploymentError
         If it cannot go on, or with other nodes: theirs are the records of what was spent.
     """
-    found = kept.read()
+    setting = kept.read()
     for name in ("nodes", "server", "namespaces"):
-        wanted, had = getattr(asked, name), getattr(found, name)
+        wanted, had = getattr(asked, name), getattr(setting, name)
         if wanted and wanted != had:
             raise DeploymentError(
                 f"--{name} {wanted}: the rehearsal in {kept.path} has {had}; leave --{name} out"
             )
-    whole = _checked(app, found.server, found.namespaces)
-    return replace(found, app=str(whole))
+    whole = _checked(app, setting.server, setting.namespaces)
+    return replace(setting, app=str(whole))
 
 
 def _checked(app: Path, server: str, namespaces: bool) -> Path:

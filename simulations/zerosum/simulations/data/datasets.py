@@ -217,24 +217,24 @@ def split_off_test(records: Records, fraction: float, classes: int | None) -> Co
         If one side would be empty.
     """
     groups = records.targets if classes is not None else np.zeros(len(records), dtype=np.int64)
-    held = np.zeros(len(records), dtype=bool)
+    in_test = np.zeros(len(records), dtype=bool)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
         generator = numpy_generator(_SPLIT_SEED, "test split", int(group))
-        held[generator.permutation(members)[: round(fraction * len(members))]] = True
-    if classes is not None and not held.any():
+        in_test[generator.permutation(members)[: round(fraction * len(members))]] = True
+    if classes is not None and not in_test.any():
         largest = int(np.unique(groups, return_counts=True)[1].max())
         raise DataError(
             f"data.test_fraction = {fraction} of each of {len(np.unique(groups))} classes, of "
             f"{largest} records at most, leaves no test records; choose a larger one, name another "
             'data.label, or write data.target = "values" to regress on numbers'
         )
-    if held.all() or not held.any():
+    if in_test.all() or not in_test.any():
         raise DataError(
             f"data.test_fraction = {fraction} of {len(records)} records leaves no "
-            f"{'training' if held.all() else 'test'} records; choose another fraction"
+            f"{'training' if in_test.all() else 'test'} records; choose another fraction"
         )
-    train, test = np.flatnonzero(~held), np.flatnonzero(held)
+    train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
     return Collection(records.take(train), records.take(test), classes)
 
 
@@ -276,9 +276,9 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
     # ValueError: a NUL. TypeError: a number in a node's configuration.
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         hint = f" ({error_line(error)})"
-    shown = str(spec.path)
-    shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
-    raise DataError(f'data.path = "{shown}": no such file; give {kind}{hint[:300]}')
+    name = str(spec.path)
+    name = name if len(name) <= 200 else f"{name[:200]}..."
+    raise DataError(f'data.path = "{name}": no such file; give {kind}{hint[:300]}')
 
 
 @contextmanager
@@ -348,11 +348,11 @@ def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[s
                 )
             if len(set(arrays.files)) < len(arrays.files):
                 raise DataError(f'data.path = "{path}" holds two arrays of one name; give {kind}')
-            found = {key: arrays[key] for key in (arrays.files if keys is None else keys)}
-    for key, values in found.items():
+            wanted = {key: arrays[key] for key in (arrays.files if keys is None else keys)}
+    for key, values in wanted.items():
         if not isinstance(values, np.ndarray):  # numpy gives the bytes of what is no array
             raise DataError(f'data.path = "{path}": {key} is no array; give {kind}')
-    return found
+    return wanted
 
 
 LONGEST_NAME = 100
@@ -362,9 +362,9 @@ one that is read in a wrong encoding may have all its records there."""
 
 def listed(names: Iterable[str]) -> str:
     """Return names as one short printable line."""
-    shown = map(printable, names)
+    printed = map(printable, names)
     known = [
-        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in shown
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in printed
     ]
     more = f" and {len(known) - 20} more" if len(known) > 20 else ""
     return ", ".join(known[:20]) + more if known else "nothing"
@@ -489,9 +489,9 @@ def _mnist5k() -> Records:
 def _digits() -> Records:
     from sklearn.datasets import load_digits  # a second to import, and only needed here
 
-    found = load_digits()
-    images = (found.images / 16).astype(np.float32)[:, None]
-    return Records(images, found.target.astype(np.int64))
+    bunch = load_digits()
+    images = (bunch.images / 16).astype(np.float32)[:, None]
+    return Records(images, bunch.target.astype(np.int64))
 
 
 @lru_cache(maxsize=2)

@@ -102,10 +102,10 @@ def _read(path: Path) -> pd.DataFrame:
         raise DataError(f'data.path: "{path}" lacks {", ".join(missing)}; give {_KIND}')
     for name in wanted:
         if table.columns[name].dtype.kind not in "iuf":
-            words = table.strangers.get(name, "it holds texts")
+            reason = table.strangers.get(name, "it holds texts")
             raise DataError(
-                f'data.path: "{path}": column "{name}" must hold numbers, and {words}; correct it, '
-                'or leave a value that is missing empty, or "?"'
+                f'data.path: "{path}": column "{name}" must hold numbers, and {reason}; correct '
+                'it, or leave a value that is missing empty, or "?"'
             )
     return pd.DataFrame({name: table.columns[name].astype(np.float64) for name in wanted})
 

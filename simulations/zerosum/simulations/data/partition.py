@@ -231,10 +231,10 @@ def natural_owners(records: Records) -> np.ndarray:
 
 def _checked_natural(records: Records, clients: int) -> Partition:
     owners = natural_owners(records)
-    found = int(owners.max()) + 1
-    if clients != found:
+    count = int(owners.max()) + 1
+    if clients != count:
         raise DataError(
-            f"data.clients = {clients}, but the natural partition has {found} clients; "
+            f"data.clients = {clients}, but the natural partition has {count} clients; "
             "leave data.clients out"
         )
     return natural(owners, clients)

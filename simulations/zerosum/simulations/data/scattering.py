@@ -50,12 +50,12 @@ def scattering(images: np.ndarray) -> np.ndarray:
     if images.ndim != 4 or images.shape[1] != 1 or any(s % 4 or s < 8 for s in images.shape[2:]):
         raise ValueError(f"scattering needs images of (1, 4h, 4w) pixels, not {images.shape[1:]}")
     places = images.shape[2] * images.shape[3] // _AVERAGE**2
-    found = np.empty((len(images), FEATURES * places), dtype=np.float16)
+    features = np.empty((len(images), FEATURES * places), dtype=np.float16)
     for start in range(0, len(images), _BATCH):
         part = torch.from_numpy(images[start : start + _BATCH, 0])
         channels = _centred(_normalised(_scattered(part)))
-        found[start : start + _BATCH] = channels.flatten(1).half().numpy()
-    return found
+        features[start : start + _BATCH] = channels.flatten(1).half().numpy()
+    return features
 
 
 def _normalised(channels: torch.Tensor) -> torch.Tensor:
@@ -120,13 +120,13 @@ def _morlets(height: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the filters' spectra at both scales, each real, shape (8, height, width)."""
     scales = []
     for scale in range(SCALES):
-        found = [
+        filters = [
             _morlet(
                 height, width, 0.8 * 2**scale, math.pi * angle / ANGLES, 0.75 * math.pi / 2**scale
             )
             for angle in range(ANGLES)
         ]
-        scales.append(torch.stack(found))
+        scales.append(torch.stack(filters))
     return scales[0], scales[1]
 
 

@@ -48,10 +48,10 @@ def plays(spec: DataSpec) -> Collection:
     """
     path = required_file(spec, "shakespeare", _KIND)
     sequences = _sequences(path, path.stat().st_mtime_ns)
-    held = [round(spec.test_fraction * len(own)) for own in sequences]
+    test_counts = [round(spec.test_fraction * len(own)) for own in sequences]
     sides = (
-        [own[: len(own) - last] for own, last in zip(sequences, held, strict=True)],
-        [own[len(own) - last :] for own, last in zip(sequences, held, strict=True)],
+        [own[: len(own) - last] for own, last in zip(sequences, test_counts, strict=True)],
+        [own[len(own) - last :] for own, last in zip(sequences, test_counts, strict=True)],
     )
     train, test = (_records(side) for side in sides)
     if not len(train) or not len(test):
@@ -108,9 +108,9 @@ def _sequences(path: Path, modified: int) -> list[np.ndarray]:
     """Return the sequences of each speaker who has one: int64, shape (n, LENGTH + 1)."""
     with reading(path, _KIND):
         text = path.read_text(encoding="utf-8-sig")
-    each = [encoded(said) for said in speeches(text).values()]
+    symbols = [encoded(speech) for speech in speeches(text).values()]
     size = LENGTH + 1
-    whole = [said[: len(said) // size * size].reshape(-1, size) for said in each]
+    whole = [speech[: len(speech) // size * size].reshape(-1, size) for speech in symbols]
     return [own for own in whole if len(own)]
 
 

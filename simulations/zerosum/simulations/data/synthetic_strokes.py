@@ -37,8 +37,8 @@ def stroke_directions(side: int) -> tuple[torch.Tensor, torch.Tensor]:
     features = torch.from_numpy(scattering(drawn)).float()
     mean = features.mean(0)
     _, deviations, directions = torch.linalg.svd(features - mean, full_matrices=False)
-    kept = deviations > 1e-3 * deviations[0]
-    return mean, directions[kept].T / deviations[kept].sqrt()
+    large = deviations > 1e-3 * deviations[0]
+    return mean, directions[large].T / deviations[large].sqrt()
 
 
 def strokes(count: int, side: int, seed: int) -> np.ndarray:

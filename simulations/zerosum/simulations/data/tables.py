@@ -63,36 +63,36 @@ def table(spec: DataSpec) -> Collection:
         has gaps, or leaves float32, or it is open what the file means.
     """
     path = required_file(spec, "table", KIND)
-    found = read_table(path, spec)
+    content = read_table(path, spec)
     try:
-        return _collected(path.name, found, spec)
+        return _collected(path.name, content, spec)
     except DataError as error:
         raise DataError(f'data.path = "{path}": {error}') from None
 
 
-def _collected(file: str, found: Table, spec: DataSpec) -> Collection:
-    require_column(found.columns, "data.label", spec.label)
+def _collected(file: str, content: Table, spec: DataSpec) -> Collection:
+    require_column(content.columns, "data.label", spec.label)
     key = f'data.label = "{spec.label}"'
-    labels = found.columns[spec.label]
+    labels = content.columns[spec.label]
     if labels.size == 0:
         raise DataError(f"it has no records: {key} is empty")
-    if spec.target == "auto" and spec.label in found.strangers:
+    if spec.target == "auto" and spec.label in content.strangers:
         raise DataError(
-            f"{key} holds numbers, but {found.strangers[spec.label]}; write data.target = "
+            f"{key} holds numbers, but {content.strangers[spec.label]}; write data.target = "
             '"classes" where that is a class of its own, or drop those records'
         )
     targets, classes = encode_labels(labels, key, spec.target)
-    owners = encode_owners(found.columns, spec)
+    owners = encode_owners(content.columns, spec)
     rows = split_off_test(
         Records(np.arange(len(targets)), targets, owners), spec.test_fraction, classes
     )
-    chosen = choose_inputs(found, spec, rows.test.inputs)
-    inputs = _inputs(found.columns, chosen, rows.test.inputs, spec)
+    chosen = choose_inputs(content, spec, rows.test.inputs)
+    inputs = _inputs(content.columns, chosen, rows.test.inputs, spec)
     return replace(
         rows,
         train=replace(rows.train, inputs=inputs[rows.train.inputs]),
         test=replace(rows.test, inputs=inputs[rows.test.inputs]),
-        read=_read(file, found, chosen, labels, rows, spec),
+        read=_read(file, content, chosen, labels, rows, spec),
     )
 
 
@@ -131,14 +131,14 @@ def encode_owners(columns: Columns, spec: DataSpec) -> np.ndarray | None:
 
 def _inputs(columns: Columns, chosen: Chosen, public: np.ndarray, spec: DataSpec) -> np.ndarray:
     records = len(columns[spec.label])
-    found = encode_inputs(columns, chosen, records=records, fill=spec.missing is not None)
-    if found.inputs.ndim > 2:
-        return as_float32(found.inputs, f'data.features: column "{chosen.names[0]}"')
-    return scale_inputs(found.inputs, public, found.scaled, found.names)
+    encoded = encode_inputs(columns, chosen, records=records, fill=spec.missing is not None)
+    if encoded.inputs.ndim > 2:
+        return as_float32(encoded.inputs, f'data.features: column "{chosen.names[0]}"')
+    return scale_inputs(encoded.inputs, public, encoded.scaled, encoded.names)
 
 
 def _read(
-    file: str, found: Table, chosen: Chosen, labels: np.ndarray, rows: Collection, spec: DataSpec
+    file: str, content: Table, chosen: Chosen, labels: np.ndarray, rows: Collection, spec: DataSpec
 ) -> dict[str, Any]:
     """Return what the summary says of the file; ``line`` says all of it to a person."""
     public = len(rows.test)
@@ -149,10 +149,10 @@ def _read(
         f"{file}: {counted(len(labels), 'record')}",
         f"label {spec.label} ({kinds_said(names)})",
         f"{counted(len(chosen.names), 'input')}: {listed(chosen.said)}",
-        *filled_inputs(found.columns, chosen, "a category that no public record has"),
+        *filled_inputs(content.columns, chosen, "a category that no public record has"),
         *([f"left out: {listed(left_out)}"] if left_out else []),
-        *([f"read as {', '.join(found.said)}"] if found.said else []),
-        *(f"caution: {each}" for each in cautions(found.columns, chosen, labels)),
+        *([f"read as {', '.join(content.said)}"] if content.said else []),
+        *(f"caution: {caution}" for caution in cautions(content.columns, chosen, labels)),
         f"{public_said(public)}: they set the {' and '.join(used)}, and nothing protects them",
     ]
     return {
@@ -162,5 +162,5 @@ def _read(
         "label": spec.label,
         "inputs": list(chosen.names),
         "left_out": dict(chosen.left_out),
-        "read_as": list(found.said),
+        "read_as": list(content.said),
     }

@@ -97,11 +97,11 @@ def projected(features: np.ndarray, mean: torch.Tensor, directions: torch.Tensor
     numpy.ndarray
         float32, shape (n, k), each row of norm 1.
     """
-    found = np.empty((len(features), directions.shape[1]), dtype=np.float32)
+    result = np.empty((len(features), directions.shape[1]), dtype=np.float32)
     for start in range(0, len(features), _ROWS):
         rows = (torch.from_numpy(features[start : start + _ROWS]).float() - mean) @ directions
-        found[start : start + _ROWS] = torch.nn.functional.normalize(rows).numpy()
-    return found
+        result[start : start + _ROWS] = torch.nn.functional.normalize(rows).numpy()
+    return result
 
 
 def _directions(
@@ -131,14 +131,14 @@ def _scattered(images: _Same, cache: str | None) -> np.ndarray:
     path = Path(cache).expanduser() / name
     if path.is_file():
         with reading(path, "features that were kept; delete the file to compute them anew"):
-            kept: np.ndarray = np.load(path, allow_pickle=False)
-            return kept
-    found = scattering(images.array)
+            cached: np.ndarray = np.load(path, allow_pickle=False)
+            return cached
+    features = scattering(images.array)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            np.save(file, found)
+            np.save(file, features)
         Path(file.name).replace(path)
     except OSError as error:
         raise DataError(f'data.cache = "{cache}": nothing can be kept there: {error}') from None
-    return found
+    return features

@@ -13,7 +13,7 @@ import tomli_w
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
-from zerosum.simulations.new.look import FEWEST, DataDescription, literal, look, reading_of
+from zerosum.simulations.new.look import FEWEST_RECORDS, DataDescription, literal, look, reading_of
 from zerosum.simulations.new.samples import write_sample
 
 MOST_CLIENTS = 10
@@ -151,11 +151,11 @@ def make_app(
         begun.mkdir()
         if data is None:
             sample = write_sample(begun / "data", chosen)
-            found = look(sample, chosen, None, reading)
-            made = Made(folder, package, chosen, f"data/{sample.name}", found)
+            description = look(sample, chosen, None, reading)
+            made = Made(folder, package, chosen, f"data/{sample.name}", description)
         else:
-            found = look(data, chosen, label, reading)
-            made = Made(folder, package, chosen, _seen_from(folder, data), found)
+            description = look(data, chosen, label, reading)
+            made = Made(folder, package, chosen, _seen_from(folder, data), description)
         _write(begun, made)
         begun.rename(folder)
     except (OSError, UnicodeError) as error:
@@ -165,9 +165,9 @@ def make_app(
     return made
 
 
-def clients_of(found: DataDescription) -> int:
+def clients_of(description: DataDescription) -> int:
     """Return how many clients the app's simulation has: fewer where there are few records."""
-    return max(2, min(MOST_CLIENTS, found.records // (FEWEST // 2)))
+    return max(2, min(MOST_CLIENTS, description.records // (FEWEST_RECORDS // 2)))
 
 
 def _seen_from(folder: Path, data: Path) -> str:
@@ -202,10 +202,10 @@ def _data_template(kind: Kind) -> str:
 
 def _values(made: Made) -> dict[str, str]:
     """Return what the templates' placeholders stand for."""
-    found, images = made.found, made.kind is Kind.IMAGES
+    description, images = made.found, made.kind is Kind.IMAGES
     flat = made.kind in (Kind.CSV, Kind.PARQUET)
     model = _CNN if images else _MLP.format(inputs="SHAPE[0]" if flat else "prod(SHAPE)")
-    valued = found.classes is None
+    valued = description.classes is None
     encoding = "values" if valued else "classes"
     return {
         "name": made.folder.name,
@@ -213,37 +213,37 @@ def _values(made: Made) -> dict[str, str]:
         "task": f"{made.package}.task:Task",
         "path": tomli_w.dumps({"path": made.data}).strip(),
         "path_words": made.data,
-        "clients": str(clients_of(found)),
+        "clients": str(clients_of(description)),
         "task_imports": ("" if images or flat else "from math import prod\n")
         + "from pathlib import Path\n",
         "model": _indented(model),
         "training": _CNN_TRAINING if images else _TRAINING,
         "loss": _indented(_VALUE_LOSS if valued else _CLASS_LOSS),
-        "classes": _classes(found),
+        "classes": _classes(description),
         "outputs": "OUTPUTS = 1" if valued else "OUTPUTS = len(CLASSES)",
         "encoding": encoding,
         "label_words": "scale=(LABEL_CENTRE, LABEL_SCALE)" if valued else "classes=CLASSES",
         "declared": ", ".join(sorted(["declared_inputs", "declared_line", f"declared_{encoding}"])),
         "imported": ", ".join(_imported(valued=valued, flat=flat)),
         "more_members": _members(valued=valued, flat=flat),
-        "pandas": "import pandas as pd\n" if found.scaling == "columns" else "",
-        "scaled": _filled(f"fragments/scaled_{found.scaling}.py", {}).strip(),
+        "pandas": "import pandas as pd\n" if description.scaling == "columns" else "",
+        "scaled": _filled(f"fragments/scaled_{description.scaling}.py", {}).strip(),
         "encoded": _filled(f"fragments/encoded_{encoding}.py", {}).strip(),
         "kind_words": WORDS[made.kind],
         "kind_title": "CSV" if made.kind is Kind.CSV else "Parquet",
         "columns_words": "size and classes" if images else "columns and classes",
         "own_words": "a folder of images" if images else "a file",
         "own_example": "images" if images else f"mine.{made.kind}",
-        **found.constants,
+        **description.constants,
     }
 
 
-def _classes(found: DataDescription) -> str:
-    if found.classes is not None:
-        return f"CLASSES = {literal(found.classes)}"
+def _classes(description: DataDescription) -> str:
+    if description.classes is not None:
+        return f"CLASSES = {literal(description.classes)}"
     return (
         "CLASSES = None  # the labels are values\n"
-        f"LABEL_CENTRE, LABEL_SCALE = {found.label_centre!r}, {found.label_scale!r}"
+        f"LABEL_CENTRE, LABEL_SCALE = {description.label_centre!r}, {description.label_scale!r}"
         "  # about their mean and deviation"
     )
 
@@ -263,8 +263,8 @@ def _imported(*, valued: bool, flat: bool) -> list[str]:
 
 def _members(*, valued: bool, flat: bool) -> str:
     """Return further members of the task, each followed by an empty line."""
-    found = [_VALUE_METRICS] * valued + [_DESCRIBED] * flat
-    lines = "\n".join(found).splitlines()
+    members = [_VALUE_METRICS] * valued + [_DESCRIBED] * flat
+    lines = "\n".join(members).splitlines()
     text = "".join(f"    {line}\n" if line else "\n" for line in lines)
     return f"{text}\n" if text else ""
 

@@ -92,18 +92,18 @@ def kind_of(data: Path, kind: Kind | None) -> Kind:
     ConfigError
         If nothing is there, or its ending says nothing.
     """
-    found = Kind.IMAGES if data.is_dir() else SUFFIXES.get(data.suffix.lower())
+    guessed = Kind.IMAGES if data.is_dir() else SUFFIXES.get(data.suffix.lower())
     *first, last = WORDS.values()
     allowed = f"{', '.join(first)} or {last}"
     if not data.exists():
         raise ConfigError(f"--data {data}: nothing is there; give {allowed}")
-    if found is None and kind is None:
+    if guessed is None and kind is None:
         raise ConfigError(
             f'--data {data}: unknown kind "{data.suffix}"; give {allowed}, or its --kind'
         )
     if kind is not None and (kind is Kind.IMAGES) != data.is_dir():
         raise ConfigError(f"--kind {kind}: --data {data} is a {_shape(data)}; give {WORDS[kind]}")
-    chosen = kind if kind is not None else found
+    chosen = kind if kind is not None else guessed
     if chosen is None or not (data.is_dir() or data.is_file()):
         raise ConfigError(f"--data {data}: neither a file nor a folder; give {allowed}")
     return chosen

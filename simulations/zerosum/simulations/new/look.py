@@ -25,10 +25,10 @@ MOST_CLASSES = 10_000
 READING = ("missing", "separator", "decimal", "thousands", "encoding", "header")
 """Keys of ``[data]`` that say how a table is read; ``exclude`` and ``target``, what of it."""
 
-FEWEST = 10
+FEWEST_RECORDS = 10
 """Records that a split into training and test records, over two clients, takes."""
 
-_MOST_PIXELS = 64
+_LONGEST_SIDE_PIXELS = 64
 """Side of images that a small network is given; larger ones are brought to this."""
 
 _LABELS = ("label", "labels", "target", "targets", "class", "outcome", "diagnosis", "y")
@@ -131,19 +131,21 @@ def look(
     if kind is Kind.IMAGES:
         if label is not None:
             raise ConfigError(f"--label {label}: a folder of images has none; leave it out")
-        found = _images(data)
+        description = _images(data)
     elif kind is Kind.NPZ:
-        found = _npz(data, label)
+        description = _npz(data, label)
     else:
-        found = _table(data, kind, label, reading or {"missing": [""]})
-    if found.records < FEWEST:
-        raise ConfigError(f"--data {data}: {found.records} records; allowed: {FEWEST} or more")
-    if found.classes is not None and len(found.classes) < 2:
+        description = _table(data, kind, label, reading or {"missing": [""]})
+    if description.records < FEWEST_RECORDS:
         raise ConfigError(
-            f"--data {data}: all labels are the same ({found.classes[0]}); allowed: two classes "
-            "or more"
+            f"--data {data}: {description.records} records; allowed: {FEWEST_RECORDS} or more"
         )
-    return found
+    if description.classes is not None and len(description.classes) < 2:
+        raise ConfigError(
+            f"--data {data}: all labels are the same ({description.classes[0]}); allowed: two "
+            "classes or more"
+        )
+    return description
 
 
 def literal(value: object) -> str:
@@ -183,11 +185,11 @@ def _table(
     except DataError as error:
         raise ConfigError(f"--data {data}: {_here(error)}") from None
     shown = f" ({listed(used.said)})" if len(used.names) <= 10 else ""
-    said = f"{counted(len(labels), 'record')}, {_said(chosen, classes)}, "
-    said += f"{counted(len(used.names), 'feature')}{shown}"
-    said += "".join(f"; {each}" for each in filled_inputs(table.columns, used, ""))
-    said += "".join(f"; {each}" for each in cautions(table.columns, used, labels))
-    said += f"; read as {', '.join(table.said)}" if table.said else ""
+    text = f"{counted(len(labels), 'record')}, {_said(chosen, classes)}, "
+    text += f"{counted(len(used.names), 'feature')}{shown}"
+    text += "".join(f"; {part}" for part in filled_inputs(table.columns, used, ""))
+    text += "".join(f"; {part}" for part in cautions(table.columns, used, labels))
+    text += f"; read as {', '.join(table.said)}" if table.said else ""
     constants = {
         "label": literal(chosen),
         "features": literal(list(used.names)),
@@ -195,7 +197,7 @@ def _table(
         "reading": literal({key: value for key, value in reading.items() if key in READING}),
     }
     return DataDescription(
-        len(labels), said, classes, centre, scale, constants, "table", used.left_out
+        len(labels), text, classes, centre, scale, constants, "table", used.left_out
     )
 
 
@@ -239,10 +241,10 @@ def _npz(data: Path, label: str | None) -> DataDescription:
     classes, centre, scale = _targets(arrays[chosen], f"--data {data}: array {chosen!r}", "auto")
     pixels = arrays[inputs].dtype == np.uint8
     scaling = "pixels" if pixels else "columns" if len(shape) == 1 else "values"
-    said = f"{count} records of shape {shape} in {inputs!r}, {_said(chosen, classes)}"
+    text = f"{count} records of shape {shape} in {inputs!r}, {_said(chosen, classes)}"
     constants = {"label": literal(chosen), "inputs": literal(inputs), "shape": str(shape)}
     left_out = {name: "another array" for name in arrays if name not in (inputs, chosen)}
-    return DataDescription(count, said, classes, centre, scale, constants, scaling, left_out)
+    return DataDescription(count, text, classes, centre, scale, constants, scaling, left_out)
 
 
 def _images(data: Path) -> DataDescription:
@@ -271,14 +273,14 @@ def _images(data: Path) -> DataDescription:
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise ConfigError(f"--data {first}: no image: {error_line(error)}") from None
     largest = max(width, height)
-    shrink = min(1.0, _MOST_PIXELS / largest)
+    shrink = min(1.0, _LONGEST_SIDE_PIXELS / largest)
     height, width = max(4, round(height * shrink)), max(4, round(width * shrink))
     count = sum(len(images) for images in files.values())
     mode = "RGB" if coloured else "L"
-    said = f"{count} images, brought to {height}x{width} {mode}, of {len(classes)} classes"
+    text = f"{count} images, brought to {height}x{width} {mode}, of {len(classes)} classes"
     constants = {"mode": literal(mode), "height": str(height), "width": str(width)}
     left_out = {name: "no images" for name in files if name not in classes}
-    return DataDescription(count, said, classes, 0.0, 1.0, constants, "pixels", left_out)
+    return DataDescription(count, text, classes, 0.0, 1.0, constants, "pixels", left_out)
 
 
 def _chosen(names: list[str], label: str | None, what: str, default: str) -> str:

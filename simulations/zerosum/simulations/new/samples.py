@@ -61,17 +61,17 @@ def write_sample(folder: Path, kind: Kind) -> Path:
 def _tumours() -> pd.DataFrame:
     from sklearn.datasets import load_breast_cancer  # a second to import, and only needed here
 
-    found = load_breast_cancer()
-    names = [str(name).replace(" ", "_") for name in found.feature_names]
-    frame = pd.DataFrame(found.data, columns=names)
-    return frame.assign(diagnosis=found.target_names[found.target].astype(object))
+    bunch = load_breast_cancer()
+    names = [str(name).replace(" ", "_") for name in bunch.feature_names]
+    frame = pd.DataFrame(bunch.data, columns=names)
+    return frame.assign(diagnosis=bunch.target_names[bunch.target].astype(object))
 
 
 def _digits() -> tuple[np.ndarray, np.ndarray]:
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    return (found.images * (255 / 16)).round().astype(np.uint8), found.target.astype(np.int64)
+    bunch = load_digits()
+    return (bunch.images * (255 / 16)).round().astype(np.uint8), bunch.target.astype(np.int64)
 
 
 def _write_images(path: Path) -> None:

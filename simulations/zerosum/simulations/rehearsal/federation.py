@@ -51,14 +51,14 @@ class Federation(FlowerPrograms):
 
     def _keep_roster(self) -> None:
         """Take the roster that the folder has, with its nodes' keys and states; else make it."""
-        kept = self.folder / AUTHORITY
+        authority_file = self.folder / AUTHORITY
         self.roster = self.folder / "roster"
-        if kept.is_file():
-            self.authority = kept.read_text(encoding="utf-8").strip()
+        if authority_file.is_file():
+            self.authority = authority_file.read_text(encoding="utf-8").strip()
             self.signed_roster = read_roster(str(self.roster), self.authority)
             return
         self._make_roster()
-        kept.write_text(self.authority + "\n", encoding="utf-8")
+        authority_file.write_text(self.authority + "\n", encoding="utf-8")
 
     def _make_roster(self) -> None:
         """Give every node a signing key, and sign the list of them as one who is not the server."""
@@ -124,8 +124,8 @@ class Federation(FlowerPrograms):
             "roster": roster or self.roster,
             "authority": self.authority,
         }
-        words = [f"partition-id={index}", f"num-partitions={len(self.hosts)}"]
-        words += [f'{key}="{value}"' for key, value in given.items()]
+        node_config = [f"partition-id={index}", f"num-partitions={len(self.hosts)}"]
+        node_config += [f'{key}="{value}"' for key, value in given.items()]
         self.start(
             f"supernode{index}",
             "flower-supernode",
@@ -133,7 +133,7 @@ class Federation(FlowerPrograms):
             *("--superlink", f"{self.link.address}:{self.port}"),
             *("--auth-supernode-private-key", str(self.folder / f"supernode{index}.pem")),
             *("--port", str(free_port())),
-            *("--node-config", " ".join([*words, config]).strip()),
+            *("--node-config", " ".join([*node_config, config]).strip()),
             prefix=self.hosts[index].prefix,
         )
 
@@ -173,13 +173,13 @@ class Federation(FlowerPrograms):
             The run's id.
         """
         given = ("--run-config", config, "--format", "json")
-        said = self.flwr("run", ".", CONNECTION, *given, cwd=app)
-        return int(json.loads(said)["run-id"])
+        output = self.flwr("run", ".", CONNECTION, *given, cwd=app)
+        return int(json.loads(output)["run-id"])
 
     def status(self, run: int) -> str:
         """Return what the SuperLink says of a run."""
-        said = json.loads(self.flwr("list", CONNECTION, "--run-id", str(run), "--format", "json"))
-        status: str = said["runs"][0]["status"]
+        output = json.loads(self.flwr("list", CONNECTION, "--run-id", str(run), "--format", "json"))
+        status: str = output["runs"][0]["status"]
         return status
 
     def wait_for_run(self, run: int, seconds: float, sign: Path | None = None) -> str:

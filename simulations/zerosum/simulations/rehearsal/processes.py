@@ -17,11 +17,11 @@ BIN = Path(sys.executable).parent
 
 PROGRAMS = ("flower-superlink", "flower-supernode", "flwr")
 
-STARTS = 90.0
+START_SECONDS = 90.0
 """Seconds that a program may take to listen: the machine may be busy."""
 
 
-ANSWERS = 300.0
+ANSWER_SECONDS = 300.0
 """Seconds that a ``flwr`` command may take."""
 
 
@@ -37,7 +37,7 @@ def check_programs() -> None:
     DeploymentError
         If one is.
     """
-    absent = [each for each in PROGRAMS if shutil.which(each, path=str(BIN)) is None]
+    absent = [program for program in PROGRAMS if shutil.which(program, path=str(BIN)) is None]
     if absent:
         raise DeploymentError(
             f"Flower's programs are not beside this Python ({', '.join(absent)} in {BIN}): "
@@ -127,7 +127,7 @@ class FlowerPrograms:
         DeploymentError
             If it ends, or does not listen in time.
         """
-        deadline = time.monotonic() + STARTS
+        deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.processes[name].poll() is None:
             with socket.socket() as probe:
                 if probe.connect_ex((self.address, self.port)) == 0:
@@ -163,11 +163,13 @@ class FlowerPrograms:
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
-                timeout=ANSWERS,
+                timeout=ANSWER_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise DeploymentError(f"flwr {arguments[0]}: no answer in {ANSWERS:g} s") from None
+            raise DeploymentError(
+                f"flwr {arguments[0]}: no answer in {ANSWER_SECONDS:g} s"
+            ) from None
         if done.returncode:
             raise DeploymentError(f"flwr {arguments[0]}: {done.stdout}{done.stderr}")
         return done.stdout
@@ -245,8 +247,8 @@ def _descendants(number: int) -> list[int]:
     parents = {}
     for other in _processes():
         with contextlib.suppress(OSError, IndexError):
-            words = Path(f"/proc/{other}/stat").read_bytes().rpartition(b")")[2].split()
-            parents[other] = int(words[1])
+            fields = Path(f"/proc/{other}/stat").read_bytes().rpartition(b")")[2].split()
+            parents[other] = int(fields[1])
     found, left = [], [number]
     while left:
         parent = left.pop()

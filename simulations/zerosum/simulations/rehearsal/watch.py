@@ -8,8 +8,8 @@ from pathlib import Path
 
 from zerosum.server.runs.run_folder import METRICS, SUMMARY, RunFolder
 from zerosum.simulations.rehearsal.federation import Federation
-from zerosum.simulations.rehearsal.kept import Kept
 from zerosum.simulations.rehearsal.processes import DeploymentError
+from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder
 from zerosum.simulations.rehearsal.waiting import wait_for_end
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import exit_in_words
@@ -37,10 +37,10 @@ class TimedLines:
         self.bar = bar
         self.last = self._began = time.monotonic()
 
-    def line(self, words: str) -> None:
+    def line(self, text: str) -> None:
         """Print a line."""
         self.last = time.monotonic()
-        self.bar.line(f"{self.last - self._began:5.0f} s  {words}")
+        self.bar.line(f"{self.last - self._began:5.0f} s  {text}")
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Watch:
     built : Federation
     run : int
         Its id.
-    kept : Kept
+    kept : RehearsalFolder
         Whose metrics and summary are looked at.
     tell : TimedLines
     seen : int
@@ -61,7 +61,7 @@ class Watch:
 
     built: Federation
     run: int
-    kept: Kept
+    kept: RehearsalFolder
     tell: TimedLines
     seen: int = 0
     _gone: set[str] = field(default_factory=set, init=False)
@@ -112,9 +112,9 @@ class Watch:
         records = RunFolder(self.kept.path).read_lines(METRICS)
         rounds = self.kept.rounds_asked() if len(records) > self.seen else 0
         for record in records[self.seen :]:
-            words = describe(record, rounds)
-            self.tell.line(f"{words}  {record['seconds']:.1f} s")
-            self.tell.bar.show(words, record["round"], rounds)
+            text = describe(record, rounds)
+            self.tell.line(f"{text}  {record['seconds']:.1f} s")
+            self.tell.bar.show(text, record["round"], rounds)
         self.seen = max(self.seen, len(records))
 
     def _look_for_ends(self) -> None:
@@ -136,11 +136,11 @@ class Watch:
             joined = sum(_JOINED in tail for tail in tails)
             return f"waiting for the ServerApp to meet its nodes: {joined} of {self._nodes} joined"
         received = [(_RECEIVED.findall(tail) or ["nothing"])[-1] for tail in tails]
-        each = ", ".join(f"node {index}: {kind}" for index, kind in enumerate(received))
+        last_received = ", ".join(f"node {index}: {kind}" for index, kind in enumerate(received))
         rounds = self.kept.rounds_asked()
         if self.seen >= rounds:
             return "waiting for the ServerApp to write the results"
-        return f"waiting for round {self.seen + 1} of {rounds}; received last: {each}"
+        return f"waiting for round {self.seen + 1} of {rounds}; received last: {last_received}"
 
     @property
     def _nodes(self) -> int:

@@ -22,10 +22,10 @@ COLOURS = (
 )
 """Custom properties of page.css: light, dark and paper each give them values."""
 
-_SIZE = (4.7, 2.75)
-_TEXT = 8.5
-_MARKED = 60
-_DRAWN = 300
+_SIZE_INCHES = (4.7, 2.75)
+_TEXT_POINTS = 8.5
+_MOST_MARKERS = 60
+_MOST_POINTS = 300
 
 
 def colour(name: str) -> str:
@@ -55,13 +55,13 @@ def new_axes(x: str, y: str) -> Axes:
     Axes
         Empty axes.
     """
-    figure = Figure(figsize=_SIZE, facecolor="none")
+    figure = Figure(figsize=_SIZE_INCHES, facecolor="none")
     figure.subplots_adjust(left=0.15, right=0.975, bottom=0.17, top=0.965)
     axes = figure.add_subplot(facecolor="none")
-    axes.set_xlabel(x, color=colour("muted"), fontsize=_TEXT)
-    axes.set_ylabel(y, color=colour("muted"), fontsize=_TEXT)
+    axes.set_xlabel(x, color=colour("muted"), fontsize=_TEXT_POINTS)
+    axes.set_ylabel(y, color=colour("muted"), fontsize=_TEXT_POINTS)
     axes.tick_params(
-        which="both", colors=colour("muted"), labelsize=_TEXT, length=3, color=colour("line")
+        which="both", colors=colour("muted"), labelsize=_TEXT_POINTS, length=3, color=colour("line")
     )
     axes.grid(True, axis="y", color=colour("line"), linewidth=0.6)
     axes.set_axisbelow(True)
@@ -142,7 +142,7 @@ def line(
     dashed : bool
         Whether the line is.
     """
-    step = -(-len(x) // _DRAWN)
+    step = -(-len(x) // _MOST_POINTS)
     axes.plot(
         x[::-1][::step],
         y[::-1][::step],
@@ -150,7 +150,7 @@ def line(
         label=label,
         linewidth=1.6,
         linestyle="--" if dashed else "-",
-        marker=marker if len(x) <= _MARKED else "",
+        marker=marker if len(x) <= _MOST_MARKERS else "",
         markersize=3.2,
         markeredgewidth=0,
     )
@@ -220,10 +220,10 @@ def grouped(
     means : list of numpy.ndarray
         Each of shape (groups,).
     """
-    starts = np.arange(0, len(rounds), -(-len(rounds) // _DRAWN))
+    starts = np.arange(0, len(rounds), -(-len(rounds) // _MOST_POINTS))
     sizes = np.diff(starts, append=len(rounds))
     borders = np.append(np.asarray(rounds)[starts] - 0.5, rounds[-1] + 0.5)
-    return borders, [np.add.reduceat(each, starts) / sizes for each in values]
+    return borders, [np.add.reduceat(series, starts) / sizes for series in values]
 
 
 def legend(axes: Axes, columns: int = 3) -> None:
@@ -243,7 +243,7 @@ def legend(axes: Axes, columns: int = 3) -> None:
         bbox_to_anchor=(-0.02, 1.0),
         ncols=columns,
         frameon=False,
-        fontsize=_TEXT,
+        fontsize=_TEXT_POINTS,
         labelcolor=colour("ink"),
         handlelength=1.3,
         columnspacing=1.0,

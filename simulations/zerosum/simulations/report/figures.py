@@ -174,14 +174,14 @@ def _cohorts(run: RunRecord) -> Picture | None:
     cohort = np.nan_to_num(run.series("cohort"))
     abandoned = _abandoned(run)
     lost = {stage: np.nan_to_num(run.nested("dropouts", stage)) for stage in STAGES}
-    kept = np.maximum(cohort - sum(lost.values()), 0)
+    stayed = np.maximum(cohort - sum(lost.values()), 0)
     layers = [
-        ("kept", "stayed to the end", np.where(abandoned, 0, kept)),
+        ("kept", "stayed to the end", np.where(abandoned, 0, stayed)),
         ("late", "lost at confirm or unmask (in the sum)", lost["confirm"] + lost["unmask"]),
         ("lost3", "lost at contribute", lost["contribute"]),
         ("lost2", "lost at share", lost["share"]),
         ("lost1", "lost at advertise", lost["advertise"]),
-        ("abandoned", "asked, round abandoned", np.where(abandoned, kept, 0)),
+        ("abandoned", "asked, round abandoned", np.where(abandoned, stayed, 0)),
     ]
     if not cohort.any():
         return None
@@ -190,11 +190,11 @@ def _cohorts(run: RunRecord) -> Picture | None:
     round_axis(axes, _numbers(run))
     legend(axes, columns=2)
     survivors = run.series("survivors")[~abandoned]
-    said = f"{np.mean(cohort):.4g} clients asked a round on average"
+    caption = f"{np.mean(cohort):.4g} clients asked a round on average"
     if len(survivors):
-        said += f"; {np.mean(survivors):.4g} in the sum of a completed round"
-    alt = f"Cohort by round, with clients lost at each stage; {said}."
-    return Picture("Who took part", to_svg(axes, "cohort", alt), f"{said}.")
+        caption += f"; {np.mean(survivors):.4g} in the sum of a completed round"
+    alt = f"Cohort by round, with clients lost at each stage; {caption}."
+    return Picture("Who took part", to_svg(axes, "cohort", alt), f"{caption}.")
 
 
 def _noise(run: RunRecord) -> Picture | None:
@@ -206,12 +206,12 @@ def _noise(run: RunRecord) -> Picture | None:
     average, noise = average[known], np.nan_to_num(noise[known])
     axes = new_axes("round", "L2 norm")
     line(axes, at, average, "accent", "opened average")
-    said = f"In round {at[-1]} the average that was opened has norm {words.number(average[-1])}"
+    caption = f"In round {at[-1]} the average that was opened has norm {words.number(average[-1])}"
     if noise.any():
         signal = np.sqrt(np.maximum(average**2 - noise**2, 0))
         line(axes, at, noise, "local", "its noise, expected", marker="s")
         line(axes, at, signal, "release", "signal, estimated", marker="^", dashed=True)
-        said += (
+        caption += (
             f", the noise in it {words.number(noise[-1])}; what is left, the root of the "
             f"difference of their squares, is about {words.number(signal[-1])}"
         )
@@ -220,7 +220,7 @@ def _noise(run: RunRecord) -> Picture | None:
     shade(axes, _numbers(run), _abandoned(run), "abandoned round")
     round_axis(axes, _numbers(run))
     legend(axes, columns=2)
-    return Picture("Signal and noise", to_svg(axes, "noise", f"{said}."), f"{said}.")
+    return Picture("Signal and noise", to_svg(axes, "noise", f"{caption}."), f"{caption}.")
 
 
 def _clips(run: RunRecord) -> Picture | None:
@@ -235,11 +235,11 @@ def _clips(run: RunRecord) -> Picture | None:
     shade(axes, _numbers(run), _abandoned(run), "abandoned round")
     round_axis(axes, _numbers(run))
     legend(axes)
-    said = (
+    caption = (
         f"The clip moved from {words.number(clip[0])} in round {at[0]} to "
         f"{words.number(clip[-1])} in round {at[-1]}, after the norms of the updates."
     )
-    return Picture("Adaptive clip", to_svg(axes, "clip", said), said)
+    return Picture("Adaptive clip", to_svg(axes, "clip", caption), caption)
 
 
 def _fractions(run: RunRecord) -> Picture | None:
@@ -256,11 +256,11 @@ def _fractions(run: RunRecord) -> Picture | None:
     shade(axes, _numbers(run), _abandoned(run), "abandoned round")
     round_axis(axes, _numbers(run))
     legend(axes)
-    said = (
+    caption = (
         f"Of the updates, {words.percent(float(np.mean(fraction)))} were within the clip on "
         f"average, where {words.percent(quantile)} are wanted.{_noise_of_fractions(run)}"
     )
-    return Picture("Updates within the clip", to_svg(axes, "fraction", said), said)
+    return Picture("Updates within the clip", to_svg(axes, "fraction", caption), caption)
 
 
 def _noise_of_fractions(run: RunRecord) -> str:
@@ -284,11 +284,11 @@ def _traffic(run: RunRecord) -> Picture | None:
     plain_ticks(axes.yaxis, lambda v, _: words.size(v))
     round_axis(axes, _numbers(run))
     legend(axes)
-    said = (
+    caption = (
         f"A client sends {words.size(float(np.nanmean(up)))} and receives "
         f"{words.size(float(np.nanmean(down)))} a round, on average."
     )
-    return Picture("Bytes", to_svg(axes, "bytes", said), said)
+    return Picture("Bytes", to_svg(axes, "bytes", caption), caption)
 
 
 def _seconds(run: RunRecord) -> Picture | None:
@@ -322,15 +322,15 @@ def _masked(run: RunRecord) -> Picture | None:
     axes.set_xlim(0, 1)
     plain_ticks(axes.yaxis)
     legend(axes)
-    said = (
+    caption = (
         "One client's vector as it reached the server: every value of the ring about equally "
         "often. By itself it says nothing."
         if hidden
         else "One client's vector as it reached the server. It was not masked."
     )
-    said += f" {len(words_seen):,} words are shown."
+    caption += f" {len(words_seen):,} words are shown."
     title = "One masked contribution" if hidden else "One contribution, not masked"
-    return Picture(title, to_svg(axes, "masked", said), said)
+    return Picture(title, to_svg(axes, "masked", caption), caption)
 
 
 def _opened(seen: Sight) -> Picture | None:
@@ -341,8 +341,8 @@ def _opened(seen: Sight) -> Picture | None:
     axes.stairs(counts, borders, fill=True, color=colour("release"))
     plain_ticks(axes.yaxis)
     plain_ticks(axes.xaxis, lambda v, _: f"{v:.3g}")
-    said = (
+    caption = (
         f"The average of the same round, opened: {len(seen.total):,} coordinates with "
         f"standard deviation {words.number(float(np.std(seen.total)))}."
     )
-    return Picture("The opened sum", to_svg(axes, "opened", said), said)
+    return Picture("The opened sum", to_svg(axes, "opened", caption), caption)

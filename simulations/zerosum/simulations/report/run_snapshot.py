@@ -14,9 +14,9 @@ from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations.report.record import SIGHT
 
-WORDS = 4096
+WORDS_KEPT = 4096
 """Words kept of one masked vector."""
-IMAGES = 24
+IMAGES_KEPT = 24
 """Test images kept, with the model's predictions."""
 
 
@@ -35,9 +35,9 @@ def write_sight(folder: RunFolder, training: FederatedTraining, task: Task) -> N
     arrays: dict[str, np.ndarray] = {}
     opened = training.last_opened
     if opened is not None:
-        arrays["sum"] = opened.average[:WORDS]
+        arrays["sum"] = opened.average[:WORDS_KEPT]
         if opened.contribution is not None:
-            arrays["masked"] = opened.contribution.vector[:WORDS]
+            arrays["masked"] = opened.contribution.vector[:WORDS_KEPT]
             arrays["ring_bits"] = np.array(opened.contribution.ring_bits)
     arrays |= _predictions(training, task, folder.experiment.seed)
     if arrays:
@@ -52,7 +52,7 @@ def _predictions(training: FederatedTraining, task: Task, seed: int) -> dict[str
     if dataset is None:
         return {}
     examples = as_examples(dataset, torch.float32, torch.device("cpu"))
-    chosen = torch.linspace(0, len(examples) - 1, min(IMAGES, len(examples))).long()
+    chosen = torch.linspace(0, len(examples) - 1, min(IMAGES_KEPT, len(examples))).long()
     with seeded(0):
         inputs, targets = examples.take(chosen)
     if not isinstance(inputs, torch.Tensor) or targets.dim() != 1 or targets.is_floating_point():

@@ -47,40 +47,40 @@ class ProgressBar:
         """Whether there is a terminal to draw the bar on."""
         return self._console.is_terminal
 
-    def step(self, done: int, words: str | None = None) -> None:
+    def step(self, done: int, text: str | None = None) -> None:
         """Say that a step is over: beside the bar; elsewhere on a line, for some of the steps.
 
         Parameters
         ----------
         done : int
             Number of steps that are over.
-        words : str, optional
+        text : str, optional
             What to say of the last one; its number where absent.
         """
-        words = words or f"{self._noun} {done}/{self._total}"
+        text = text or f"{self._noun} {done}/{self._total}"
         if self.drawn:
-            self.show(words, done)
+            self.show(text, done)
         elif self.due(done):
-            self.line(words)
+            self.line(text)
 
     def due(self, done: int) -> bool:
         """Return whether a step has a line of its own where no bar is drawn."""
         every = max(1, (self._total or 0) // LINES)
         return done in (1, self._total) or done % every == 0
 
-    def show(self, words: str, done: int | None = None, total: int | None = None) -> None:
+    def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
         """Put words beside the bar, and move it; elsewhere nothing.
 
         Parameters
         ----------
-        words : str
+        text : str
             What is going on.
         done, total : int, optional
             Where the bar stands; unchanged where absent.
         """
         if self.drawn:
-            self._bar.update(self._task, description=words, completed=done, total=total)
+            self._bar.update(self._task, description=text, completed=done, total=total)
 
-    def line(self, words: str) -> None:
+    def line(self, text: str) -> None:
         """Print a line, above the bar where one is drawn."""
-        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

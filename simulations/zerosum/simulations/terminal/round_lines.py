@@ -65,9 +65,9 @@ def describe(record: dict[str, Any], rounds: int, reason: str | None = None) -> 
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
         if key in record:
             noise = record.get(key + NOISE_STD)
-            shown = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
+            figure = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
             whose = f" ({UNTRAINED})" if record.get("untrained") else ""
-            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}{whose}")
+            parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {figure}{whose}")
             break
     release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
     if release is not None or total is not None:

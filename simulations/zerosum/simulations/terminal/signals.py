@@ -102,13 +102,13 @@ def typed(*, without: str | None = None) -> str:
         An option that is left out with its value: ``--out`` of a folder that is taken now.
     """
     words = iter(sys.argv[1:])
-    kept = ["zerosum"]
+    command = ["zerosum"]
     for word in words:
         if word == without:
             next(words, None)
         elif without is None or not word.startswith(f"{without}="):
-            kept.append(word)
-    return shell_command(kept)
+            command.append(word)
+    return shell_command(command)
 
 
 def start_again(what: str, *, without: str | None = None) -> str:
@@ -202,8 +202,8 @@ def interruptible(
                 raise
             if not isinstance(error, (OSError, MemoryError, *failures)):
                 traceback.print_exc()
-            said = str(error) if isinstance(error, failures) else error_line(error)
-            _say(f"error: {said}\n{_words(left)}")
+            message = str(error) if isinstance(error, failures) else error_line(error)
+            _say(f"error: {message}\n{_words(left)}")
             raise typer.Exit(FAILED) from None
 
 
@@ -216,7 +216,7 @@ def _words(left: Callable[[], str]) -> str:
             return f"What is kept cannot be read: {error_line(error)}"
 
 
-def _say(words: str) -> None:
+def _say(text: str) -> None:
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with suppress(OSError):  # the terminal hung up
-        console.print(printable_lines(words))
+        console.print(printable_lines(text))

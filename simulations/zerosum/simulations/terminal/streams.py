@@ -12,13 +12,13 @@ def _encoded(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     part = error.object[error.start : error.end]
-    found = b"".join(
+    data = b"".join(
         bytes([ord(letter) - 0xDC00])
         if "\udc80" <= letter <= "\udcff"
         else letter.encode("ascii", "backslashreplace")
         for letter in part
     )
-    return found, error.end
+    return data, error.end
 
 
 def take_any_text() -> None:

@@ -45,9 +45,9 @@ def user_errors(*kinds: type[Exception], code: int = USER_ERROR) -> Iterator[Non
     try:
         yield
     except kinds as error:
-        words = printable_lines(f"error: {error}")
+        message = printable_lines(f"error: {error}")
         Console(stderr=True).print(
-            words, style="red", markup=False, highlight=False, soft_wrap=True
+            message, style="red", markup=False, highlight=False, soft_wrap=True
         )
         raise typer.Exit(code) from None
 

@@ -26,7 +26,7 @@ from zerosum.simulations.report.drawing import (
 
 _COLOURS = ("accent", "local", "release", "part1", "part5", "part3", "part2", "sum")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_LABEL = 46
+_LABEL_CHARACTERS = 46
 _LEAST_RATE = 1e-3
 
 Key = tuple[str, str, str, str]
@@ -125,7 +125,7 @@ def curves(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Picture]:
         Where at least two places of an axis have figures.
     """
     numbers = keys_of(cells)
-    found: list[Picture] = []
+    pictures: list[Picture] = []
     for axis in AXES:
         for attack in dict.fromkeys(row.attack for row in rows):
             first = next(row.metric for row in rows if row.attack == attack)
@@ -136,8 +136,8 @@ def curves(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Picture]:
                 if row.attack == attack and row.metric in wanted and _is_drawn(row, axis)
             ]
             if len({point.at for point in points}) > 1:
-                found.append(_curve(attack, axis, points, f"curve{len(found)}"))
-    return found
+                pictures.append(_curve(attack, axis, points, f"curve{len(pictures)}"))
+    return pictures
 
 
 def _is_drawn(row: Row, axis: Axis) -> bool:
@@ -214,14 +214,14 @@ def _draw_baseline(axes: Axes, points: Sequence[_Point]) -> None:
 
 
 def _caption(axis: Axis, drawn: Mapping[str, Sequence[_Point]], hidden: int) -> str:
-    said = [
+    figures = [
         f"{label}: " + ", ".join(f"{epsilon_text(p.row)} at {p.at:g}" for p in of)
         for label, of in drawn.items()
     ]
     more = f" {hidden} more series are in the table alone." if hidden > 0 else ""
     return (
         f"{axis.says} Bars hold each figure with 95 %; the dotted line is a guess without what is "
-        f"attacked.{more} Epsilon, as the ledger says: {'; '.join(said)}."
+        f"attacked.{more} Epsilon, as the ledger says: {'; '.join(figures)}."
     )
 
 
@@ -284,7 +284,7 @@ def roc(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell])
     by_attack: dict[str, dict[int, tuple[Row, Ranking]]] = {}
     for row in rows:
         number = numbers[key_of(row)]
-        ranked = _ranked(row.metric, [each for each in outcomes if each.number == number])
+        ranked = _ranked(row.metric, [outcome for outcome in outcomes if outcome.number == number])
         if ranked is not None:
             by_attack.setdefault(row.attack, {}).setdefault(number, (row, ranked))
     return [
@@ -294,22 +294,22 @@ def roc(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell])
 
 
 def _ranked(metric: str, outcomes: Sequence[Outcome]) -> Ranking | None:
-    units = [each.units[metric] for each in outcomes if metric in each.units]
-    ranked = [each for each in units if isinstance(each, Ranking)]
+    units = [outcome.units[metric] for outcome in outcomes if metric in outcome.units]
+    ranked = [outcome for outcome in units if isinstance(outcome, Ranking)]
     return ranked[0].pooled(ranked[1:]) if ranked else None
 
 
-def _roc(attack: str, found: Sequence[tuple[Row, Ranking]], name: str) -> Picture:
+def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> Picture:
     axes = new_axes("false-positive rate", "true-positive rate")
-    several = len({row.setting for row, _ in found}) > 1
-    said = []
-    for index, (row, ranked) in enumerate(found[: len(_COLOURS)]):
+    several = len({row.setting for row, _ in ranked_rows}) > 1
+    rates = []
+    for index, (row, ranked) in enumerate(ranked_rows[: len(_COLOURS)]):
         false, true = roc_points(ranked)
         label = f"{row.setting}, {row.protection}" if several else row.protection
         drawn = np.maximum(false, _LEAST_RATE), np.maximum(true, _LEAST_RATE)
         axes.plot(*drawn, color=colour(_COLOURS[index]), lw=1.6, label=_plain(label))
         at = float(np.max(true[false <= 0.01], initial=0.0))
-        said.append(f"{label}: {at:.1%} (epsilon {epsilon_text(row)})")
+        rates.append(f"{label}: {at:.1%} (epsilon {epsilon_text(row)})")
     diagonal = np.array([_LEAST_RATE, 1.0])
     axes.plot(diagonal, diagonal, color=colour("muted"), lw=1, ls=":", label="guessing")
     for which in ("x", "y"):
@@ -317,13 +317,13 @@ def _roc(attack: str, found: Sequence[tuple[Row, Ranking]], name: str) -> Pictur
     axes.set_xlim(_LEAST_RATE, 1.0)
     axes.set_ylim(_LEAST_RATE, 1.05)
     legend(axes, columns=1)
-    hidden = len(found) - len(said)
+    hidden = len(ranked_rows) - len(rates)
     more = f" {hidden} more cells are in the table alone." if hidden > 0 else ""
     says = (
         "How many members are found, upwards, at how many others taken for members, to the right; "
         "on the dotted line the attack guesses. What counts is the left: few false alarms."
     )
-    caption = f"{says} Found at 1 % false alarms: {'; '.join(said)}.{more}"
+    caption = f"{says} Found at 1 % false alarms: {'; '.join(rates)}.{more}"
     title = f"Members found: {attack}"
     return Picture(title, to_svg(axes, name, f"{title}. {says}"), caption)
 
@@ -349,5 +349,5 @@ def _bounded(row: Row) -> bool:
 
 def _plain(label: str) -> str:
     """Return a label that is drawn as it is: no formula, not hidden, not too long."""
-    short = label if len(label) <= _LABEL else label[: _LABEL - 1] + "…"
+    short = label if len(label) <= _LABEL_CHARACTERS else label[: _LABEL_CHARACTERS - 1] + "…"
     return " " + "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")

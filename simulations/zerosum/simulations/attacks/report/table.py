@@ -64,7 +64,7 @@ def attacker_text(row: Row, rows: Sequence[Row]) -> str:
     str
         Text of the cell.
     """
-    several = len({each.threat for each in rows}) > 1
+    several = len({other.threat for other in rows}) > 1
     return f"{row.threat}: {row.adaptive}" if several else row.adaptive
 
 
@@ -104,8 +104,8 @@ def _attack_table(rows: Sequence[Row]) -> str:
             attacker_text(row, rows),
         )
         lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
-    said = dict.fromkeys(row.note for row in rows if row.note and row.status == "value")
-    return "\n".join([*lines, *(f"\n{_escaped(note)}" for note in said)])
+    notes = dict.fromkeys(row.note for row in rows if row.note and row.status == "value")
+    return "\n".join([*lines, *(f"\n{_escaped(note)}" for note in notes)])
 
 
 def _escaped(text: str) -> str:

@@ -107,13 +107,13 @@ _IRRELEVANT = frozenset(DataSpec.model_fields) - _RELEVANT - {"path"}
 def _read(path: Path, kind: str, modified: int, how: str) -> Table:
     """Read a file as the keys in ``how`` say, unless it was read so and has not changed."""
     spec, key = DataSpec.model_validate_json(how), f'data.path = "{path}"'
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     separator = ""
     if kind == ".npz":
         given: list[tuple[str, Any]] = list(read_npz(path, KIND).items())
     elif kind == ".csv":
         split = read_delimited(path, spec)
-        said, separator = split.said, split.separator
+        notes, separator = split.said, split.separator
         given = [(name, split.frame[place]) for place, name in enumerate(split.names)]
     else:
         given = _parquet(path)
@@ -131,7 +131,7 @@ def _read(path: Path, kind: str, modified: int, how: str) -> Table:
         reserved = name in (spec.label, spec.client_column)
         columns[name], odd = texts[name].typed(convention, () if reserved else spec.missing or ())
         strangers |= {name: odd} if odd else {}
-    return Table(columns, (*said, *convention.said), left_out, strangers)
+    return Table(columns, (*notes, *convention.said), left_out, strangers)
 
 
 def _convention(
@@ -179,12 +179,12 @@ def _named(given: Sequence[tuple[str, Any]], key: str) -> tuple[dict[str, Any], 
                 raise DataError(f'{key}: "{name}" is the name of columns {which}; rename one')
             columns[name] = values
             continue
-        shown, reason = name or f"column {place}", _says_nothing(pd.Series(values))
+        title, reason = name or f"column {place}", _says_nothing(pd.Series(values))
         if reason is None:
             raise DataError(
                 f"{key}: column {place} has no name, and is no index; give it one in the first line"
             )
-        left_out[shown] = reason
+        left_out[title] = reason
     return columns, left_out
 
 
@@ -241,8 +241,8 @@ class _Texts:
     @classmethod
     def of(cls, values: Any) -> "_Texts":
         filled = pd.Series(values).astype(object).where(pd.Series(values).notna(), "")
-        codes, words = pd.factorize(filled.str.strip())
-        listed = [str(word) for word in words]
+        codes, texts = pd.factorize(filled.str.strip())
+        listed = [str(word) for word in texts]
         return cls(listed, codes, plain_numbers(listed))
 
     def typed(self, convention: Convention, missing: Iterable[str]) -> tuple[np.ndarray, str]:
@@ -286,11 +286,11 @@ class _Texts:
         """Say which words stand between numbers, if they are few and most records have a number."""
         counts = np.bincount(self.codes, minlength=len(self.words))
         total = dict(zip(self.words, counts.tolist(), strict=True))
-        odd, plain = (sum(total[word] for word in words) for words in (strangers, numbers))
+        odd, plain = (sum(total[word] for word in texts) for texts in (strangers, numbers))
         if len(strangers) > MOST_STRANGERS or odd > plain:
             return ""
-        shown = " or ".join(f'"{word[:40]}"' for word in strangers)
-        return f"{odd} of {len(self.codes)} are {shown}"
+        quoted = " or ".join(f'"{word[:40]}"' for word in strangers)
+        return f"{odd} of {len(self.codes)} are {quoted}"
 
 
 def _is_long(word: str) -> bool:

@@ -61,9 +61,9 @@ def declared_inputs(
                     "none", key, name, strange.sum(), len(strange), columns[name][strange][0],
                 )  # fmt: skip
         elif columns[name].dtype.kind not in "iufb":
-            words = table.strangers.get(name, "it holds texts")
-            raise DataError(f'{key}: column "{name}" must hold numbers, and {words}; correct it')
-    known = {name: tuple(each) for name, each in categories.items()}
+            reason = table.strangers.get(name, "it holds texts")
+            raise DataError(f'{key}: column "{name}" must hold numbers, and {reason}; correct it')
+    known = {name: tuple(texts) for name, texts in categories.items()}
     chosen = Chosen(tuple(features), known, {})
     records = len(columns[features[0]])
     return encode_inputs(columns, chosen, records=records, fill=True).inputs
@@ -166,7 +166,7 @@ def declared_line(
         require_column(table.columns, f"{path}: column", name)
     others = [name for name in table.columns if name != label and name not in features]
     left_out = [*(f"{name} ({reason})" for name, reason in table.left_out.items()), *others]
-    known = {name: tuple(each) for name, each in (categories or {}).items()}
+    known = {name: tuple(texts) for name, texts in (categories or {}).items()}
     columns = table.columns | {name: names_of(table.columns[name]) for name in known}
     chosen = Chosen(tuple(features), known, {})
     kinds = f" ({kinds_said(classes)})" if classes is not None or scale is not None else ""

@@ -97,12 +97,12 @@ def read_delimited(path: Path, spec: DataSpec) -> Delimited:
     first = [str(cell).strip() for cell in frame.iloc[0]] if len(frame) else []
     header = _has_names(first, key) if spec.header is None else spec.header
     names = first if header else [str(number + 1) for number in range(width)]
-    said = [] if encoding in ("utf-8", "utf-8-sig") else [encoding.upper()]
+    notes = [] if encoding in ("utf-8", "utf-8-sig") else [encoding.upper()]
     if separator != ",":
-        said.append(f'separator "{_WORDS.get(separator, separator)}"')
+        notes.append(f'separator "{_WORDS.get(separator, separator)}"')
     if not header:
-        said.append("no line of names")
-    return Delimited(frame.iloc[int(header) :], names, separator, tuple(said))
+        notes.append("no line of names")
+    return Delimited(frame.iloc[int(header) :], names, separator, tuple(notes))
 
 
 def _decoded(content: bytes, encoding: str | None, key: str) -> tuple[str, str]:

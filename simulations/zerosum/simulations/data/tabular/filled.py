@@ -30,7 +30,9 @@ def filled_inputs(columns: Columns, chosen: Chosen, unknown: str) -> list[str]:
     numbers = [name for name in chosen.names if name not in chosen.categories]
     missing = [name for name in numbers if _has_gaps(columns[name])]
     empty = [name for name in chosen.categories if (columns[name] == "").any()]
-    strange = {n: int(is_strange(columns[n], each).sum()) for n, each in chosen.categories.items()}
+    strange = {
+        n: int(is_strange(columns[n], texts).sum()) for n, texts in chosen.categories.items()
+    }
     numbered = [f"{name} ({count:,})" for name, count in strange.items() if count]
     return [
         *([f"missing numbers filled: {listed(missing)}"] if missing else []),
@@ -63,8 +65,8 @@ def is_strange(texts: np.ndarray, categories: Sequence[str]) -> np.ndarray:
     numpy.ndarray
         bool, shape (n,).
     """
-    found: np.ndarray = ~pd.Series(texts).isin([*categories, ""]).to_numpy()
-    return found
+    strange: np.ndarray = ~pd.Series(texts).isin([*categories, ""]).to_numpy()
+    return strange
 
 
 def _has_gaps(values: np.ndarray) -> bool:

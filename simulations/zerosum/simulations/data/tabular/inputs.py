@@ -179,10 +179,10 @@ def _use(
     return tuple(known), None
 
 
-def _strange(key: str, name: str, words: str) -> DataError:
-    quoted = [f'"{word}"' for word in words.split('"')[1::2]]
+def _strange(key: str, name: str, reason: str) -> DataError:
+    quoted = [f'"{word}"' for word in reason.split('"')[1::2]]
     return DataError(
-        f"{key} holds numbers, but {words}; write data.missing = [{', '.join(quoted)}] where that "
+        f"{key} holds numbers, but {reason}; write data.missing = [{', '.join(quoted)}] where that "
         f'is a missing value, or data.exclude = ["{name}"]'
     )
 
@@ -266,8 +266,8 @@ def one_hot(values: np.ndarray, categories: Sequence[str]) -> np.ndarray:
         float64, shape (n, categories).
     """
     codes = pd.Index(list(categories), dtype=object).get_indexer(pd.Index(values, dtype=object))
-    found: np.ndarray = codes[:, None] == np.arange(len(categories))
-    return found.astype(np.float64)
+    hot: np.ndarray = codes[:, None] == np.arange(len(categories))
+    return hot.astype(np.float64)
 
 
 def _numbers(values: np.ndarray, records: int, key: str, *, fill: bool) -> np.ndarray:
@@ -328,12 +328,12 @@ def scale_inputs(
             f'data.features: column "{names[scaled][empty][0]}" is missing in all public records; '
             "leave it out by data.exclude, or raise data.test_fraction"
         )
-    found = inputs.copy()
+    result = inputs.copy()
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = _statistics(known)
         shifted = (inputs[:, scaled] - mean) / deviation
-        found[:, scaled] = np.where(np.isnan(inputs[:, scaled]), 0.0, shifted)
-        cast: np.ndarray = found.astype(np.float32)
+        result[:, scaled] = np.where(np.isnan(inputs[:, scaled]), 0.0, shifted)
+        cast: np.ndarray = result.astype(np.float32)
     beyond = ~np.isfinite(cast).all(axis=0)
     beyond[scaled] |= ~np.isfinite(deviation)
     if beyond.any():
@@ -372,21 +372,21 @@ def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
     list of str
         One caution each.
     """
-    found = []
+    notes = []
     kinds, codes = np.unique(labels.astype(str), return_inverse=True)
     for name, known in chosen.categories.items():
         if mark := marks_of(known):
-            found.append(f'{name} holds numbers with "{mark}", taken for categories')
+            notes.append(f'{name} holds numbers with "{mark}", taken for categories')
     for name in chosen.names:
         values = columns[name]
         if values.ndim != 1 or len(values) < 20:
             continue
         if values.dtype.kind in "iu" and (np.diff(values) == 1).all():
-            found.append(f"{name} counts the records")
+            notes.append(f"{name} counts the records")
             continue
         own, different = pd.factorize(values)
         if len(different) != len(kinds) or 2 * len(kinds) > len(values):
             continue
         if len(np.unique(own * len(kinds) + codes)) == len(kinds):
-            found.append(f"{name} is the label in other words")
-    return found
+            notes.append(f"{name} is the label in other words")
+    return notes

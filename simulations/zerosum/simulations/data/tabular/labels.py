@@ -185,8 +185,8 @@ def kinds_said(classes: Sequence[str] | None) -> str:
     """Return in words which classes there are; None where labels are values."""
     if classes is None:
         return "values to regress on"
-    shown = ", ".join(name[:40] for name in classes[:5])
-    return f"{len(classes)} classes: {shown}{', ...' if len(classes) > 5 else ''}"
+    first = ", ".join(name[:40] for name in classes[:5])
+    return f"{len(classes)} classes: {first}{', ...' if len(classes) > 5 else ''}"
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:

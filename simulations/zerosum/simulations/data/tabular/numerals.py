@@ -23,10 +23,10 @@ class Convention:
     @property
     def said(self) -> tuple[str, ...]:
         """What is not the way of programs, in words."""
-        found = [f'decimal "{self.decimal}"'] if self.decimal != "." else []
+        parts = [f'decimal "{self.decimal}"'] if self.decimal != "." else []
         if self.thousands:
-            found.append(f'thousands "{_WORDS.get(self.thousands, self.thousands)}"')
-        return tuple(found)
+            parts.append(f'thousands "{_WORDS.get(self.thousands, self.thousands)}"')
+        return tuple(parts)
 
 
 PLAIN = Convention()

@@ -29,7 +29,7 @@ def are_dates(texts: Collection[str]) -> bool:
 
 def marks_of(texts: Collection[str]) -> str:
     """Return the marks, as "%", for which most of the texts are no numbers; "" if for none."""
-    found = [match for match in map(_MARKED.fullmatch, texts) if match is not None]
-    if 2 * len(found) <= len(texts):
+    matches = [match for match in map(_MARKED.fullmatch, texts) if match is not None]
+    if 2 * len(matches) <= len(texts):
         return ""
-    return "".join(sorted({mark for match in found for mark in match.groups() if mark}))
+    return "".join(sorted({mark for match in matches for mark in match.groups() if mark}))

@@ -100,9 +100,9 @@ class _Timed(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        found = super().aggregate_train(server_round, replies)
+        averaged = super().aggregate_train(server_round, replies)
         self.seconds.append(time.perf_counter() - self._began)
-        return found
+        return averaged
 
 
 def _task() -> Any:

@@ -39,7 +39,7 @@ class RehearsedNodes:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RehearsalFolder:
     """A rehearsal's run folder.
 
     Attributes
