@@ -178,7 +178,7 @@ def test_a_run_s_audit_goes_into_its_report(tmp_path, caplog) -> None:
     assert "This audit could not have failed" in page
     folder.write_json(AUDIT, audited() | {"largest": 9.0})
     able = write_report(folder).read_text(encoding="utf-8")
-    assert "No observer of the sum could tell more" in able
+    assert "Passed: no observer of the sum told more" in able
     folder.write(AUDIT, b'{"lower": []}')
     assert "What an audit could tell" not in write_report(folder).read_text(encoding="utf-8")
     assert AUDIT in caplog.text

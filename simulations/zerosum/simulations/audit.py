@@ -35,15 +35,15 @@ from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 from zerosum.simulations.partial_results import PartialRows
 
 LARGEST_DELTA = 1e-5
-"""Above this the bound from guesses says nothing."""
+"""Largest ``--delta``: above it the bound from guesses is vacuous."""
 
 LARGEST_NOISE = 1e6
-"""As for ``privacy.noise_multiplier``."""
+"""Largest ``--noise-multiplier``: that of ``privacy.noise_multiplier``."""
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """What is audited, fixed before anything is observed.
+    """Sizes and levels of an audit, fixed before anything is observed.
 
     Attributes
     ----------
@@ -255,7 +255,7 @@ class _NoTask:
 
 
 class _Pipeline:
-    """Everything between a client's vector and the server's sum, as in any simulation."""
+    """The path from a client's vector to the server's sum, the same as in any simulation."""
 
     def __init__(self, experiment: Experiment, plan: AuditPlan) -> None:
         self._experiment, self._plan = experiment, plan

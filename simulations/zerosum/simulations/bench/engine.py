@@ -26,7 +26,7 @@ PEERS = {
 T = TypeVar("T")
 
 _FACTS = ("trainer", "device", "gflop_per_s")
-"""What an engine tells of itself, as far as it does."""
+"""Facts that an engine reports of itself; absent for those that report none."""
 
 WARM_UP, MEMORY = 1, 1
 """Rounds that are not timed: the first, and one in which memory is watched."""

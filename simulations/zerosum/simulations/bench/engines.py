@@ -1,4 +1,4 @@
-"""What peers are compared with: our engine, a bare PyTorch loop, and the floating-point floor."""
+"""Run our engine, a bare PyTorch loop and the floating-point floor for a comparison."""
 
 import contextlib
 import tempfile

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass
 class Stage:
-    """What one stage took: CPU seconds and bytes over all clients, and the server's."""
+    """Costs of one stage: CPU seconds and bytes of all clients, CPU seconds of the server."""
 
     clients: int = 0
     client_cpu_s: float = 0.0

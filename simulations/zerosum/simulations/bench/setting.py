@@ -1,4 +1,4 @@
-"""What a benchmarked session is, and the session, keys and dropouts that follow from it."""
+"""Derive a benchmarked session, its keys and its dropouts from one setting."""
 
 from dataclasses import dataclass
 from math import ceil, floor, log2
@@ -10,7 +10,7 @@ from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.simulations.bench.process import Values
 
 REQUEST = request_digest(b"a benchmark", b"")
-"""What every benchmarked session asks."""
+"""Request of every benchmarked session."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ _PATIENCE_SECONDS = 20.0
 
 
 class MissingError(BenchError):
-    """What an engine needs is not installed."""
+    """A library that an engine needs is not installed."""
 
 
 class Turn:

@@ -23,7 +23,7 @@ bench_app = typer.Typer(
 
 
 class Rival(StrEnum):
-    """What a session can be compared with."""
+    """Other implementation to compare a session with."""
 
     FLOWER = "flower"
 
@@ -75,7 +75,7 @@ def secagg(
         float, typer.Option(help="Fraction of clients that vanish before they contribute.")
     ] = 0.0,
     corruption: Annotated[
-        float, typer.Option(help="Fraction that colludes.", callback=number)
+        float, typer.Option(help="Fraction of clients that collude.", callback=number)
     ] = 0.05,
     server: Annotated[str, typer.Option(help="malicious or semi-honest.")] = "malicious",
     degree: Annotated[str, typer.Option(help="Neighbours: auto, complete or a number.")] = "auto",
@@ -83,24 +83,26 @@ def secagg(
     bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
     share: Annotated[bool, typer.Option(help="Let parties share a cache.")] = False,
     threads: Annotated[int, typer.Option(help="Threads that expand masks.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Of vectors and dropouts.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of vectors and dropouts.")] = 0,
     primitives: Annotated[bool, typer.Option(help="Measure the primitives instead.")] = False,
     server_memory: Annotated[
         bool, typer.Option(help="Measure the memory of a server alone instead.")
     ] = False,
     liars: Annotated[
         int | None,
-        typer.Option(help="Measure unmasking with so many who give wrong shares instead.", min=0),
+        typer.Option(help="Measure unmasking with this many clients that lie instead.", min=0),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Turns of each, with --liars.", min=1)] = 5,
     versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
     time_limit: Annotated[
         float,
-        typer.Option(help="Seconds for the rival's client; beyond, extrapolated.", callback=number),
+        typer.Option(
+            help="Seconds for the rival's client; a longer one is extrapolated.", callback=number
+        ),
     ] = 60.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
-    """Run a whole session, all clients in one process, and print CPU time, bytes and memory."""
+    """Run a session with all clients in one process; print CPU time, bytes and memory."""
     _one_of(primitives=primitives, server_memory=server_memory, liars=liars is not None,
             versus=versus is not None)  # fmt: skip
     console = Console()

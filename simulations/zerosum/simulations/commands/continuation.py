@@ -1,4 +1,4 @@
-"""Say what an ended run leaves, and the command that goes on with it."""
+"""Describe what an ended run keeps, and the command that continues it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ from zerosum.simulations.terminal.signals import continue_with, start_again
 def run_left(
     path: Path, rounds: int, settings: Iterable[str] = (), experiment: str | None = None
 ) -> str:
-    """Say what a simulated run left that was ended, and last how to go on.
+    """Describe what an ended simulation keeps, and last how to continue it.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def add_to_roster(
     clients: Annotated[list[str], typer.Argument(metavar="INDEX=PUBLIC...", help="As 0=3f…")],
     authority: Annotated[Path, typer.Option(help="The signing key of the roster's authority.")],
 ) -> None:
-    """Put clients into a roster, or replace their keys, as its next version; sign it."""
+    """Add clients to a roster or replace their keys, and sign it as its next version."""
     with user_errors(ProvisioningError, LocalProtocolError):
         signer = read_identity(str(authority), "--authority")
         before = read_roster(str(file), signer.public.hex()) if file.exists() else Roster(0, {})

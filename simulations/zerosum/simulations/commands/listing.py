@@ -1,4 +1,4 @@
-"""What there is to choose from: the rows of ``zerosum list``."""
+"""Collect the rows of ``zerosum list``: experiments, tasks, models, mechanisms, attacks."""
 
 import ast
 import importlib.util

@@ -44,10 +44,10 @@ Overrides = Annotated[
 
 
 class Commands(TyperGroup):
-    """The commands, each ended in order: those that keep something say themselves what."""
+    """The commands; one that keeps nothing of its work says so when a signal ends it."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command, and say how to start it again where a signal ends it."""
+        """Run a command; if a signal ends it, print how to start it again."""
         with interruptible(lambda: start_again("Nothing is kept.")):
             return super().invoke(ctx)
 
@@ -58,7 +58,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(keys_app, name="keys")
@@ -77,14 +77,14 @@ def _root() -> None:
 def run(
     experiment: ExperimentName = None,
     overrides: Overrides = None,
-    seed: Annotated[int | None, typer.Option(help="The experiment's seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the experiment.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder: new or empty.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the configuration, stop.")
     ] = False,
 ) -> None:
-    """Simulate an experiment; without arguments, private training on 5,000 real digits."""
+    """Simulate an experiment; by default, private training on 5,000 real digits."""
     settings = list(overrides or [])
     if seed is not None:
         settings.append(f"seed={seed}")
@@ -104,16 +104,16 @@ def new(
         Path | None,
         typer.Option(help="Your CSV, Parquet or NPZ file, or folder of images; else a sample."),
     ] = None,
-    kind: Annotated[Kind | None, typer.Option(help="Of the data, if no ending says.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Format, if no ending says it.")] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column, or array, of the labels.")
+        str | None, typer.Option(metavar="COLUMN", help="Column or array of the labels.")
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help='Read a table so, as data.decimal=",".'),
     ] = None,
 ) -> None:
-    """Make a Flower app to edit, for data of your own: a model, data loading, an experiment."""
+    """Make a Flower app for your own data: a model, data loading, an experiment."""
     with user_errors(ConfigError):
         from zerosum.simulations.new.app import make_app
 
@@ -143,7 +143,7 @@ def plan(
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
-    """Say what a setting buys and costs: every epsilon, the noise against the clip, the bytes."""
+    """Compute what a setting costs before it runs: every epsilon, noise against clip, bytes."""
     from zerosum.simulations.commands.plan import plan, plan_table
 
     with user_errors(ConfigError, TaskError):
@@ -173,15 +173,15 @@ def audit(
     repetitions: Annotated[int, typer.Option(help="Audited rounds.")] = 20,
     noise_multiplier: Annotated[float, typer.Option(help="Noise of the audited round.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Delta of both bounds, at most 1e-5.")] = 1e-5,
-    confidence: Annotated[float, typer.Option(help="Of each lower bound.")] = 0.95,
-    dropout: Annotated[float, typer.Option(help="Fraction of clients that vanish.")] = 0.0,
+    confidence: Annotated[float, typer.Option(help="Confidence of each lower bound.")] = 0.95,
+    dropout: Annotated[float, typer.Option(help="Fraction of clients that drop out.")] = 0.0,
     folder: Annotated[
         Path | None,
         typer.Option("--run", help="Audit the run in this folder and put it into its report."),
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
-    """Try to tell who took part, with canaries; exit with 1 if that contradicts the ledger."""
+    """Audit the protection with canaries; exit with 1 if an observer beats the ledger's epsilon."""
     from zerosum.server.runs.run_folder import RunFolder
     from zerosum.simulations.audit import AuditPlan, run_audit, verdict
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
@@ -232,7 +232,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Draw a run's report anew from the files in its folder."""
+    """Draw a run's report again from the files in its folder."""
     from zerosum.simulations.report import write_public_report, write_report
 
     with user_errors(ConfigError, TaskError):
@@ -245,7 +245,7 @@ def report(
 
 @app.command("list")
 def list_() -> None:
-    """Name the experiments, tasks, models and mechanisms that there are."""
+    """List experiments, tasks, models, mechanisms and attacks."""
     from rich.table import Table
 
     from zerosum.simulations.commands.listing import catalog

@@ -53,13 +53,15 @@ def rehearse(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the experiment."),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="SuperNodes; else 3.", min=2, max=64)] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="SuperNodes; 3 by default.", min=2, max=64)
+    ] = None,
     server: Annotated[
         str | None,
         typer.Option(help=f"What the server is trusted with: {' or '.join(SERVERS)}."),
     ] = None,
     namespaces: Annotated[
-        bool, typer.Option("--namespaces", help="A network namespace and address for each.")
+        bool, typer.Option("--namespaces", help="Give each node a network namespace.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Run folder: new or empty; else a new one under runs/.")
@@ -68,14 +70,14 @@ def rehearse(
         Path | None, typer.Option(help="Continue the rehearsal in this run folder.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="That the run may take.", min=1, callback=number)
+        float, typer.Option(help="Time limit of the run, in seconds.", min=1, callback=number)
     ] = DEFAULT_SECONDS,
 ) -> None:
     """Run an app on a SuperLink and SuperNodes of this machine, over TLS; leave nothing running.
 
-    Certificates, keys and roster are made for the occasion. Each node takes the app's policy.toml,
-    and the server that --server names. The run folder keeps every completed round, and the nodes'
-    records and logs in rehearsal/: a rehearsal that was ended goes on with --resume.
+    Certificates, keys and roster are made for this rehearsal. Each node has the app's policy.toml,
+    for the kind of server that --server names. The run folder keeps every completed round, and in
+    rehearsal/ the nodes' records and logs, so that --resume can continue an ended rehearsal.
     """
     console = Console()
     with user_errors(DeploymentError, ConfigError):

@@ -1,4 +1,4 @@
-"""Which client holds which training record: every record exactly once."""
+"""Partition training records over clients, every record exactly once."""
 
 from dataclasses import dataclass
 

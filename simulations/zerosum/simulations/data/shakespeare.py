@@ -19,7 +19,7 @@ LENGTH = 64
 """Characters that are predicted in a sequence, each from those before it."""
 
 ALPHABET = "\n " + string.ascii_letters + "!&'(),-.:;?\""
-"""What is told apart; any other character is one more, the last."""
+"""The characters with a symbol of their own; all others share the last symbol."""
 
 SYMBOLS = len(ALPHABET) + 1
 

@@ -1,4 +1,4 @@
-"""What is done to each record by itself, the same to all: features that cost no privacy."""
+"""Transform each record by itself, all alike: such features cost no privacy."""
 
 from dataclasses import replace
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Which data an app can be made for, and what an app may be called."""
+"""Kinds of data that ``zerosum new`` reads, and names that an app may have."""
 
 import importlib.util
 import keyword
@@ -11,7 +11,7 @@ from zerosum.server.config import ConfigError
 
 
 class Kind(StrEnum):
-    """How records are stored."""
+    """File format of the records."""
 
     CSV = "csv"
     PARQUET = "parquet"

@@ -1,4 +1,4 @@
-"""What an app has to know of data before it is written: columns, classes, shapes."""
+"""Inspect a user's data for ``zerosum new``: columns, classes, shapes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ _LABELS = ("label", "labels", "target", "targets", "class", "outcome", "diagnosi
 
 @dataclass(frozen=True)
 class DataDescription:
-    """What stands in the app's code of the data that it is made for.
+    """Facts about the data that the generated app's code states.
 
     Parameters
     ----------

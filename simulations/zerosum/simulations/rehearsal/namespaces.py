@@ -29,7 +29,7 @@ class Namespace:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What starts a program there."""
+        """Words before a command that start it in this namespace."""
         return ("ip", "netns", "exec", self.name)
 
     def cut(self) -> None:

@@ -61,7 +61,7 @@ class FlowerPrograms:
     """
 
     prefix: tuple[str, ...] = ()
-    """What starts ``flwr`` where it reaches the SuperLink."""
+    """Words before a command that start it where it reaches the SuperLink."""
 
     def __init__(
         self, folder: Path, connection: str, address: str, authority: Path | None = None

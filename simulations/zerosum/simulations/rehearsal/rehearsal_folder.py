@@ -17,7 +17,7 @@ SETTING = "setting.json"
 
 @dataclass(frozen=True)
 class RehearsedNodes:
-    """Which nodes a rehearsal has: what going on with it does not ask for again.
+    """Settings of a rehearsal's nodes, which ``--resume`` reads instead of asking again.
 
     Attributes
     ----------

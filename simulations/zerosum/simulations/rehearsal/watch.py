@@ -1,4 +1,4 @@
-"""Follow a rehearsal: a line a round, what it waits for now and then, and who has ended."""
+"""Follow a rehearsal: print each round, what it waits for, and which processes have ended."""
 
 import re
 import time

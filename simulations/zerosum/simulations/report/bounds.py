@@ -13,26 +13,29 @@ def audit_section(audit: Audited | None) -> dict[str, Any] | None:
         return None
     setting = (
         f"{words.count(len(audit.lower), 'round')} of {audit.canaries:,} clients, protocol "
-        f"{audit.protocol}, noise multiplier {audit.noise_multiplier:g}: each sent a canary or "
-        f"zero, as a coin said; from the sum {audit.guesses:,} coins were guessed. Epsilon at "
-        f"delta {words.delta(audit.delta)}; each lower bound holds with confidence "
+        f"{audit.protocol}, noise multiplier {audit.noise_multiplier:g}. A coin decided whether a "
+        f"client sent its canary or zero; {audit.guesses:,} coins were guessed from the sum. "
+        f"Epsilon at delta {words.delta(audit.delta)}; each lower bound holds with confidence "
         f"{words.percent(audit.confidence)}."
     )
     upper, below = words.epsilon(audit.upper), "yes" if audit.passed else "NO"
     rows = [
         ["Canaries", *_spread(audit.lower), upper, below],
-        ["Coins nobody flipped for them", *_spread(audit.null), "0 expected", ""],
+        ["Control: coins of no canary", *_spread(audit.null), "0 expected", ""],
     ]
     return {"verdict": _verdict(audit), "rows": rows, "setting": setting}
 
 
 def _verdict(audit: Audited) -> str:
     if not audit.passed:
-        return "An observer of the sum could tell more than the ledger allows: something is wrong."
+        return (
+            "FAILED: an observer of the sum tells more than the ledger allows. Do not rely on the "
+            "figures of this run."
+        )
     if audit.able:
-        return "No observer of the sum could tell more than the ledger allows."
+        return "Passed: no observer of the sum told more than the ledger allows."
     return (
-        "This audit could not have failed: all guesses right would have shown "
+        "This audit could not have failed: even if all guesses were right, it would have shown "
         f"{audit.largest:.2f} at most."
     )
 

@@ -1,4 +1,4 @@
-"""Axes, colours and SVG: matplotlib without its global state, in colours that the page decides."""
+"""Draw SVG with matplotlib, without its global state and in colours that the page defines."""
 
 import base64
 import io
@@ -29,7 +29,7 @@ _MOST_POINTS = 300
 
 
 def colour(name: str) -> str:
-    """Return a stand-in that :func:`to_svg` turns into the page's colour of that name."""
+    """Return a placeholder that :func:`to_svg` replaces by the page's colour of that name."""
     return f"#fe01{COLOURS.index(name):02x}"
 
 
@@ -72,7 +72,7 @@ def new_axes(x: str, y: str) -> Axes:
 
 
 def plain_ticks(axis: Any, formatter: Any = None) -> None:
-    """Write ticks as people do, without offsets and powers.
+    """Format ticks as plain numbers, without offsets and powers of ten.
 
     Parameters
     ----------

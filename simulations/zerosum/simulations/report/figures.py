@@ -1,4 +1,4 @@
-"""The pictures of a run."""
+"""Draw the figures of a run's report."""
 
 from collections.abc import Callable, Iterator
 
@@ -139,8 +139,8 @@ def _epsilons(run: RunRecord) -> Picture | None:
     return Picture(
         "Epsilon by observer",
         to_svg(axes, "epsilon", f"Epsilon against rounds; at the end: {last}."),
-        "What has been spent so far, against each observer. The figures differ by orders of "
-        f"magnitude, so none of them stands for the others. At the end: {last}.",
+        "Privacy spent so far against each observer. The figures differ by orders of magnitude: "
+        f"none of them stands for another. At the end: {last}.",
     )
 
 
@@ -324,7 +324,7 @@ def _masked(run: RunRecord) -> Picture | None:
     legend(axes)
     caption = (
         "One client's vector as it reached the server: every value of the ring about equally "
-        "often. By itself it says nothing."
+        "often. By itself it carries no information."
         if hidden
         else "One client's vector as it reached the server. It was not masked."
     )

@@ -1,4 +1,4 @@
-"""The page: the outcome first, then whom it protects, then the pictures, then the details."""
+"""Fill the page of a run: outcome, protection by observer, figures, details, in this order."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

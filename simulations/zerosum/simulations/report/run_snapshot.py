@@ -1,4 +1,4 @@
-"""Keeps a glimpse of what the server saw, for the report: one masked vector, one opened sum."""
+"""Keep for the report what the server saw: one masked vector, one opened sum."""
 
 import io
 

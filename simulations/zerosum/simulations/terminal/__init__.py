@@ -1,1 +1,1 @@
-"""What a terminal is shown: progress, errors, signals, logs."""
+"""Terminal output and process ends: progress, errors, signals, logs."""

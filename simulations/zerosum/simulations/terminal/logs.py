@@ -1,4 +1,4 @@
-"""What the package logs, collected in a file."""
+"""Collect a logger's lines in a file."""
 
 import logging
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ from zerosum.client.protocol.saturation_log import CutFilter
 
 
 def log_to(name: str, path: Path) -> logging.Handler:
-    """Send what a logger is given to a file and nowhere else; no file where there is nothing.
+    """Send a logger's lines to a file and nowhere else; without lines there is no file.
 
-    Lines of several processes are appended whole. Of cuts by the range few lines are written.
+    Lines of several processes are appended whole. Lines about values that ``encoding.range`` cut
+    come in thousands, and few of them are written.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ def log_to(name: str, path: Path) -> logging.Handler:
 
 @contextmanager
 def logged(name: str, path: Path) -> Iterator[None]:
-    """Do so for a while, and put the logger back as it was.
+    """Send a logger's lines to a file for a while, then restore the logger.
 
     Parameters
     ----------

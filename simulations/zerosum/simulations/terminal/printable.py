@@ -1,16 +1,16 @@
-"""Text from elsewhere, made fit for a terminal or a line of a file."""
+"""Make foreign text safe for a terminal or a line of a file."""
 
 import shlex
 from collections.abc import Iterable
 
 
 def printable(text: str) -> str:
-    """Return text as one line; what steers a terminal or turns letters around is an escape."""
+    """Return text as one line; control and bidirectional characters become escapes."""
     return "".join(map(_seen, text)).strip()
 
 
 def printable_lines(text: str) -> str:
-    """Return text with its line ends, and else as :func:`printable` does."""
+    """Return text as :func:`printable` does, but keep its line ends."""
     return "\n".join("".join(map(_seen, line)) for line in text.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""End a command in order on signals and failures, and say what was completed and is kept."""
+"""End a command in order on signals and failures, and say what it keeps."""
 
 import signal
 import sys
@@ -21,7 +21,7 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 """Exit codes, as shells give them."""
 
 FAILED = 1
-"""Exit code of a command that its user did nothing wrong with."""
+"""Exit code of a command that failed through no fault of its user."""
 
 # Windows has no SIGHUP.
 _ENDINGS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
@@ -37,7 +37,7 @@ def exit_in_words(code: int) -> str:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP came: it ends what is going on as ctrl-C does.
+    """SIGTERM or SIGHUP arrived; it ends the command as ctrl-C does.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise :class:`Terminated`; in other threads than the main nothing.
+    """Raise :class:`Terminated` on SIGTERM and SIGHUP; no effect outside the main thread.
 
     A hangup that is ignored stays ignored: ``nohup`` was asked for.
     """
@@ -77,9 +77,9 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ignore ctrl-C, SIGTERM and SIGHUP for the seconds in which an end is put in order.
+    """Ignore ctrl-C, SIGTERM and SIGHUP while a command cleans up.
 
-    Who is impatient presses ctrl-C twice: the second one would leave processes behind.
+    An impatient user presses ctrl-C twice; the second one would leave processes behind.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -165,12 +165,11 @@ def interruptible(
     Parameters
     ----------
     left : callable
-        What there is to say, once it ended: what is kept, and last the command that goes on.
+        Returns the message: what is kept, and last the command that continues.
     failures : tuple of exception types, optional
-        Given: say so, and exit with 1, after errors as well, and where the output is a pipe that
-        was closed. These have messages for people; a full disk or memory costs one line; what
-        nobody expected has its traceback before. A user's mistakes pass through, and a run that
-        ended and learnt nothing.
+        Where given, errors and closed output pipes end the command in the same way, with 1. These
+        types have messages for users; a full disk or memory costs one line; any other error prints
+        its traceback first. Users' mistakes and :class:`NothingLearntError` pass through.
 
     Yields
     ------

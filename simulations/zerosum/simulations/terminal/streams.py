@@ -1,4 +1,4 @@
-"""Let standard streams take any text, whatever the locale."""
+"""Make standard output and error accept any text, whatever the locale."""
 
 import codecs
 import io
@@ -22,7 +22,7 @@ def _encoded(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def take_any_text() -> None:
-    """Let what the streams cannot encode be escaped: a word of a report must not end a command."""
+    """Escape text that the streams cannot encode: a letter of a report must not end a command."""
     codecs.register_error(_ANY, _encoded)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""What a user's mistake costs at the command line: one line, and exit code 2."""
+"""Report a user's mistake in one line, with exit code 2."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from zerosum.simulations.terminal.printable import printable_lines
 USER_ERROR = 2
 
 NOTHING_LEARNT = 1
-"""Exit code of a run that was asked for rightly, and in whose model is no client's training."""
+"""Exit code of a valid run in which no client's training entered the model."""
 
 
 @contextmanager

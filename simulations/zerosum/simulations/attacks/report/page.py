@@ -1,4 +1,4 @@
-"""The report of a suite of attacks: one self-contained page, the pictures and the whole table."""
+"""Write the report of a suite of attacks: one self-contained page with figures and tables."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pictures of a suite of attacks: each is drawn only where its data are."""
+"""Draw the figures of a suite of attacks, each only where there are data for it."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The table: attack by protection, each figure with interval, baseline and epsilon."""
+"""Format the table of attack by protection: figure, interval, baseline, epsilon."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ COLUMNS = (
 
 
 def figure_text(row: Row) -> str:
-    """Return a cell in words: value, interval, baseline, or why there is none."""
+    """Format a figure with its interval, or the reason why there is none."""
     if row.value is None:
         return f"{row.status}: {row.note}" if row.note else row.status
     value = f"{_number(row.value)}{_unit(row)} {_interval(row)}"
@@ -28,7 +28,7 @@ def figure_text(row: Row) -> str:
 
 
 def count_text(row: Row) -> str:
-    """Return of how many units a figure is."""
+    """Format the number of units behind a figure."""
     return f"{row.count:,}" if row.count else "–"
 
 
@@ -40,12 +40,12 @@ def epsilon_text(row: Row) -> str:
 
 
 def baseline_text(row: Row) -> str:
-    """Return the baseline's figure."""
+    """Format the figure of the baseline."""
     return "–" if row.baseline is None else f"{_number(row.baseline)}{_unit(row)}"
 
 
 def threats_text(rows: Sequence[Row]) -> str:
-    """Return who attacks in these rows."""
+    """Name the attackers of these rows."""
     return ", ".join(dict.fromkeys(row.threat for row in rows))
 
 

@@ -16,7 +16,7 @@ from zerosum.simulations.data.datasets import DataError, listed, reading
 from zerosum.simulations.data.tabular.numerals import is_number
 
 SEPARATORS = ",;\t|"
-"""What a separator is guessed among."""
+"""Candidates when the separator is guessed."""
 
 _SAMPLE_LINES = 1000
 """Lines that a separator has to split alike."""

@@ -21,7 +21,7 @@ _KINDS = {"M": "dates", "m": "durations", "c": "complex numbers", "S": "bytes", 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which columns are inputs.
+    """The columns chosen as inputs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What labels are: classes, each of its own kind, or values to regress on."""
+"""Tell classes from values to regress on, and encode either."""
 
 from collections.abc import Sequence
 

@@ -15,14 +15,14 @@ _WORDS = {" ": "space", "'": "apostrophe"}
 
 @dataclass(frozen=True)
 class Convention:
-    """How numbers are written: ``decimal`` mark, and mark between ``thousands`` ("" is none)."""
+    """Number format: ``decimal`` mark, and mark between ``thousands`` ("" is none)."""
 
     decimal: str = "."
     thousands: str = ""
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What is not the way of programs, in words."""
+        """Marks that differ from Python's own, in words."""
         parts = [f'decimal "{self.decimal}"'] if self.decimal != "." else []
         if self.thousands:
             parts.append(f'thousands "{_WORDS.get(self.thousands, self.thousands)}"')
@@ -107,7 +107,7 @@ def number(text: str, convention: Convention) -> float:
 
 @dataclass(frozen=True)
 class PlainNumbers:
-    """What is known of texts that are all plain numbers, or empty.
+    """Facts about texts that are all plain numbers, or empty.
 
     Parameters
     ----------
