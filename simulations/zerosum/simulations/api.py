@@ -1,4 +1,4 @@
-"""The Python call behind ``zerosum run``."""
+"""Plan, run and resume simulations: the calls behind ``zerosum run``."""
 
 import hashlib
 import logging
@@ -48,10 +48,14 @@ from zerosum.simulations.terminal.logs import logged
 RUNS = Path("runs")
 
 MOST_COUNTED = 1000
-"""Clients whose records are counted one by one, where a task does not say how many there are."""
+"""Most clients whose records are counted one by one, where the task has no num_examples().
+
+Counting loads every client's records: seconds for a thousand small ones, too long for a million."""
 
 MOST_SAMPLED = 10
-"""Clients whose records are looked for, to see which metrics a task has."""
+"""Most clients whose evaluation records are loaded to see which metrics a task has.
+
+Some clients may hold none: ten in a row without any are taken to mean that nobody does."""
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -107,7 +111,7 @@ def _planned(experiment: Experiment) -> Plan:
 
 
 def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
-    """Refuse bounds of layers that do not fit the model, which every client would."""
+    """Refuse clips of layers that do not fit the model, before every client refuses them."""
     privacy = experiment.privacy
     if privacy.clipping == "per-layer" and privacy.clip is not None:
         try:
@@ -117,7 +121,7 @@ def _check_layers(trainer: LocalTrainer, experiment: Experiment) -> None:
 
 
 def _samples(task: Task, count: int, seed: int) -> Iterator[Sample]:
-    """Yield what loads the records of the first few clients' evaluations, then public ones."""
+    """Yield loaders of the first clients' evaluation records, then of the public ones."""
     for index in range(min(count, MOST_SAMPLED)):
         client = ClientInfo(index=index, count=count, split="test", seed=seed)
         yield partial(client_records, task, client)
@@ -125,7 +129,10 @@ def _samples(task: Task, count: int, seed: int) -> Iterator[Sample]:
 
 
 def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
-    """Refuse more training records than the public figure, below whose inverse delta has to be."""
+    """Refuse more training records than privacy.examples says.
+
+    Delta was checked against the inverse of that public figure: with more records it is too large.
+    """
     privacy = experiment.privacy
     if not privacy.private or not privacy.by_example or privacy.examples is None:
         return
@@ -144,7 +151,7 @@ def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
 
 
 def _counted(task: Task, count: int, seed: int) -> int | None:
-    """Return how many training records all clients hold; None where counting would take long."""
+    """Count the training records of all clients; None where that would take too long."""
     known = getattr(task, "num_examples", None)
     if known is not None:
         return int(known(count))

@@ -2,8 +2,9 @@
 
 One round in which everyone takes part. Each of k rostered clients sends a canary of its own, of
 norm C and orthogonal to all others, or zero, as a coin decides; so the cohort, its size and the
-noise do not depend on the coins. Whoever sees the sum scores each canary and guesses coins; how
-often that is right gives a lower bound on epsilon, which must not exceed the ledger's.
+noise do not depend on the coins. An observer of the sum scores each canary and guesses
+its coin. How often the guesses are right gives a lower bound on epsilon, which must not exceed the
+ledger's.
 """
 
 import math
@@ -89,7 +90,11 @@ class AuditPlan:
 
     @property
     def room(self) -> float:
-        """Part of the clients that may vanish: those that do, with room for chance."""
+        """Part of the clients that may vanish: the expected dropouts and six standard deviations.
+
+        Dropouts are binomial. Six deviations are exceeded in about one round of 10^9, so that an
+        audit is not abandoned by chance.
+        """
         if self.dropout == 0:
             return 0.0
         return self.dropout + 6 * math.sqrt(self.dropout * (1 - self.dropout) / self.canaries)

@@ -123,6 +123,7 @@ def test_projections_have_norm_one_and_are_kept_on_disk(tmp_path) -> None:
         transformed(Collection(third, third, 2), spec)
 
 
+@pytest.mark.slow
 def test_features_are_gathered_as_they_are_taken() -> None:
     data = DataSpec(clients=50, limit=100, transform="scattering")
     task = resolve_task("mnist5k", data, ModelSpec(name="linear"), 0)

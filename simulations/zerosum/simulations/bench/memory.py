@@ -25,7 +25,7 @@ from zerosum.simulations.bench.setting import REQUEST, BenchedSession
 
 
 def run(**settings: Any) -> Values:
-    """Play one session against a server in another process, and return what that one held.
+    """Measure the memory of a server that plays one session in a process of its own.
 
     The parameters are those of :class:`~zerosum.simulations.bench.setting.BenchedSession`; all
     clients have the same vector.

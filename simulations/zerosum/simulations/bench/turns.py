@@ -36,7 +36,10 @@ ENGINES = {
 """Module and function of each engine, in this package."""
 
 _SAMPLE_SECONDS = 0.05
+"""Between two looks at an engine's memory: peaks that are shorter are missed."""
+
 _PATIENCE_SECONDS = 20.0
+"""That an engine may take to end by itself before it is killed."""
 
 
 class MissingError(BenchError):

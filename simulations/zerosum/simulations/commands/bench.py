@@ -58,7 +58,7 @@ def deployment(
         measured = MeasuredTurns(repeats, json_file)
         with interruptible(measured.left), ProgressBar(None, "turn", console) as bar:
             result = run(nodes, rounds, repeats, tell=bar.show, keep=measured.keep)
-        measured.write()  # first: whoever reads the table may be gone
+        measured.write()  # first: printing fails where the reader has closed the pipe
         for row in result["rows"]:
             console.print(
                 f"{row['rounds']:12} {row['seconds_per_round']:7.1f} s a round, "

@@ -97,7 +97,7 @@ def engine(
                 tell=bar.show,
                 keep=measured.keep,
             )
-        measured.write()  # first: whoever reads the table may be gone
+        measured.write()  # first: printing fails where the reader has closed the pipe
         _print(console, result)
 
 

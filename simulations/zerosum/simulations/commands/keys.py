@@ -14,7 +14,7 @@ from zerosum.secagg import IdentityKey, LocalProtocolError, Roster, SignedRoster
 from zerosum.simulations.terminal.user_errors import user_errors
 
 keys_app = typer.Typer(help="Signing keys of nodes and of a roster's authority.")
-roster_app = typer.Typer(help="The signed list of everybody's public keys.")
+roster_app = typer.Typer(help="The signed list of all clients' public keys.")
 
 
 @keys_app.command("new")

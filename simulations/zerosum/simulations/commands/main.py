@@ -156,7 +156,7 @@ def plan(
             dimension=dimension,
             epsilon=epsilon,
         )
-        if json_file is not None:  # first: whoever reads the table may be gone
+        if json_file is not None:  # first: printing fails where the reader has closed the pipe
             write_json(json_file, outlook.values | {"warnings": list(outlook.warnings)})
         Console().print(plan_table(outlook))
         if "data" in outlook.values:

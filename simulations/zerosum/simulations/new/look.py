@@ -284,7 +284,7 @@ def _images(data: Path) -> DataDescription:
 
 
 def _chosen(names: list[str], label: str | None, what: str, default: str) -> str:
-    """Return the column that was named, or one that is named as labels are, or the default."""
+    """Choose the label column: the named one, else one with a usual name, else the default."""
     if label is None:
         known = {name.lower(): name for name in reversed(names)}
         return next((known[name] for name in _LABELS if name in known), default)

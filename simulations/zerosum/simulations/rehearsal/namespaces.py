@@ -33,7 +33,7 @@ class Namespace:
         return ("ip", "netns", "exec", self.name)
 
     def cut(self) -> None:
-        """Take the link down: nothing comes through, and nobody is told."""
+        """Take the link down: packets are lost, and neither end is notified."""
         _ip("-n", self.name, "link", "set", "eth0", "down")
 
     def mend(self) -> None:

@@ -191,7 +191,7 @@ class FlowerPrograms:
         process.wait(30)
 
     def stop(self) -> None:
-        """End everything, whatever state it is in, and whoever started it."""
+        """End all processes of the federation, those that its programs started too."""
         for ending in (signal.SIGTERM, KILL):
             for number in self.running():
                 with contextlib.suppress(ProcessLookupError):

@@ -64,7 +64,8 @@ def wait_for_end(
 class _Question:
     """A question that a thread asks, so that looks go on meanwhile.
 
-    Whoever stops waiting ends the command that asks, with all others.
+    The command that asks is ended with the federation's other processes, so that a wait that is
+    given up leaves no process behind.
     """
 
     def __init__(self, status: Callable[[], str]) -> None:

@@ -118,7 +118,7 @@ class Watch:
         self.seen = max(self.seen, len(records))
 
     def _look_for_ends(self) -> None:
-        """Say which programs have ended; refuse to wait where nobody is left to wait for."""
+        """Report programs that have ended; stop waiting once no node or no SuperLink is left."""
         gone = self._gone
         for name, process in self.built.processes.items():
             if name not in gone and process.poll() is not None:

@@ -22,6 +22,10 @@ COLOURS = (
 )
 """Custom properties of page.css: light, dark and paper each give them values."""
 
+# matplotlib writes colours into the SVG as numbers; custom properties of CSS it does not know. So
+# each colour is drawn as a number that no figure uses, "#fe01" and its place in COLOURS, and
+# replaced by "var(--name)" in the text: one figure serves light and dark pages and paper.
+
 _SIZE_INCHES = (4.7, 2.75)
 _TEXT_POINTS = 8.5
 _MOST_MARKERS = 60

@@ -17,6 +17,8 @@ from zerosum.simulations.report.html import fill
 from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight, read_run
 from zerosum.simulations.terminal.printable import shell_command
 
+# Bounds keep the page under a megabyte, whatever the number of rounds: mail programs and browsers
+# take that. The files of the run folder have the rest.
 _ROWS_SHOWN = 200
 _IMAGES_SHOWN = 40
 _IMAGE_SIDE_PIXELS = 64

@@ -28,6 +28,7 @@ _COLOURS = ("accent", "local", "release", "part1", "part5", "part3", "part2", "s
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LABEL_CHARACTERS = 46
 _LEAST_RATE = 1e-3
+"""Where the log axes of a ROC begin: few suites have units enough for a rate below it."""
 
 Key = tuple[str, str, str, str]
 """Attack, adaptive, setting, protection: which cell a row is of."""

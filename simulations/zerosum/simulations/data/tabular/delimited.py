@@ -106,7 +106,7 @@ def read_delimited(path: Path, spec: DataSpec) -> Delimited:
 
 
 def _decoded(content: bytes, encoding: str | None, key: str) -> tuple[str, str]:
-    """Return the text and its encoding: the one that was named, or the mark's, or UTF-8."""
+    """Decode a file by the given encoding, else by its byte-order mark, else as UTF-8."""
     marked = next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
     chosen = encoding or marked
     try:

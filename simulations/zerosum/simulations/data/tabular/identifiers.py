@@ -1,4 +1,4 @@
-"""Tell columns that name records from those that say something of them."""
+"""Detect columns that identify records, such as a patient number."""
 
 import re
 

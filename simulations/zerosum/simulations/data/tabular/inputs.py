@@ -142,7 +142,7 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
 def _candidates(
     table: Table, spec: DataSpec, reserved: set[str | None], left_out: dict[str, str]
 ) -> Sequence[str]:
-    """Return the columns to look at; those that the configuration leaves out are noted."""
+    """Return the candidate columns, and note those that the configuration leaves out."""
     others = [name for name in table.columns if name not in reserved]
     left_out |= {name: "data.exclude" for name in others if name in spec.exclude}
     if spec.features is None:
@@ -356,7 +356,7 @@ def _statistics(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
-    """Return what is odd about inputs that are used, as one that is the label, or that counts.
+    """Describe suspicious inputs that are used: a copy of the label, a record counter.
 
     Parameters
     ----------

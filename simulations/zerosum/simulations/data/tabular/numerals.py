@@ -81,7 +81,7 @@ def is_whole(text: str) -> bool:
 
 
 def is_code(text: str) -> bool:
-    """Tell whether a text of digits is a code: one that is padded with zeros, as "01234"."""
+    """Tell whether a text of digits is a code, padded with zeros, such as "01234"."""
     return _PADDED.match(text) is not None
 
 
