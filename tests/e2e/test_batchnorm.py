@@ -226,6 +226,7 @@ def test_instance_normalisation_that_tracks_is_averaged_as_well(tmp_path, monkey
         np.testing.assert_allclose(result.model[name], wanted[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_processes_masks_and_a_resume_change_no_bit(tmp_path, monkeypatch):
     whole = run(tmp_path, monkeypatch, name="whole")
     spread = run(tmp_path, monkeypatch, "engine=processes", "workers=2", name="spread")
@@ -249,7 +250,11 @@ def test_a_client_whose_statistics_are_no_numbers_is_not_in_the_average(tmp_path
 
 @pytest.mark.parametrize(
     "server",
-    [["server.lr=3.0"], ["server.options={momentum=0.9}"], ["server.optimizer=Adam"]],
+    [
+        pytest.param(["server.lr=3.0"], marks=pytest.mark.slow),
+        pytest.param(["server.options={momentum=0.9}"], marks=pytest.mark.slow),
+        ["server.optimizer=Adam"],
+    ],
     ids=["lr", "momentum", "Adam"],
 )
 def test_a_server_optimizer_leaves_statistics_to_the_average(tmp_path, monkeypatch, server):

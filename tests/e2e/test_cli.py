@@ -120,6 +120,7 @@ def test_resuming_another_configuration_is_refused_and_nothing_changes(zerosum):
     assert Path("mine", "config.toml").read_text() == config
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_go_on_for_more_rounds(zerosum):
     assert zerosum("run", *TINY, "--out", "mine").exit_code == 0
     assert zerosum("run", "--resume", "mine", "--set", "rounds=3").exit_code == 0

@@ -44,6 +44,7 @@ def epsilon(result, observer="sum"):
     return result.summary["epsilon"][observer]["value"]
 
 
+@pytest.mark.slow
 def test_masks_and_a_resume_change_no_bit(tmp_path):
     draws = "privacy.noise_draw=per_client"
     whole = run(tmp_path / "pairwise", "secagg.protocol=pairwise", draws)
@@ -71,6 +72,7 @@ def test_components_are_charged_to_the_same_ledger(tmp_path):
     assert epsilon(results[0]) <= planned.values["epsilon"]["sum"]["value"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_target_epsilon_leaves_room_for_components():
     target = [s for s in SMALL if "noise_multiplier" not in s] + ["privacy.epsilon_for=sum"]
     found = {

@@ -133,7 +133,9 @@ def test_the_clients_log_says_it_once_and_the_servers_in_each_round(run):
     )
 
 
-@pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
+@pytest.mark.parametrize(
+    "protocol", ["pairwise", pytest.param("ideal", marks=pytest.mark.slow), "none"]
+)
 def test_workers_count_what_one_process_does(run, protocol):
     settings = [f"secagg.protocol={protocol}", "rounds=2"]
     few = np.zeros((1200, WEIGHTS))
@@ -162,6 +164,7 @@ def test_what_is_cut_and_borne_is_told_in_line_table_and_report(run):
     assert "In 1 round clients cut 1 of 4,800 coordinates" in said
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was_and_counts_both_parts(run):
     moves = np.zeros((1200, WEIGHTS))
     moves[7, 3] = 9.0

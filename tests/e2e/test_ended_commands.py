@@ -65,7 +65,9 @@ def interrupt():
 FULL = OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (FULL, 1)])
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), pytest.param(FULL, 1, marks=pytest.mark.slow)]
+)
 def test_the_last_line_of_an_ended_run_goes_on_to_the_same_bits(
     zerosum, tmp_path, monkeypatch, error, code
 ):
@@ -86,6 +88,7 @@ def test_the_last_line_of_an_ended_run_goes_on_to_the_same_bits(
         ).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_given_more_rounds_is_told_to_go_on_with_them(zerosum, tmp_path, monkeypatch):
     assert zerosum("run", *TINY, "--set", "rounds=1", "--out", "mine").exit_code == 0
     more = ["run", "--resume", "mine", "--set", "rounds=2"]
@@ -99,6 +102,7 @@ def test_a_run_that_is_given_more_rounds_is_told_to_go_on_with_them(zerosum, tmp
     assert len((tmp_path / "mine" / METRICS).read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_a_file_gives_more_rounds_is_told_to_go_on_with_that_file(
     zerosum, tmp_path, monkeypatch
 ):

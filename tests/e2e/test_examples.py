@@ -116,7 +116,9 @@ def test_masked_sums_give_the_bits_of_a_trusted_sum(config, tmp_path):
     assert any(json.loads(line)["survivors"] < 10 for line in lines)
 
 
-@pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
+@pytest.mark.parametrize(
+    "config", [STEPS, pytest.param(INSIDE, marks=pytest.mark.slow)], ids=["distributed", "inside"]
+)
 def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(config, tmp_path):
     whole = run(config, tmp_path / "whole", "secagg.protocol=ideal")
     run(config, tmp_path / "parts", "secagg.protocol=ideal", "rounds=1")
@@ -161,6 +163,7 @@ def test_noise_inside_training_protects_from_the_server_without_masks_too(tmp_pa
     assert epsilon["local"]["unit"] == "example"
 
 
+@pytest.mark.slow
 def test_a_target_epsilon_finds_the_noise(tmp_path):
     for config in (STEPS, INSIDE):
         target = ["privacy.epsilon=2.0", "privacy.epsilon_for=sum", "secagg.protocol=ideal"]
@@ -210,7 +213,9 @@ class Raising(nn.Module):
 TEXT = ("privacy.examples=70", "privacy.lot=60", "rounds=8")
 
 
-@pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
+@pytest.mark.parametrize(
+    "config", [STEPS, pytest.param(INSIDE, marks=pytest.mark.slow)], ids=["distributed", "inside"]
+)
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 def test_sparse_embeddings_are_trained_and_not_on_noise_alone(tmp_path, monkeypatch, config):
     monkeypatch.setattr(api, "resolve_task", lambda *specs: TextTask())

@@ -116,6 +116,7 @@ def test_the_traceback_is_in_the_clients_log_and_one_line_of_it_in_the_records(
         assert path.is_dir() or b"secret-record-17" not in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_failing_client_still_adds_its_share_of_the_noise(simulate, monkeypatch):
     """All clients fail: what is opened is noise alone, and as much of it as claimed."""
     monkeypatch.setattr(

@@ -81,6 +81,7 @@ def test_the_first_sum_is_that_of_an_honest_run(tmp_path, request):
     assert not (honest.folder / LEFT_OUT).exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_leaves_the_liar_out_until_it_is_readmitted(tmp_path, a_liar):
     whole = run(tmp_path / "whole")
     part = run(tmp_path / "part", rounds=1)

@@ -38,6 +38,7 @@ def epsilons(result):
     return {name: figure["value"] for name, figure in result.summary["epsilon"].items()}
 
 
+@pytest.mark.slow
 def test_a_discrete_gaussian_costs_what_skellam_does(tmp_path):
     one = run(["privacy.mechanism=discrete-gaussian"], tmp_path / "gaussian")
     two = run([], tmp_path / "skellam")
@@ -97,7 +98,9 @@ def test_an_adaptive_clip_is_the_same_under_every_protocol(tmp_path, protocol):
     assert [r.get("clip") for r in one.rounds] == [r.get("clip") for r in two.rounds]
 
 
-@pytest.mark.parametrize("settings", [[ADAPTIVE], [ADAPTIVE, "privacy.model=none"]])
+@pytest.mark.parametrize(
+    "settings", [pytest.param([ADAPTIVE], marks=pytest.mark.slow), [ADAPTIVE, "privacy.model=none"]]
+)
 def test_an_adaptive_clip_survives_a_resume_bit_for_bit(tmp_path, settings):
     whole = run([*settings, "rounds=4"], tmp_path / "whole")
     part = run([*settings, "rounds=2"], tmp_path / "part")
@@ -109,6 +112,7 @@ def test_an_adaptive_clip_survives_a_resume_bit_for_bit(tmp_path, settings):
     assert (whole.folder / LEDGER).read_bytes() == (resumed.folder / LEDGER).read_bytes()
 
 
+@pytest.mark.slow
 def test_an_adaptive_clip_costs_what_the_multiplier_says(tmp_path):
     adaptive, flat = run([ADAPTIVE], tmp_path / "adaptive"), run([], tmp_path / "flat")
     for observer, value in epsilons(adaptive).items():
@@ -141,6 +145,7 @@ def test_an_abandoned_round_leaves_the_clip_alone(tmp_path):
         assert ("clip" in record) == (record["status"] == "completed")
 
 
+@pytest.mark.slow
 def test_layers_are_clipped_apart(tmp_path):
     settings = ["privacy.model=none", "privacy.clip=0.3", "sampling.kind=everyone", "rounds=1"]
     settings += ["model.name=mlp", "model.hidden=[8]"]

@@ -158,6 +158,7 @@ def test_a_steady_round_takes_two_exchanges_or_three(tmp_path, one_thread, make_
     assert [r["exchanges"] for r in control.run(pipeline=False).rounds] == [steady + 2] * 4
 
 
+@pytest.mark.slow
 def test_evaluations_are_pipelined_too(tmp_path, one_thread, make_keys):
     settings = ["evaluation.federated_every=2", *MALICIOUS]
     deployment = Deployment(tmp_path / "a", make_keys, settings)
@@ -169,6 +170,7 @@ def test_evaluations_are_pipelined_too(tmp_path, one_thread, make_keys):
     assert result.rounds[1]["federated_loss"] == control.rounds[1]["federated_loss"]
 
 
+@pytest.mark.slow
 def test_a_clip_that_adapts_is_waited_for(tmp_path, one_thread, make_keys):
     settings = [*NOISE, "privacy.clipping=adaptive"]
     results = {}
@@ -204,6 +206,7 @@ def test_what_was_prepared_and_not_asked_for_costs_nothing(tmp_path, one_thread,
     assert [r["round"] for r in lines_of(deployment, METRICS)] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_liar_is_left_out_of_the_first_cohort_that_was_not_drawn_yet(
     tmp_path, make_keys, monkeypatch
 ):

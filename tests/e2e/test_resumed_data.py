@@ -84,6 +84,7 @@ def test_a_fingerprint_that_is_gone_is_no_way_around(killed, tmp_path):
         resumed(folder, tmp_path / "ours.csv")
 
 
+@pytest.mark.slow
 def test_a_file_that_was_moved_is_the_same(killed, tmp_path):
     folder = killed()
     asked = len((folder / LEDGER).read_text().splitlines())

@@ -203,7 +203,9 @@ def test_clients_vanish_at_every_stage_and_the_sum_is_over_the_survivors(tmp_pat
     assert model_bytes(masked.folder) == model_bytes(shown.folder)
 
 
-@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+@pytest.mark.parametrize(
+    "server", ["malicious", pytest.param("semi-honest", marks=pytest.mark.slow)]
+)
 def test_groups_give_the_same_model_under_every_protocol(tmp_path, server):
     settings = [*PER_CLIENT, "secagg.groups=3", "sampling.cohort=24", f"secagg.server={server}"]
     settings += ["faults.contribute=0.1", "rounds=4"]
@@ -220,6 +222,7 @@ def test_groups_give_the_same_model_under_every_protocol(tmp_path, server):
     assert epsilons[0] < epsilons[1]
 
 
+@pytest.mark.slow
 def test_a_failed_group_is_told_in_the_record_and_the_report(tmp_path):
     settings = [*PER_CLIENT, "secagg.groups=3", "sampling.cohort=24", "faults.contribute=0.35"]
     result = api.run("digits", overrides=[*settings, "rounds=6"], out=tmp_path / "run")
@@ -253,6 +256,7 @@ def test_too_few_survivors_abandon_the_round_and_leave_the_model_alone(tmp_path)
     assert result.summary["epsilon"]["local"]["value"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_an_abandoned_round(tmp_path):
     settings = [*SMALL, "faults.contribute=0.35", "privacy.honest_fraction=0.6", "rounds=8"]
     result = run("digits", overrides=settings, out=tmp_path / "mixed")
@@ -261,6 +265,7 @@ def test_a_run_goes_on_after_an_abandoned_round(tmp_path):
     assert result.summary["rounds_abandoned"] == statuses.count("abandoned")
 
 
+@pytest.mark.slow
 def test_an_empty_cohort_is_an_abandoned_round(tmp_path):
     settings = [*SMALL, "sampling.cohort=1", "rounds=4", "secagg.dropout=0.0"]
     try:
@@ -278,6 +283,7 @@ def test_a_longer_run_continues_a_shorter_one(pairwise, tmp_path):
     assert (longer.folder / LEDGER).read_bytes() == (pairwise.folder / LEDGER).read_bytes()
 
 
+@pytest.mark.slow
 def test_more_rounds_than_a_target_was_planned_for_are_told_with_both_figures(tmp_path, caplog):
     target = [*SMALL, "privacy.epsilon=5", "rounds=2"]
     short = run("digits", overrides=target, out=tmp_path / "short")
@@ -296,6 +302,7 @@ def test_more_rounds_than_a_target_was_planned_for_are_told_with_both_figures(tm
     assert 5.0 < spent <= float(found[2]) < 1.1 * spent
 
 
+@pytest.mark.slow
 def test_more_rounds_without_privacy_cost_nothing_that_is_warned_of(tmp_path, caplog):
     plain = [*SMALL, "privacy.model=none", "rounds=1"]
     short = run("digits", overrides=plain, out=tmp_path / "short")
@@ -307,9 +314,9 @@ def test_more_rounds_without_privacy_cost_nothing_that_is_warned_of(tmp_path, ca
     "settings",
     [
         ["server.optimizer=Adam", "server.lr=0.05"],
-        ["server.options={momentum=0.9}"],
-        ["sampling.kind=once", "sampling.cohort=10"],
-        ["sampling.kind=fixed"],
+        pytest.param(["server.options={momentum=0.9}"], marks=pytest.mark.slow),
+        pytest.param(["sampling.kind=once", "sampling.cohort=10"], marks=pytest.mark.slow),
+        pytest.param(["sampling.kind=fixed"], marks=pytest.mark.slow),
     ],
 )
 def test_optimizer_and_sampler_state_survive_a_resume(tmp_path, settings):
@@ -319,6 +326,7 @@ def test_optimizer_and_sampler_state_survive_a_resume(tmp_path, settings):
     assert model_bytes(resumed.folder) == model_bytes(whole.folder)
 
 
+@pytest.mark.slow
 def test_a_federated_evaluation_is_one_more_private_sum(tmp_path):
     evaluation = [
         "evaluation.federated_every=1",
@@ -359,7 +367,7 @@ def test_a_federated_evaluation_without_noise_is_exact(tmp_path):
     assert record["federated_loss"] == pytest.approx(sum(s["loss"] for s in sums) / count, abs=1e-4)
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "examples"])
+@pytest.mark.parametrize("weighting", [pytest.param("uniform", marks=pytest.mark.slow), "examples"])
 def test_masked_fedavg_is_a_ten_line_loop_within_the_encoding_step(tmp_path, weighting):
     settings = [
         *SMALL,

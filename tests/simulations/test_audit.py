@@ -51,6 +51,7 @@ def without_noise(part: float):
     return noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.0, 0.2])
 def test_noise_that_is_missing_fails_the_audit(monkeypatch, part) -> None:
     monkeypatch.setattr(DistributedSkellam, "noise", without_noise(part))
@@ -61,6 +62,7 @@ def test_noise_that_is_missing_fails_the_audit(monkeypatch, part) -> None:
     assert "they fail noise below" in result.output
 
 
+@pytest.mark.slow
 def test_noise_as_claimed_passes_an_audit_that_could_fail() -> None:
     said: list[str] = []
     found = run_audit(load_experiment("mnist5k", IDEAL), AuditPlan(1000, 1), on_power=said.append)
@@ -89,12 +91,14 @@ def test_masks_change_nothing_that_is_observed() -> None:
         assert masked[key] == ideal[key]
 
 
+@pytest.mark.slow
 def test_more_noise_tells_less() -> None:
     loud, quiet = audited(noise_multiplier=0.2), audited(noise_multiplier=3.0)
     assert min(loud["lower"]) > max(quiet["lower"])
     assert loud["upper"] > quiet["upper"]
 
 
+@pytest.mark.slow
 def test_clients_that_vanish_are_guessed_about_too() -> None:
     found = audited(dropout=0.1, canaries=200)
     assert all(150 < survivors < 200 for survivors in found["survivors"])
@@ -102,6 +106,7 @@ def test_clients_that_vanish_are_guessed_about_too() -> None:
     assert found["violations"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("corruption", "canaries", "dropout", "fraction"),
     [(0.1, 120, 0.0, 0.9), (1 / 3, 50, 0.0, 0.68), (0.15, 130, 0.0, 0.8538), (0.1, 200, 0.1, 0.67)],

@@ -63,7 +63,14 @@ def close(found, wanted, tolerance):
         np.testing.assert_allclose(found.model[name], value, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("protocol", ["ideal", "none", "pairwise"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "ideal",
+        pytest.param("none", marks=pytest.mark.slow),
+        pytest.param("pairwise", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_with_batched_clients_is_that_of_general_ones(tmp_path, protocol, device):
     settings = [f"secagg.protocol={protocol}", "engine=serial", *OPEN]
     batched = run(tmp_path / "a", *settings, "trainer=batched", f"device={device}")
@@ -79,6 +86,7 @@ def test_a_run_with_batched_clients_is_that_of_general_ones(tmp_path, protocol, 
         close(other, general, 1e-3)
 
 
+@pytest.mark.slow
 def test_noise_and_evaluation_follow_batched_training(tmp_path, device):
     settings = ["secagg.protocol=ideal", "engine=serial", *FEDERATED]
     batched = run(tmp_path / "a", *settings, "trainer=batched", f"device={device}")
@@ -218,6 +226,7 @@ def test_a_run_is_resumed_where_it_began(tmp_path, changed, monkeypatch):
         api.resume(tmp_path / "run", overrides=[changed], report=False)
 
 
+@pytest.mark.slow
 def test_a_batched_run_is_resumed_to_the_bits_it_would_have_had(tmp_path):
     settings = ["trainer=batched", "training.epochs=2", "training.momentum=0.5"]
     whole = run(tmp_path / "whole", *settings)

@@ -111,6 +111,7 @@ def test_drawing_tasks_give_the_same_bits_whatever_was_drawn_before(
     assert bits(run(tmp_path / "c", *PLAIN, *alike, "seed=1")) != first
 
 
+@pytest.mark.slow
 def test_masked_sums_are_of_the_same_bits(tmp_path: Path) -> None:
     found = [
         bits(run(tmp_path / name, "privacy.model=none", f"secagg.protocol={name}"))

@@ -158,7 +158,7 @@ def _used(
 
 
 class Stack:
-    """StackedRecords of a group of clients on a device, those with most steps first.
+    """Stack the records of a group of clients on a device, those with most steps first.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ class PropertyView(LearningView):
     Attributes
     ----------
     cohort, records : int
-        PolicyClients in a sum; records of each client.
+        Clients in a sum; records of each client.
     mirrored : float
         Part of its images that a client with the property has mirrored.
     vector : ndarray
@@ -71,7 +71,7 @@ class PropertySetting:
     Attributes
     ----------
     cohort, sums : int
-        PolicyClients in a sum; sums, of clients who take part in no other.
+        Clients in a sum; sums, of clients who take part in no other.
     records : int
         Of each client, drawn from the training records.
     mirrored : float

@@ -78,7 +78,7 @@ def private_sum_of(vectors: np.ndarray, protection: Defense, seed: int) -> Answe
 
 
 class _GivenVectors(PolicyClients):
-    """PolicyClients that send a given vector where others would train."""
+    """Clients that send a given vector where others would train."""
 
     vectors: np.ndarray
 

@@ -51,7 +51,7 @@ class PrivateSums:
         On which these clients are.
     population : int
     cohort : int
-        PolicyClients in a sum, by which noise is divided.
+        Clients in a sum, by which noise is divided.
     sampling : SamplingSpec
         How cohorts come about.
     seed : int
