@@ -50,3 +50,15 @@ def test_ctrl_c_while_it_loads_ends_it_in_one_line() -> None:
 
 def test_ctrl_c_that_is_ignored_stays_ignored_while_it_loads() -> None:
     assert pressed("entry", "SIG_IGN").returncode == 7
+
+
+def test_printed_version_is_that_of_the_project_file() -> None:
+    if not (ROOT / "pyproject.toml").exists():
+        pytest.skip("an installed package has no project file")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    code = (
+        "import sys; from zerosum.simulations.commands.entry import main; "
+        "sys.argv = ['zerosum', '--version']; main()"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.strip() == project["version"]
