@@ -24,3 +24,21 @@ def test_every_design_page_says_why_not_otherwise() -> None:
 
 def test_the_readme_is_a_first_hour() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+def named_functions(page: str) -> list[tuple[str, str]]:
+    """Return (file, name) of each "`part/file.py`: `Class.method`, `function`" on a page."""
+    pairs = []
+    for file, names in re.findall(r"`(\w+/[\w/]+\.py)`: ((?:`[\w.]+`(?:, )?)+)", page):
+        pairs += [(file, name.split(".")[-1]) for name in re.findall(r"`([\w.]+)`", names)]
+    return pairs
+
+
+def test_one_round_names_functions_that_are_in_their_files() -> None:
+    page = (ROOT / "docs" / "design" / "one-round.md").read_text(encoding="utf-8")
+    pairs = named_functions(page)
+    assert len(pairs) > 40
+    for file, name in pairs:
+        part, _, rest = file.partition("/")
+        source = (ROOT / part / "zerosum" / part / rest).read_text(encoding="utf-8")
+        assert re.search(rf"^\s*(?:def|class) {name}\b", source, re.MULTILINE), f"{file}: {name}"
