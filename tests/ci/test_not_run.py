@@ -72,3 +72,11 @@ def test_every_folder_that_must_run_is_there() -> None:
     prefixes = [line for line in ran_tests.patterns() if not line.startswith("mark:")]
     assert prefixes
     assert all((CI.parent / prefix).exists() for prefix in prefixes)
+
+
+def test_of_many_missing_tests_the_first_are_named() -> None:
+    many = [f"tests/server/test_a.py::test_{n}\tslow" for n in range(100)]
+    lines, good = not_run.account(many, [], ["tests/server/"])
+    assert not good
+    assert len(lines) == 2 + not_run.MOST_NAMED + 1
+    assert lines[-1] == f"  MUST RUN, and did not: {100 - not_run.MOST_NAMED} more"
