@@ -7,7 +7,7 @@ source has, in two stretches of one simulated run:
 - *start*: from a TOML file to the first round.
 
 Only ``zerosum.simulations.run`` is called, so that the script counts any version of the package
-that is installed: ``python benchmarks/executed_code.py``.
+that is installed: ``python benchmarks/executed_code.py [EXPERIMENT]``.
 """
 
 import inspect
@@ -25,7 +25,7 @@ from zerosum.simulations import run
 PART_FOLDERS = ("secagg", "client", "server", "simulations")
 
 EXPERIMENT = """\
-extends = "mnist5k"
+extends = "{experiment}"
 rounds = 2
 engine = "serial"
 
@@ -108,13 +108,15 @@ def table(stretches: dict[str, set[CodeType]]) -> str:
     return "\n".join(rows)
 
 
-def measured(folder: Path) -> dict[str, set[CodeType]]:
+def measured(folder: Path, experiment: str = "mnist5k") -> dict[str, set[CodeType]]:
     """Run two rounds and return what was executed in each stretch.
 
     Parameters
     ----------
     folder : Path
         An empty one: the experiment's file and the run folder are written into it.
+    experiment : str
+        A shipped experiment.
 
     Returns
     -------
@@ -127,7 +129,7 @@ def measured(folder: Path) -> dict[str, set[CodeType]]:
         If the first round's caller has another name than this script knows.
     """
     config = folder / "experiment.toml"
-    config.write_text(EXPERIMENT, encoding="utf-8")
+    config.write_text(EXPERIMENT.format(experiment=experiment), encoding="utf-8")
     start, one_round = Executed(until=FIRST_CALL_OF_ROUNDS), Executed()
 
     def on_round(record: dict[str, Any]) -> None:
@@ -147,7 +149,7 @@ def measured(folder: Path) -> dict[str, set[CodeType]]:
 def main() -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory() as folder:
-        print(table(measured(Path(folder))))
+        print(table(measured(Path(folder), *sys.argv[1:2])))
 
 
 if __name__ == "__main__":

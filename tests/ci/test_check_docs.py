@@ -1,13 +1,10 @@
 """What is found wrong in pages: links, anchors and names of files."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-CI = Path(__file__).parents[2] / ".ci"
-sys.path.insert(0, str(CI))
-import check_docs  # noqa: E402
+import check_docs
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """CI's account of tests that did not run."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-CI = Path(__file__).parents[2] / ".ci"
-sys.path.insert(0, str(CI))
-import not_run  # noqa: E402
-import ran_tests  # noqa: E402
+import not_run
+import ran_tests
+
+ROOT = Path(__file__).parents[2]
 
 COLLECTED = [
     "tests/server/test_a.py::test_one\tslow",
@@ -71,7 +70,7 @@ def test_a_gpu_test_is_never_required() -> None:
 def test_every_folder_that_must_run_is_there() -> None:
     prefixes = [line for line in ran_tests.patterns() if not line.startswith("mark:")]
     assert prefixes
-    assert all((CI.parent / prefix).exists() for prefix in prefixes)
+    assert all((ROOT / prefix).exists() for prefix in prefixes)
 
 
 def test_of_many_missing_tests_the_first_are_named() -> None:
