@@ -1,4 +1,4 @@
-# make demo | test | check | slow | deploy-test | deploy-faults | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
+# make demo | test | check | coverage | slow | deploy-test | deploy-faults | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
 PYTHON ?= python3
 PIP_ARGS ?=
 FUZZ ?=
@@ -8,10 +8,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo test slow deploy-test deploy-faults fuzz check format docs clean
+.PHONY: demo set-up test slow deploy-test deploy-faults fuzz check coverage format docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/zerosum run
+
+# Everything that a developer needs, and nothing run.
+set-up: $(VENV)/.installed-dev
 
 test: $(VENV)/.installed-test
 	$(PYTEST) -n $(TESTERS)
@@ -35,8 +38,16 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/check_docstrings.py
 	$(BIN)/python .ci/check_docs.py
+
+# Lines and branches that the quick suite reaches, of the parts that carry the claims.
+coverage: $(VENV)/.installed-test
+	$(PYTEST) -n $(TESTERS) --cov=secagg --cov=client/zerosum/client/privacy \
+		--cov=server/zerosum/server/privacy --cov-branch --cov-report=term-missing:skip-covered \
+		--cov-fail-under=95
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

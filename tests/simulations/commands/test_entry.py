@@ -74,3 +74,15 @@ def test_help_loads_no_heavy_library(more: str, heavy: str) -> None:
     code = LOADED.format(more=more, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == heavy, done.stderr
+
+
+def test_printed_version_is_that_of_the_project_file() -> None:
+    if not (ROOT / "pyproject.toml").exists():
+        pytest.skip("an installed package has no project file")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    code = (
+        "import sys; from zerosum.simulations.commands.entry import main; "
+        "sys.argv = ['zerosum', '--version']; main()"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.strip() == project["version"]

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,8 +69,22 @@ app.command()(attack)
 app.command()(budget)
 
 
+def _print_version(asked: bool) -> None:
+    """Print the installed version, that of pyproject.toml, and end."""
+    if asked:
+        typer.echo(version("zerosum"))
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Federated learning with secure aggregation and differential privacy."""
 
 
