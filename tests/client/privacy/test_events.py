@@ -69,7 +69,7 @@ def test_the_renyi_bound_lies_above_the_exact_distribution() -> None:
 
 
 @pytest.mark.parametrize(("z", "expected"), [(2.0, 3.1336), (2.08, 2.9860), (2.1, 2.9525)])
-def test_the_page_s_amplified_figures_are_met(z: float, expected: float) -> None:
+def test_amplified_epsilons_match_the_design_page(z: float, expected: float) -> None:
     # N = 400, q = 0.25, 40 rounds, delta 1e-3, at z / sqrt(f).
     l2, l1 = encoded(32767, 13_000)
     event = PoissonSampledDpEvent(0.25, SkellamDpEvent(l2, l1, (z * l2) ** 2))
@@ -113,14 +113,14 @@ def test_both_directions_of_the_amplified_epsilon_are_bounded(reverse: bool) -> 
     assert 0.75 * epsilon(event, 40, 1e-3) < found < epsilon(event, 40, 1e-3)
 
 
-def test_sampling_never_costs_and_never_protects_at_the_ends() -> None:
+def test_sampling_never_costs_more_and_is_exact_at_rates_zero_and_one() -> None:
     unsampled = rdp(ONE)
     assert (rdp(PoissonSampledDpEvent(0.3, ONE)) <= unsampled).all()
     assert (rdp(PoissonSampledDpEvent(1.0, ONE)) == unsampled).all()
     assert not rdp(PoissonSampledDpEvent(0.0, ONE)).any()
 
 
-def test_amplification_of_a_gaussian_like_event_is_the_accountant_s() -> None:
+def test_amplified_skellam_nears_dp_accountings_gaussian() -> None:
     # With a huge variance and sensitivity Skellam's bound is the Gaussian's alpha / (2 z^2).
     event = PoissonSampledDpEvent(0.05, SkellamDpEvent(1e6, 1e6, 1e12))
     accountant = dp_accounting.rdp.RdpAccountant(list(ORDERS))
@@ -150,7 +150,7 @@ def test_discrete_gaussian_shares_below_one_are_refused() -> None:
         rdp(DistributedDiscreteGaussianDpEvent(1.0, 1.0, 0.5, 100, 1))
 
 
-def test_other_events_are_not_ours() -> None:
+def test_events_of_dp_accounting_have_no_divergences_here() -> None:
     with pytest.raises(UnsupportedEventError, match="Gaussian"):
         rdp(GaussianDpEvent(1.0))
 

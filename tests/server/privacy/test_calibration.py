@@ -97,7 +97,7 @@ def test_the_noise_of_a_lot_is_found_by_example() -> None:
     assert figures["release"]["value"] < figures["sum"]["value"] < figures["local"]["value"]
 
 
-def test_the_page_s_affordable_noise_is_found() -> None:
+def test_calibration_matches_the_design_page() -> None:
     # epsilon_release 3.0 needs z / sqrt(f) >= 1.86; by Renyi divergences alone it would be 2.08.
     privacy = PrivacySpec(epsilon=3.0, honest_fraction=0.8)
     z = find_noise_multiplier(privacy, PlannedRun(**PLAN))
@@ -105,7 +105,7 @@ def test_the_page_s_affordable_noise_is_found() -> None:
 
 
 @pytest.mark.parametrize(("z", "expected"), [(2.0, 4.4), (4.0, 2.0)])
-def test_the_page_s_local_orientation_is_met(z: float, expected: float) -> None:
+def test_local_epsilons_match_the_design_page(z: float, expected: float) -> None:
     plan = PLAN | {"population": 6000, "sampling": SamplingSpec(kind="once", cohort=100)}
     privacy = PrivacySpec(model="local", noise_multiplier=z, delta=1e-5)
     assert planned_figures(privacy, PlannedRun(**plan))["local"]["value"] == pytest.approx(
@@ -120,7 +120,7 @@ def test_participations_are_planned_by_the_kind_of_sampling() -> None:
     assert planned_participations(SamplingSpec(cohort=400), 400, 40) == 40
 
 
-def test_what_no_noise_can_buy_is_refused() -> None:
+def test_unreachable_epsilon_is_refused() -> None:
     off = PrivacySpec(epsilon=3.0, top_up=False)
     with pytest.raises(UnreachableEpsilonError, match="top_up"):
         find_noise_multiplier(off, PlannedRun(**PLAN))
