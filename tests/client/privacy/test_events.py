@@ -15,6 +15,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mas
 from dp_accounting.rdp import compute_epsilon
 from scipy.stats import skellam
 
+from zerosum.client.privacy.amplification import poisson_amplified, with_abandonment
 from zerosum.client.privacy.events import (
     ORDERS,
     DistributedDiscreteGaussianDpEvent,
@@ -22,6 +23,7 @@ from zerosum.client.privacy.events import (
     SkellamDpEvent,
     UnsupportedEventError,
     rdp,
+    twice,
 )
 from zerosum.secagg.vectors.encoding import l1_sensitivity, l2_sensitivity
 
@@ -159,3 +161,32 @@ def test_divergences_are_cached_and_read_only() -> None:
     assert rdp(ONE) is rdp(SkellamDpEvent(1.0, 1.0, 100.0))
     with pytest.raises(ValueError, match="read-only"):
         rdp(ONE)[0] = 0.0
+
+
+def test_events_are_doubled_through_compositions_alone() -> None:
+    doubled = SkellamDpEvent(2.0, 2.0, 100.0)
+    assert twice(ComposedDpEvent([ONE, SelfComposedDpEvent(ONE, 3)])) == ComposedDpEvent(
+        (doubled, SelfComposedDpEvent(doubled, 3))
+    )
+    for event in (PoissonSampledDpEvent(0.1, ONE), GaussianDpEvent(1.0)):
+        with pytest.raises(UnsupportedEventError, match="no sensitivity to double"):
+            twice(event)
+
+
+def test_two_samples_are_amplified_as_one() -> None:
+    both = PoissonSampledDpEvent(0.5, PoissonSampledDpEvent(0.2, ONE))
+    assert (rdp(both) == rdp(PoissonSampledDpEvent(0.1, ONE))).all()
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
+def test_probabilities_outside_the_unit_interval_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="lies in"):
+        poisson_amplified(bad, rdp(ONE))
+    with pytest.raises(ValueError, match="lies in"):
+        with_abandonment(rdp(ONE), rdp(ONE), bad)
+
+
+def test_noise_without_dimension_or_bound_has_no_law_to_couple() -> None:
+    assert ONE.integer_noise() is None
+    assert DistributedDiscreteGaussianDpEvent(1.0, 1.0, 0.5, 100, 1).integer_noise() is None
+    assert SkellamDpEvent(1.0, 1.0, 100.0, dimension=4).integer_noise().dimension == 4

@@ -120,10 +120,14 @@ def bit_names() -> tuple[str, ...]:
 
 
 def proved_names() -> list[str]:
-    """Return the names of mechanisms whose figures need no caveat in some model."""
-    unproved = (getattr(kind, "caveat", "") != "" for kind in _registered.values())
-    pairs = zip(_registered, unproved, strict=True)
-    return list(dict.fromkeys(name for (name, _), caveat in pairs if not caveat))
+    """Return the names of mechanisms whose figures need no caveat in some model.
+
+    What a client's policy trusts unless it says otherwise.
+    """
+    proved = (
+        name for (name, _), kind in _registered.items() if getattr(kind, "caveat", None) == ""
+    )
+    return list(dict.fromkeys(proved))
 
 
 def meanings() -> str:
