@@ -312,3 +312,15 @@ def test_gaussian_delta_inverts_the_accountants_sigma(epsilon: float) -> None:
 def test_gaussian_delta_neither_overflows_nor_leaks() -> None:
     assert gaussian_delta(5000.0, 1.0) == 0.0
     assert gaussian_delta(0.0, 1e-3) == pytest.approx(3.989e-4, rel=1e-3)
+
+
+def test_deltas_and_counts_out_of_range_are_refused() -> None:
+    ledger = Ledger("zero_out").compose(GaussianDpEvent(1.0))
+    for delta in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match="delta lies in"):
+            ledger.epsilon(delta)
+    with pytest.raises(ValueError, match="0 times or more"):
+        ledger.compose(GaussianDpEvent(1.0), -1)
+    assert ledger.epsilon(1.0) == 0.0
+    assert ledger.epsilon(0.0) == math.inf
+    assert Ledger("zero_out").compose(GaussianDpEvent(0.0)).delta(1.0) == 1.0

@@ -25,6 +25,8 @@ PLAN = {
 }
 
 
+SLOW = pytest.mark.slow
+
 EVALUATION = Others(
     Protection.build(
         PrivacySpec(clip=1.0, noise_multiplier=7.0),
@@ -43,19 +45,27 @@ EVALUATION = Others(
         ({}, "release", 3.0, {}),
         ({}, "sum", 9.0, {}),
         ({}, "local", 40.0, {}),
-        ({}, "release", 0.3, {}),
+        pytest.param({}, "release", 0.3, {}, marks=SLOW),
         ({}, "release", 3.0, {"others": {"evaluate": EVALUATION}}),
-        ({}, "sum", 6.0, {"others": {"evaluate": EVALUATION}}),
-        ({}, "release", 1.5, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
+        pytest.param({}, "sum", 6.0, {"others": {"evaluate": EVALUATION}}, marks=SLOW),
+        pytest.param(
+            {},
+            "release",
+            1.5,
+            {"secagg": SecAggSpec(dropout=0.0, groups=4)},
+            marks=pytest.mark.slow,
+        ),
         ({}, "sum", 9.0, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
         ({}, "release", 3.0, {"sampling": SamplingSpec(kind="fixed", cohort=100)}),
-        ({"mechanism": "discrete-gaussian"}, "release", 3.0, {}),
-        ({"clipping": "adaptive"}, "release", 3.0, {}),
+        pytest.param(
+            {"mechanism": "discrete-gaussian"}, "release", 3.0, {}, marks=pytest.mark.slow
+        ),
+        pytest.param({"clipping": "adaptive"}, "release", 3.0, {}, marks=SLOW),
         ({"model": "local"}, "local", 30.0, {}),
         ({"model": "local"}, "release", 30.0, {}),
         ({"model": "local", "mechanism": "discrete-laplace"}, "local", 20.0, {}),
         ({"model": "local", "mechanism": "privunit"}, "local", 20.0, {"dimension": 64}),
-        ({"model": "central"}, "release", 3.0, {}),
+        pytest.param({"model": "central"}, "release", 3.0, {}, marks=SLOW),
     ],
 )
 def test_the_found_multiplier_meets_the_target_from_below(
