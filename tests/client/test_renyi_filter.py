@@ -12,7 +12,7 @@ from policies import policy_of
 from pydantic import ValidationError
 
 from zerosum.client.files.private_files import write_private
-from zerosum.client.privacy import events
+from zerosum.client.privacy import events, renyi_curves
 from zerosum.client.protocol import own_budget, stages
 from zerosum.client.protocol.decision_store import DamagedStoreError, FileStore, MemoryStore
 from zerosum.client.protocol.stages import Declined
@@ -61,7 +61,7 @@ def test_a_budget_that_admits_nothing_is_refused_when_the_policy_is_read(delta):
 
 def rows():
     """Return costs of different shapes: their best orders lie far apart."""
-    gauss = [own_budget.gaussian(z) for z in (3.0, 8.0, 30.0)]
+    gauss = [renyi_curves.gaussian(z) for z in (3.0, 8.0, 30.0)]
     sampled = [
         own_budget.local_training(z, q, 20) for z, q in ((2.0, 0.05), (4.0, 0.1), (1.5, 0.01))
     ]
@@ -127,7 +127,7 @@ def test_the_rule_of_the_least_epsilon_admits_sequences_beyond_it():
 
 
 def gaussian(z):
-    return list(map(float, own_budget.gaussian(z)))
+    return list(map(float, renyi_curves.gaussian(z)))
 
 
 def check(folder, epsilon=EPSILON, delta=DELTA, z=8.0):

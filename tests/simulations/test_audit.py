@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from zerosum.client.privacy.mechanisms import DistributedSkellam
+from zerosum.client.privacy.skellam import DistributedSkellam
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.simulations import audit

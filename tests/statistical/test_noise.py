@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import beta, chi2, kstwobign, norm, skellam
 
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
+from zerosum.client.privacy.discrete_gaussian import DistributedDiscreteGaussian
 from zerosum.client.privacy.laplace import DiscreteLaplace
-from zerosum.client.privacy.mechanisms import (
-    BinnedGaussian,
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
-)
 from zerosum.client.privacy.privunit import PrivUnit
 from zerosum.client.privacy.samplers import (
     binned_gaussian_sampler,
@@ -19,6 +16,7 @@ from zerosum.client.privacy.samplers import (
     discrete_laplace_sampler,
     skellam_sampler,
 )
+from zerosum.client.privacy.skellam import DistributedSkellam
 from zerosum.secagg.randomness import insecure_keystream, system_keystream
 
 pytestmark = pytest.mark.statistical

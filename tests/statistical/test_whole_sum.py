@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zerosum.client.flower.client_app import build_app
-from zerosum.client.privacy.registry import BIT_UNITS
+from zerosum.client.privacy.adaptive_bit import BIT_UNITS
 from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.protection import Protection

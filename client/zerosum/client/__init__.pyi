@@ -2,7 +2,10 @@ from .flower.private_mod import PrivateClientApp as PrivateClientApp
 from .flower.private_mod import private_mod as private_mod
 from .privacy.events import DistributedDiscreteGaussianDpEvent as DistributedDiscreteGaussianDpEvent
 from .privacy.events import MaybeAbandonedDpEvent as MaybeAbandonedDpEvent
+from .privacy.events import NoiseDpEvent as NoiseDpEvent
 from .privacy.events import SkellamDpEvent as SkellamDpEvent
+from .privacy.mechanism import Mechanism as Mechanism
+from .privacy.registry import register_mechanism as register_mechanism
 from .renyi_filter import divergence_limit as divergence_limit
 from .renyi_filter import fixed_order as fixed_order
 from .spec import ClientPolicy as ClientPolicy

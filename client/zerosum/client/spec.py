@@ -7,9 +7,12 @@ Every class here is one section of an experiment file. Keys, types, defaults and
 import json
 import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,7 +20,10 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
+from zerosum.client.privacy import registry
+from zerosum.client.privacy.mechanism import Mechanism, Norm
 from zerosum.client.renyi_filter import fixed_order
 from zerosum.client.session_limits import Openings
 from zerosum.secagg import Policy, Protocol, ServerMode
@@ -45,9 +51,34 @@ def _as_name(value: object) -> object:
 ColumnName = Annotated[str, BeforeValidator(_as_name)]
 
 PrivacyModel = Literal["distributed", "local", "central", "none"]
-MechanismName = Literal[
-    "skellam", "discrete-gaussian", "binned-gaussian", "discrete-laplace", "privunit"
-]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Metadata of a text that is one of some names, which may become more while a program runs."""
+
+    names: Callable[[], tuple[str, ...]]
+
+
+def _mechanism_choices() -> tuple[str, ...]:
+    return ("auto", *registry.names())
+
+
+def _one_of(choices: Callable[[], tuple[str, ...]]) -> AfterValidator:
+    """Return a validator that says of another name what pydantic says of a wrong literal."""
+
+    def check(name: str) -> str:
+        *most, last = map(repr, choices())
+        if name not in choices():
+            expected = f"{', '.join(most)} or {last}"
+            raise PydanticCustomError("literal_error", "Input should be {it}", {"it": expected})
+        return name
+
+    return AfterValidator(check)
+
+
+MechanismName = Annotated[str, _one_of(registry.names), Choices(registry.names)]
+"""A registered mechanism: no literal, so that one of a user's own is a name like the others."""
 
 DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 """What a device is called, whether it is there or not."""
@@ -62,14 +93,6 @@ DEFAULT_OPENINGS = 2000
 
 MEANINGFUL_EPSILON = 10.0
 """Above this an epsilon promises nothing that a person could rely on."""
-
-_MECHANISMS = {
-    "distributed": ("skellam", "discrete-gaussian"),
-    "local": ("binned-gaussian", "discrete-laplace", "privunit"),
-    "central": ("binned-gaussian",),
-    "none": (),
-}
-"""Mechanisms of each model; the first is what `auto` means."""
 
 
 class Spec(BaseModel):
@@ -190,12 +213,12 @@ class PrivacySpec(Spec):
     """`distributed`: each client adds a share of the noise. `local`: each adds the full \
 strength. `central`: a trusted server adds it once. `none`: no noise and no epsilon, written out \
 on purpose."""
-    mechanism: Literal["auto"] | MechanismName = "auto"
-    """`auto`: skellam where the model is distributed, else binned-gaussian. `skellam`: shares \
-that add up exactly (distributed). `discrete-gaussian`: shares that nearly do (distributed). \
-`binned-gaussian`: a Gaussian rounded to integers (local, central). `discrete-laplace`: pure \
-epsilon on the L1 norm (local). `privunit`: pure epsilon on a direction, its float sampling \
-unproved (local)."""
+    mechanism: Annotated[
+        str,
+        _one_of(_mechanism_choices),
+        Choices(_mechanism_choices),
+        Field(description=registry.meanings()),
+    ] = "auto"
     exact: bool = False
     """Draw small releases with OpenDP's exact sampler: discrete-gaussian and discrete-laplace, \
 with the extra `exact`. Such a draw cannot be repeated, nor such a run resumed."""
@@ -339,37 +362,56 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
                 f'privacy.clipping = "{self.clipping}" is for privacy.unit = "client", and it is '
                 '"example": write privacy.clipping=flat'
             )
-        if self.model == "local" and self.noise != "binned-gaussian":
+        inside = registry.default_name("local")  # what local_dp_noise draws in every step
+        if self.model == "local" and self.noise != inside:
             raise ValueError(
                 f'privacy.mechanism = "{self.mechanism}" is not for privacy.unit = "example" under '
-                'privacy.model = "local": write privacy.mechanism=binned-gaussian'
+                f'privacy.model = "local": write privacy.mechanism={inside}'
             )
         return self
 
     @model_validator(mode="after")
     def _mechanism_fits(self) -> Self:
-        allowed = _MECHANISMS[self.model]
+        allowed = registry.names(self.model)
         if self.mechanism != "auto" and self.mechanism not in allowed:
             listed = " or ".join(f"privacy.mechanism={name}" for name in allowed or ("auto",))
             raise ValueError(
                 f'privacy.mechanism = "{self.mechanism}" is not for privacy.model = '
                 f'"{self.model}": write {listed}'
             )
-        if self.exact and self.noise not in ("discrete-gaussian", "discrete-laplace"):
-            fitting = [name for name in allowed if name.startswith("discrete")]
+        if self.exact and not (self.kind and self.kind.takes_exact):
+            fitting = [name for name in allowed if self._kind(name).takes_exact]
             cure = f"privacy.mechanism={fitting[0]}, or " if fitting and not self.by_example else ""
             raise ValueError(
-                "privacy.exact = true: OpenDP samples discrete-gaussian (distributed) and "
-                f"discrete-laplace (local) alone; write {cure}privacy.exact=false"
+                f"privacy.exact = true: OpenDP samples {registry.exact_names()} alone; write "
+                f"{cure}privacy.exact=false"
             )
-        if self.adaptive and self.noise not in ("skellam", "none"):
-            cure = "privacy.mechanism=skellam, or " if "skellam" in allowed else ""
+        if self.adaptive and self.kind and not self.kind.takes_bit:
+            listed = " or ".join(f'"{name}"' for name in registry.bit_names())
+            fitting = [name for name in allowed if self._kind(name).takes_bit]
+            cure = f"privacy.mechanism={fitting[0]}, or " if fitting else ""
             raise ValueError(
-                'privacy.clipping = "adaptive" is accounted for privacy.mechanism = "skellam" '
+                f'privacy.clipping = "adaptive" is accounted for privacy.mechanism = {listed} '
                 f'alone, and it is {self.noise} under privacy.model = "{self.model}": write '
                 f"{cure}privacy.clipping=flat"
             )
         return self
+
+    def _kind(self, name: str) -> type[Mechanism]:
+        kind = registry.kind_of(name, self.model)
+        if kind is None:
+            raise ValueError(f"no mechanism for the model {self.model!r} is called {name!r}")
+        return kind
+
+    @property
+    def kind(self) -> type[Mechanism] | None:
+        """The class of the mechanism; None without noise."""
+        return self._kind(self.noise) if self.private else None
+
+    @property
+    def norm(self) -> Norm:
+        """The norm that ``clip`` bounds."""
+        return self.kind.norm if self.kind else "l2"
 
     @property
     def private(self) -> bool:
@@ -381,7 +423,7 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
         """The mechanism's name, `auto` resolved; "none" without noise."""
         if self.mechanism != "auto":
             return self.mechanism
-        return next(iter(_MECHANISMS[self.model]), "none")
+        return registry.default_name(self.model)
 
     @property
     def by_example(self) -> bool:
@@ -604,13 +646,9 @@ class ClientPolicy(Spec):
 
     models: list[PrivacyModel] = ["distributed", "local"]
     """Privacy models that this client takes part in."""
-    mechanisms: list[MechanismName] = [
-        "skellam",
-        "discrete-gaussian",
-        "binned-gaussian",
-        "discrete-laplace",
-    ]
-    """Noise that this client trusts. Left out is `privunit`: no proof covers its float sampling."""
+    mechanisms: list[MechanismName] | Literal["any"] = registry.proved_names()
+    """Noise that this client trusts. Left out is `privunit`: no proof covers its float sampling. \
+`any`: every mechanism that is registered here."""
     units: list[Literal["client", "example"]] = ["client", "example"]
     """Units of privacy that this client is content with."""
     min_noise_multiplier: NonNegativeFloat = 0.5
@@ -670,6 +708,10 @@ declined."""
         if math.isfinite(self.max_epsilon):
             fixed_order(self.max_epsilon, self.budget_delta)
         return self
+
+    def trusts(self, mechanism: str) -> bool:
+        """Return whether this client takes part under noise of this name."""
+        return self.mechanisms == "any" or mechanism in self.mechanisms
 
     def for_sessions(self) -> Policy:
         """Return the part that is judged by a session alone, before anything is asked."""

@@ -405,9 +405,9 @@ too is fixed for a run."""
     @model_validator(mode="after")
     def _noise_fits(self) -> Self:
         privacy, encoding, secagg = self.privacy, self.encoding, self.secagg
-        if privacy.noise == "discrete-laplace" and encoding.rotate:
+        if privacy.norm == "l1" and encoding.rotate:
             raise ValueError(
-                'privacy.mechanism = "discrete-laplace" bounds an L1 norm, which no rotation '
+                f'privacy.mechanism = "{privacy.noise}" bounds an L1 norm, which no rotation '
                 "keeps: write encoding.rotate=false (it is true)"
             )
         if privacy.adaptive and encoding.range is not None:

@@ -25,7 +25,7 @@ def test_the_norm_never_exceeds_the_clip(vector: np.ndarray, clip: float) -> Non
 
 
 @given(hnp.arrays(np.float64, 8, elements=st.floats(-10, 10)))
-def test_what_is_within_the_clip_is_unchanged(vector: np.ndarray) -> None:
+def test_vector_within_the_clip_is_unchanged(vector: np.ndarray) -> None:
     assert (clip_to_norm(vector, 100.0) == vector).all()
 
 
@@ -48,7 +48,7 @@ def test_squares_neither_overflow_nor_vanish(value: float) -> None:
     assert np.linalg.norm(result / value) == pytest.approx(1.0, rel=0.5)
 
 
-def test_float32_infinities_of_squares_do_not_arise() -> None:
+def test_float32_squares_do_not_overflow() -> None:
     result = clip_to_norm(np.full(4, 1e38, dtype=np.float32), 2.0)
     assert result == pytest.approx(np.ones(4))
 
@@ -60,7 +60,7 @@ def test_the_argument_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_reported(bad: float) -> None:
+def test_nan_and_inf_are_refused(bad: float) -> None:
     with pytest.raises(NotFiniteError, match="1 of 3"):
         clip_to_norm([0.0, bad, 1.0], 1.0)
 
@@ -80,7 +80,7 @@ def test_an_l1_norm_never_exceeds_the_clip(vector: np.ndarray, clip: float) -> N
 
 
 @given(hnp.arrays(np.float64, 8, elements=st.floats(-1e300, 1e300)), st.floats(1e-6, 1e6))
-def test_a_norm_is_within_exactly_where_nothing_is_scaled(vector: np.ndarray, clip: float) -> None:
+def test_norm_is_within_agrees_with_clip_to_norm(vector: np.ndarray, clip: float) -> None:
     unchanged = bool((clip_to_norm(vector, clip) == vector).all())
     assert norm_is_within(vector, clip) <= unchanged
     assert norm_is_within(np.zeros(0), clip)
@@ -90,7 +90,7 @@ def test_a_norm_is_within_exactly_where_nothing_is_scaled(vector: np.ndarray, cl
     hnp.arrays(np.float64, 12, elements=st.floats(-1e6, 1e6)),
     st.lists(st.floats(0.1, 10), min_size=3, max_size=3) | st.none(),
 )
-def test_layers_within_their_bounds_are_a_whole_within_its(vector, fractions) -> None:
+def test_layers_within_their_bounds_are_within_the_whole_clip(vector, fractions) -> None:
     layers = [slice(0, 1), slice(1, 6), slice(6, 12)]
     clips = layer_clips(2.0, 3, fractions)
     result = clip_layers(vector, layers, clips)
@@ -106,7 +106,7 @@ def test_equal_layers_share_the_bound_equally() -> None:
         layer_clips(1.0, 3, [1.0, 1.0])
 
 
-def test_layers_are_clipped_apart_and_the_argument_is_kept() -> None:
+def test_layers_are_clipped_one_by_one_in_a_new_array() -> None:
     vector = np.array([10.0, 0.1, 0.1])
     result = clip_layers(vector, [slice(0, 1), slice(1, 3)], [1.0, 1.0])
     assert result == pytest.approx([1.0, 0.1, 0.1])

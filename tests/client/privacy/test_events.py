@@ -15,6 +15,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mas
 from dp_accounting.rdp import compute_epsilon
 from scipy.stats import skellam
 
+from zerosum.client.privacy.amplification import poisson_amplified, with_abandonment
 from zerosum.client.privacy.events import (
     ORDERS,
     DistributedDiscreteGaussianDpEvent,
@@ -22,6 +23,7 @@ from zerosum.client.privacy.events import (
     SkellamDpEvent,
     UnsupportedEventError,
     rdp,
+    twice,
 )
 from zerosum.secagg.vectors.encoding import l1_sensitivity, l2_sensitivity
 
@@ -69,7 +71,7 @@ def test_the_renyi_bound_lies_above_the_exact_distribution() -> None:
 
 
 @pytest.mark.parametrize(("z", "expected"), [(2.0, 3.1336), (2.08, 2.9860), (2.1, 2.9525)])
-def test_the_page_s_amplified_figures_are_met(z: float, expected: float) -> None:
+def test_amplified_epsilons_match_the_design_page(z: float, expected: float) -> None:
     # N = 400, q = 0.25, 40 rounds, delta 1e-3, at z / sqrt(f).
     l2, l1 = encoded(32767, 13_000)
     event = PoissonSampledDpEvent(0.25, SkellamDpEvent(l2, l1, (z * l2) ** 2))
@@ -113,14 +115,14 @@ def test_both_directions_of_the_amplified_epsilon_are_bounded(reverse: bool) -> 
     assert 0.75 * epsilon(event, 40, 1e-3) < found < epsilon(event, 40, 1e-3)
 
 
-def test_sampling_never_costs_and_never_protects_at_the_ends() -> None:
+def test_sampling_never_costs_more_and_is_exact_at_rates_zero_and_one() -> None:
     unsampled = rdp(ONE)
     assert (rdp(PoissonSampledDpEvent(0.3, ONE)) <= unsampled).all()
     assert (rdp(PoissonSampledDpEvent(1.0, ONE)) == unsampled).all()
     assert not rdp(PoissonSampledDpEvent(0.0, ONE)).any()
 
 
-def test_amplification_of_a_gaussian_like_event_is_the_accountant_s() -> None:
+def test_amplified_skellam_nears_dp_accountings_gaussian() -> None:
     # With a huge variance and sensitivity Skellam's bound is the Gaussian's alpha / (2 z^2).
     event = PoissonSampledDpEvent(0.05, SkellamDpEvent(1e6, 1e6, 1e12))
     accountant = dp_accounting.rdp.RdpAccountant(list(ORDERS))
@@ -150,7 +152,7 @@ def test_discrete_gaussian_shares_below_one_are_refused() -> None:
         rdp(DistributedDiscreteGaussianDpEvent(1.0, 1.0, 0.5, 100, 1))
 
 
-def test_other_events_are_not_ours() -> None:
+def test_events_of_dp_accounting_have_no_divergences_here() -> None:
     with pytest.raises(UnsupportedEventError, match="Gaussian"):
         rdp(GaussianDpEvent(1.0))
 
@@ -159,3 +161,32 @@ def test_divergences_are_cached_and_read_only() -> None:
     assert rdp(ONE) is rdp(SkellamDpEvent(1.0, 1.0, 100.0))
     with pytest.raises(ValueError, match="read-only"):
         rdp(ONE)[0] = 0.0
+
+
+def test_events_are_doubled_through_compositions_alone() -> None:
+    doubled = SkellamDpEvent(2.0, 2.0, 100.0)
+    assert twice(ComposedDpEvent([ONE, SelfComposedDpEvent(ONE, 3)])) == ComposedDpEvent(
+        (doubled, SelfComposedDpEvent(doubled, 3))
+    )
+    for event in (PoissonSampledDpEvent(0.1, ONE), GaussianDpEvent(1.0)):
+        with pytest.raises(UnsupportedEventError, match="no sensitivity to double"):
+            twice(event)
+
+
+def test_two_samples_are_amplified_as_one() -> None:
+    both = PoissonSampledDpEvent(0.5, PoissonSampledDpEvent(0.2, ONE))
+    assert (rdp(both) == rdp(PoissonSampledDpEvent(0.1, ONE))).all()
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
+def test_probabilities_outside_the_unit_interval_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="lies in"):
+        poisson_amplified(bad, rdp(ONE))
+    with pytest.raises(ValueError, match="lies in"):
+        with_abandonment(rdp(ONE), rdp(ONE), bad)
+
+
+def test_noise_without_dimension_or_bound_has_no_law_to_couple() -> None:
+    assert ONE.integer_noise() is None
+    assert DistributedDiscreteGaussianDpEvent(1.0, 1.0, 0.5, 100, 1).integer_noise() is None
+    assert SkellamDpEvent(1.0, 1.0, 100.0, dimension=4).integer_noise().dimension == 4

@@ -15,7 +15,7 @@ def test_the_claimed_deviation_is_drawn():
 
 
 @pytest.mark.parametrize("shift", [(3, 1), (2, 2), (4, 0)])
-def test_one_coordinate_that_moves_by_all_of_it_is_the_worst(shift):
+def test_moving_one_coordinate_is_the_worst_case_of_an_l1_shift(shift):
     """Two coordinates moved together are told apart no better than one moved by their sum."""
     scale, reach = 2.0, 40
     values = np.arange(-reach, reach + 1)
@@ -38,7 +38,7 @@ def test_one_coordinate_that_moves_by_all_of_it_is_the_worst(shift):
         assert pair <= delta(masses(4), masses(0), epsilon) + 1e-6
 
 
-def test_the_tail_bound_holds_and_is_not_idle():
+def test_laplace_tail_bound_holds_within_a_factor_of_100():
     mechanism = DiscreteLaplace(10.0, 10)
     zero = np.zeros(400_000, dtype=np.int64)
     total = sum(mechanism.apply(zero, insecure_keystream(2, "noise", i)) for i in range(5))

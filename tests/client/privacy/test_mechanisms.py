@@ -3,20 +3,16 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, get_sigma_gaussian
+from dp_accounting import GaussianDpEvent
 
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
+from zerosum.client.privacy.central_gaussian import CentralGaussian
+from zerosum.client.privacy.discrete_gaussian import DistributedDiscreteGaussian
 from zerosum.client.privacy.events import SkellamDpEvent
 from zerosum.client.privacy.laplace import DiscreteLaplace
-from zerosum.client.privacy.mechanisms import (
-    BinnedGaussian,
-    CentralGaussian,
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
-    analytic_gaussian_sigma,
-    gaussian_delta,
-)
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.privunit import PrivUnit
+from zerosum.client.privacy.skellam import DistributedSkellam
 from zerosum.secagg.randomness import insecure_keystream
 
 SKELLAM = DistributedSkellam(l2_sensitivity=10.0, l1_sensitivity=30.0, share_variance=400.0)
@@ -89,13 +85,13 @@ REFUSED = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("name", "std"), [(n, std) for n, stds in DRAWN.items() for std in stds])
-def test_noise_that_can_be_had_is_drawn_without_delay(name: str, std: float) -> None:
+def test_noise_in_range_is_drawn_within_a_minute(name: str, std: float) -> None:
     drawn = MAKERS[name](std).apply(np.zeros(50, dtype=np.int64), stream())
     assert drawn.any() == (std >= 0.1 or name == "privunit")
 
 
 @pytest.mark.parametrize(("name", "std"), [(n, std) for n, stds in REFUSED.items() for std in stds])
-def test_noise_that_is_as_good_as_none_or_huge_is_refused(name: str, std: float) -> None:
+def test_noise_out_of_range_is_refused(name: str, std: float) -> None:
     with pytest.raises(NoiseOutOfRangeError, match=r"privacy\.noise_multiplier"):
         MAKERS[name](std)
 
@@ -106,21 +102,3 @@ def test_a_scale_must_be_positive(bad: float) -> None:
         DistributedSkellam(1.0, 1.0, bad)
     with pytest.raises(ValueError, match="sigma"):
         BinnedGaussian(bad, 1.0)
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.4, 60.0])
-def test_the_analytic_calibration_meets_its_target(epsilon: float) -> None:
-    sigma = analytic_gaussian_sigma(epsilon, 1e-5, sensitivity=3.0)
-    assert gaussian_delta(epsilon, 3 / sigma) <= 1e-5
-    assert gaussian_delta(epsilon, 3 / (sigma * 0.999)) > 1e-5
-    assert sigma == pytest.approx(3 * get_sigma_gaussian(epsilon, 1e-5), rel=1e-6)
-
-
-def test_the_known_gaussian_case_is_met() -> None:
-    # gauss_single of vectors/epsilons.csv.
-    assert analytic_gaussian_sigma(4.377178095681224, 1e-5, 1.0) == pytest.approx(1.0, rel=1e-6)
-
-
-def test_a_huge_epsilon_neither_overflows_nor_leaks() -> None:
-    assert gaussian_delta(5000.0, 1.0) == 0.0
-    assert gaussian_delta(0.0, 1e-3) == pytest.approx(3.989e-4, rel=1e-3)

@@ -7,6 +7,7 @@ from scipy.special import betainc, betaincinv
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.privunit import PrivUnit
 from zerosum.secagg.randomness import insecure_keystream
+from zerosum.secagg.vectors.encoding import Encoding
 
 RADIUS = 10_000.0
 
@@ -30,7 +31,7 @@ def test_two_densities_differ_by_no_more_than_e_to_the_epsilon(dimension, epsilo
 
 @pytest.mark.parametrize("dimension", [2, 3, 100, 10_000])
 @pytest.mark.parametrize("epsilon", [36.0, 60.0, 200.0])
-def test_neither_the_cap_nor_the_coin_is_lost_at_a_large_epsilon(dimension, epsilon):
+def test_cap_and_coin_are_exact_at_a_large_epsilon(dimension, epsilon):
     cap = PrivUnit(epsilon, RADIUS, dimension)._cap
     a = (dimension - 1) / 2
     edge = betaincinv(a, a, cap.inside)
@@ -76,12 +77,13 @@ def test_the_mean_of_the_outputs_is_the_vector(length):
     assert (np.abs(drawn.mean(axis=0) - vector) < 5 * error).all()
 
 
-def test_every_output_is_as_long_as_every_other():
+def test_every_privunit_output_has_the_same_norm():
     mechanism = PrivUnit(3.0, RADIUS, 200)
+    code = Encoding.from_bits(16, dimension=200, clip=1.0)
     for vector in (np.zeros(200, dtype=np.int64), np.full(200, 700)):
         norms = np.linalg.norm(outputs(mechanism, vector, 50), axis=1)
         assert norms == pytest.approx(mechanism._length, rel=1e-3)
-    assert np.abs(outputs(mechanism, vector, 50)).max() <= mechanism.bound
+    assert np.abs(outputs(mechanism, vector, 50)).max() <= mechanism.bound(code)
 
 
 def test_the_claimed_deviation_is_that_of_zero_vectors():
@@ -95,7 +97,7 @@ def test_float_sampling_is_said_to_be_unproved():
     assert "unproved" in PrivUnit(1.0, RADIUS, 10).caveat
 
 
-def test_what_has_no_sphere_or_no_scale_is_refused():
+def test_privunit_without_a_sphere_or_a_scale_is_refused():
     with pytest.raises(ValueError, match="2 coordinates"):
         PrivUnit(1.0, RADIUS, 1)
     with pytest.raises(ValueError, match="epsilon"):

@@ -11,17 +11,15 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent, RandomizedResponseDpE
 from pydantic import ValidationError
 
 from zerosum.client.privacy import opendp
+from zerosum.client.privacy.adaptive_bit import BIT_UNITS
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
+from zerosum.client.privacy.central_gaussian import CentralGaussian
+from zerosum.client.privacy.discrete_gaussian import DistributedDiscreteGaussian
 from zerosum.client.privacy.events import DistributedDiscreteGaussianDpEvent, SkellamDpEvent, rdp
 from zerosum.client.privacy.laplace import DiscreteLaplace
-from zerosum.client.privacy.mechanisms import (
-    BinnedGaussian,
-    CentralGaussian,
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
-    SkellamWithBit,
-)
 from zerosum.client.privacy.privunit import PrivUnit
-from zerosum.client.privacy.registry import BIT_UNITS, choose_mechanism
+from zerosum.client.privacy.registry import choose_mechanism
+from zerosum.client.privacy.skellam import DistributedSkellam, SkellamWithBit
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import insecure_keystream
@@ -80,7 +78,7 @@ def test_the_multiplier_means_the_same_everywhere():
     assert build(model="local", mechanism="privunit").mechanism.epsilon == pytest.approx(1)
 
 
-def test_each_mechanism_has_its_receipt():
+def test_each_mechanism_describes_its_event():
     events = {name: build(**setting).mechanism.event(8) for name, setting in SETTINGS.items()}
     l2 = build().encoding.l2_sensitivity
     assert events["skellam"].variance == pytest.approx((2 * l2) ** 2)
@@ -95,7 +93,7 @@ def test_each_mechanism_has_its_receipt():
     assert events["privunit"].noise_parameter == pytest.approx(2 / (1 + math.e))
 
 
-def test_update_and_bit_are_one_receipt_that_costs_what_the_multiplier_says():
+def test_update_and_bit_are_one_event_that_costs_what_the_multiplier_says():
     event = build(clipping="adaptive").mechanism.event(8)
     assert isinstance(event, ComposedDpEvent)
     update, bit = event.events
@@ -160,7 +158,7 @@ def test_a_part_of_a_discrete_gaussian_share_is_never_stated_as_more():
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(settings, said):
+def test_incompatible_privacy_keys_are_refused(settings, said):
     with pytest.raises(ValidationError, match=said):
         PrivacySpec(**settings)
 
@@ -181,14 +179,14 @@ def test_sums_of_records_have_no_norm_for_laplace_noise_or_privunit():
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_both_sides_agree_on_names_the_mechanism(name):
+def test_session_bounds_name_the_mechanism(name):
     protection = build(**SETTINGS[name])
     described = json.loads(protection.bounds)["mechanism"]
     assert described["name"] == type(protection.mechanism).__name__
     assert protection.bounds == build(**SETTINGS[name]).bounds
 
 
-def test_no_two_settings_agree():
+def test_session_bounds_differ_between_mechanisms():
     assert len({build(**setting).bounds for setting in SETTINGS.values()}) == len(SETTINGS)
     assert build(records=True).bounds != build().bounds
 
@@ -209,7 +207,7 @@ def test_the_ring_is_no_larger_than_laplace_noise_needs():
     assert protection._log2_wrap(protection.ring_bits - 1) > -40
 
 
-def test_clients_add_nothing_to_what_a_trusted_server_will_noise():
+def test_central_clients_add_no_noise():
     protection = build(model="central")
     sent = protection.protect(np.zeros(DIMENSION), rounding=stream(0), noise=stream(1))
     assert not sent.any()
@@ -232,7 +230,7 @@ def test_missing_discrete_gaussian_shares_are_topped_up_whole(survivors):
 
 
 @pytest.mark.parametrize("name", ["discrete-laplace", "privunit"])
-def test_local_draws_are_never_summed(name):
+def test_local_noise_is_not_drawn_for_a_sum(name):
     with pytest.raises(ValueError, match="each client"):
         build(**SETTINGS[name]).summed_noise(5, stream())
 
@@ -266,3 +264,35 @@ def test_opendp_draws_the_claimed_deviation_and_knows_no_seed(name):
     one, two = (mechanism.apply(zero, stream()) for _ in range(2))
     assert one.std() == pytest.approx(mechanism.std(1), rel=0.05)
     assert np.mean(one == two) < 0.01
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_members_of_a_mechanism_agree_with_each_other(name):
+    protection = build(**SETTINGS[name])
+    mechanism, code = protection.mechanism, protection.encoding
+    largest = max(mechanism.std(4), mechanism.bit_std(4))
+    assert mechanism.variance(4) == pytest.approx(largest**2)
+    assert (mechanism.bit_std(4) > 0) == (name == "adaptive")
+    assert mechanism.bound(code) >= code.bound
+    near, far = (mechanism.log_tail(4, k * mechanism.std(4)) for k in (1.0, 8.0))
+    assert far <= near <= 0
+    assert far < -25 or name == "discrete-laplace"
+    assert mechanism.slack(10) == (10 if "gaussian" in mechanism.summary.lower() else 0)
+    assert mechanism.drawn in ("table", "float")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_contribution_costs_its_client_more_at_twice_its_sensitivity(name):
+    mechanism = build(**SETTINGS[name]).mechanism
+    once, twice = (mechanism.divergences(8, doubled=doubled) for doubled in (False, True))
+    if name == "central":
+        assert once is None
+        assert twice is None
+        return
+    assert once.shape == twice.shape == (511,)
+    if mechanism.added_by == "share":
+        assert twice == pytest.approx(4 * once, rel=1e-3)
+    else:  # always charged for one vector in place of another
+        assert (twice == once).all()
+    # z = 2 against zero is about alpha / 8; a pure epsilon of 1 is alpha / 2 at the least order.
+    assert once[0] == pytest.approx(0.25 if mechanism.added_by == "share" else 1.0, rel=0.01)

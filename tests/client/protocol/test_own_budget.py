@@ -57,12 +57,12 @@ def request(**privacy):
         (1, 1.0, True, 0, 1),  # no fellow
     ],
 )
-def test_charged_are_the_shares_that_no_observer_drew(cohort, fraction, top_up, colluders, shares):
+def test_charged_shares_exclude_those_an_observer_drew(cohort, fraction, top_up, colluders, shares):
     found = own_budget.unknown_shares(protection(cohort, fraction, top_up=top_up), colluders)
     assert found == Fraction(shares)
 
 
-def test_a_fellow_client_of_four_makes_a_contribution_a_third_dearer():
+def test_a_fellow_client_in_four_raises_the_cost_by_a_third():
     """Counted at f n = 4 shares, as once, the node's figure is below what its fellow learns."""
     whole = protection(4, 1.0)
     alone, fellow = (own_budget.cost(request(honest_fraction=1.0), whole, c) for c in (1, 0))

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from zerosum.client.privacy.mechanisms import BinnedGaussian, DistributedSkellam
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
+from zerosum.client.privacy.skellam import DistributedSkellam
 from zerosum.client.protocol.protection import (
     CohortTooSmallError,
     Protection,
@@ -50,7 +51,7 @@ def unit(seed: int = 0) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-def test_a_share_s_variance_divides_the_guaranteed_total() -> None:
+def test_share_variance_divides_the_guaranteed_total() -> None:
     protection = build(cohort=25)
     assert isinstance(protection.mechanism, DistributedSkellam)
     l2 = protection.encoding.l2_sensitivity
@@ -128,7 +129,7 @@ def test_under_privacy_the_cure_is_in_the_clients_own_log_and_its_notes(privacy,
 
 
 @pytest.mark.parametrize("privacy", [DISTRIBUTED, LOCAL])
-def test_whatever_an_update_is_it_becomes_zero_plus_noise(privacy: PrivacySpec) -> None:
+def test_unusable_update_of_any_type_becomes_zero_plus_noise(privacy: PrivacySpec) -> None:
     protection = build(privacy)
     huge = np.array([10**400] * 300, dtype=object)
     for update in (huge, None, ["a"] * 300, np.ones(300) * 1j, {}, []):
@@ -151,7 +152,7 @@ def test_zero_without_noise_is_never_made_where_the_noise_is_inside() -> None:
             protection.check_usable(bad)
 
 
-def test_an_update_of_the_wrong_length_does_not_betray_itself() -> None:
+def test_update_of_the_wrong_length_becomes_zero_plus_noise() -> None:
     assert (protect(build(), np.zeros(5)) == build().zero(stream("noise", 0))).all()
 
 
@@ -169,7 +170,7 @@ def test_a_whole_cohort_needs_no_top_up() -> None:
     assert build(cohort=10).top_up(10, stream("server")) is None
 
 
-def test_nothing_is_topped_up_where_it_is_not_wanted() -> None:
+def test_no_top_up_without_shares_or_by_request() -> None:
     off = DISTRIBUTED.model_copy(update={"top_up": False})
     for privacy in (off, LOCAL, NONE):
         assert build(privacy).top_up(5, stream("server")) is None
@@ -264,7 +265,7 @@ def of_records(**privacy) -> Protection:
     )
 
 
-def test_a_sum_of_records_is_sent_whole_and_one_record_is_what_noise_hides() -> None:
+def test_sum_of_records_is_not_clipped_and_noise_hides_one_record() -> None:
     protection = of_records()
     total = 20 * unit()
     bare = protection.protect(total, rounding=stream("rounding"), noise=None)

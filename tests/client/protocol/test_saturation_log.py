@@ -53,7 +53,7 @@ def test_a_run_begins_with_its_own_first_line(lines):
     assert len(lines([100.0] * 2)) == 2
 
 
-def test_what_is_of_no_cut_is_written_each_time():
+def test_lines_that_are_no_cut_are_always_written():
     kept = CutFilter()
     record = logging.LogRecord("zerosum.client", logging.WARNING, "", 0, "failed", None, None)
     assert all(kept.filter(record) for _ in range(12))

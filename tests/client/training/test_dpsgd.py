@@ -11,8 +11,8 @@ from random_models import MovesBuffer, MovesFrozenParameter, MovesWeights, Queue
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
 from zerosum.client.privacy.local_dp_noise import noise_inside, train_on_noise
-from zerosum.client.privacy.mechanisms import BinnedGaussian
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training.dpsgd import ExampleTrainer

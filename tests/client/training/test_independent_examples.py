@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from zerosum.client.privacy.mechanisms import BinnedGaussian
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.training import dpsgd
 from zerosum.client.training.dpsgd import ExampleTrainer

@@ -40,7 +40,7 @@ def by_enumeration(chosen: OpeningRule) -> float:
 @pytest.mark.parametrize(
     "changes", [{}, {"dropout": 0.0}, {"q": 0.9}, {"needed": lambda n: max(4, n)}]
 )
-def test_the_sums_are_those_of_enumeration(changes) -> None:
+def test_abandonment_probability_matches_enumeration(changes) -> None:
     chosen = rule(**changes)
     assert opened_only_because_of_one(chosen) == pytest.approx(by_enumeration(chosen), rel=1e-9)
 

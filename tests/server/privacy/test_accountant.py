@@ -13,6 +13,7 @@ from dp_accounting import (
     SelfComposedDpEvent,
     UnsupportedDpEvent,
     ZCDpEvent,
+    get_sigma_gaussian,
 )
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 
@@ -23,7 +24,7 @@ from zerosum.client.privacy.events import (
     UnsupportedEventError,
 )
 from zerosum.secagg.vectors.encoding import l1_sensitivity, l2_sensitivity
-from zerosum.server.privacy.accountant import Ledger
+from zerosum.server.privacy.accountant import Ledger, gaussian_delta
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "epsilons.csv"
 CASES = {row["id"]: row for row in csv.DictReader(VECTORS.read_text().splitlines())}
@@ -112,13 +113,13 @@ def test_renyi_bounds_lie_above_exact_distributions(case: str) -> None:
     assert found > float(CASES[case]["eps_primary"])
 
 
-def test_the_undoubled_trap_is_not_fallen_into() -> None:
+def test_replacement_doubles_the_sensitivity_for_the_rdp_accountant() -> None:
     row = CASES["gauss_replace_rdp_TRAP"]
     found = Ledger("replace", "rdp").compose(GaussianDpEvent(10.0), 100).epsilon(1e-5)
     assert found > 2 * float(row["eps_primary"])
 
 
-def test_adaptive_clipping_apart_would_claim_less() -> None:
+def test_update_and_bit_amplified_apart_would_claim_less() -> None:
     joint = Ledger("add_remove", "rdp").compose(PoissonSampledDpEvent(0.01, ADAPTIVE), 500)
     apart = Ledger("add_remove", "rdp")
     for event in ADAPTIVE.events:
@@ -158,7 +159,7 @@ def test_a_round_that_may_be_abandoned_costs_between_sampled_and_not() -> None:
     assert epsilon(1.0) == pytest.approx(whole, rel=1e-3)
 
 
-def test_two_coins_are_one() -> None:
+def test_two_poisson_samples_are_one() -> None:
     nested = PoissonSampledDpEvent(0.5, PoissonSampledDpEvent(0.2, SKELLAM))
     once = PoissonSampledDpEvent(0.1, SKELLAM)
     found = Ledger("zero_out").compose(nested, 40).epsilon(1e-5)
@@ -186,7 +187,7 @@ def test_the_accountant_in_use_is_named() -> None:
     assert ledger.accountant == "rdp"
 
 
-def test_ours_and_theirs_compose_to_more_than_either() -> None:
+def test_own_and_dp_accounting_events_compose_to_more_than_either() -> None:
     ours = Ledger("zero_out").compose(SKELLAM, 10)
     both = Ledger("zero_out").compose(SKELLAM, 10).compose(GaussianDpEvent(5.0), 4)
     assert both.epsilon(1e-5) > ours.epsilon(1e-5)
@@ -217,7 +218,7 @@ def test_nested_compositions_are_flattened() -> None:
         ("zero_out", PoissonSampledDpEvent(0.1, ZCDpEvent(0.1))),
     ],
 )
-def test_what_no_accountant_bounds_is_refused_by_name_and_changes_nothing(adjacency, event) -> None:
+def test_unsupported_event_is_refused_by_name_and_leaves_the_ledger(adjacency, event) -> None:
     ledger = Ledger(adjacency).compose(GaussianDpEvent(3.0))
     before = ledger.epsilon(1e-5)
     with pytest.raises(UnsupportedEventError, match=f"{type(event).__name__}.*{adjacency}"):
@@ -272,7 +273,7 @@ def test_one_event_more_never_costs_less(q: float, z: float, times: int, first: 
 
 
 @pytest.mark.parametrize("event", [DiscreteLaplaceDpEvent(1 / 100, 20_000), LaplaceDpEvent(1e-6)])
-def test_noise_that_hardly_is_any_is_accounted_by_pure_epsilons(event) -> None:
+def test_tiny_noise_is_accounted_by_pure_epsilons(event) -> None:
     ledger = Ledger("replace").compose(event, 3)
     assert ledger.accountant == "pure"
     once = Ledger("replace").compose(event).epsilon(1e-5)
@@ -300,3 +301,26 @@ def _moments_of_loss(rate: float, shift: int) -> tuple[float, float]:
         for k in range(-1000, 1000)
     ]
     return sum(p * loss for p, loss in pairs), sum(p * loss**2 for p, loss in pairs)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.4, 60.0])
+def test_gaussian_delta_inverts_the_accountants_sigma(epsilon: float) -> None:
+    sigma = get_sigma_gaussian(epsilon, 1e-5)
+    assert gaussian_delta(epsilon, 1 / sigma) == pytest.approx(1e-5, rel=1e-5)
+
+
+def test_gaussian_delta_neither_overflows_nor_leaks() -> None:
+    assert gaussian_delta(5000.0, 1.0) == 0.0
+    assert gaussian_delta(0.0, 1e-3) == pytest.approx(3.989e-4, rel=1e-3)
+
+
+def test_deltas_and_counts_out_of_range_are_refused() -> None:
+    ledger = Ledger("zero_out").compose(GaussianDpEvent(1.0))
+    for delta in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match="delta lies in"):
+            ledger.epsilon(delta)
+    with pytest.raises(ValueError, match="0 times or more"):
+        ledger.compose(GaussianDpEvent(1.0), -1)
+    assert ledger.epsilon(1.0) == 0.0
+    assert ledger.epsilon(0.0) == math.inf
+    assert Ledger("zero_out").compose(GaussianDpEvent(0.0)).delta(1.0) == 1.0

@@ -25,6 +25,8 @@ PLAN = {
 }
 
 
+SLOW = pytest.mark.slow
+
 EVALUATION = Others(
     Protection.build(
         PrivacySpec(clip=1.0, noise_multiplier=7.0),
@@ -43,19 +45,27 @@ EVALUATION = Others(
         ({}, "release", 3.0, {}),
         ({}, "sum", 9.0, {}),
         ({}, "local", 40.0, {}),
-        ({}, "release", 0.3, {}),
+        pytest.param({}, "release", 0.3, {}, marks=SLOW),
         ({}, "release", 3.0, {"others": {"evaluate": EVALUATION}}),
-        ({}, "sum", 6.0, {"others": {"evaluate": EVALUATION}}),
-        ({}, "release", 1.5, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
+        pytest.param({}, "sum", 6.0, {"others": {"evaluate": EVALUATION}}, marks=SLOW),
+        pytest.param(
+            {},
+            "release",
+            1.5,
+            {"secagg": SecAggSpec(dropout=0.0, groups=4)},
+            marks=pytest.mark.slow,
+        ),
         ({}, "sum", 9.0, {"secagg": SecAggSpec(dropout=0.0, groups=4)}),
         ({}, "release", 3.0, {"sampling": SamplingSpec(kind="fixed", cohort=100)}),
-        ({"mechanism": "discrete-gaussian"}, "release", 3.0, {}),
-        ({"clipping": "adaptive"}, "release", 3.0, {}),
+        pytest.param(
+            {"mechanism": "discrete-gaussian"}, "release", 3.0, {}, marks=pytest.mark.slow
+        ),
+        pytest.param({"clipping": "adaptive"}, "release", 3.0, {}, marks=SLOW),
         ({"model": "local"}, "local", 30.0, {}),
         ({"model": "local"}, "release", 30.0, {}),
         ({"model": "local", "mechanism": "discrete-laplace"}, "local", 20.0, {}),
         ({"model": "local", "mechanism": "privunit"}, "local", 20.0, {"dimension": 64}),
-        ({"model": "central"}, "release", 3.0, {}),
+        pytest.param({"model": "central"}, "release", 3.0, {}, marks=SLOW),
     ],
 )
 def test_the_found_multiplier_meets_the_target_from_below(
@@ -97,7 +107,7 @@ def test_the_noise_of_a_lot_is_found_by_example() -> None:
     assert figures["release"]["value"] < figures["sum"]["value"] < figures["local"]["value"]
 
 
-def test_the_page_s_affordable_noise_is_found() -> None:
+def test_calibration_matches_the_design_page() -> None:
     # epsilon_release 3.0 needs z / sqrt(f) >= 1.86; by Renyi divergences alone it would be 2.08.
     privacy = PrivacySpec(epsilon=3.0, honest_fraction=0.8)
     z = find_noise_multiplier(privacy, PlannedRun(**PLAN))
@@ -105,7 +115,7 @@ def test_the_page_s_affordable_noise_is_found() -> None:
 
 
 @pytest.mark.parametrize(("z", "expected"), [(2.0, 4.4), (4.0, 2.0)])
-def test_the_page_s_local_orientation_is_met(z: float, expected: float) -> None:
+def test_local_epsilons_match_the_design_page(z: float, expected: float) -> None:
     plan = PLAN | {"population": 6000, "sampling": SamplingSpec(kind="once", cohort=100)}
     privacy = PrivacySpec(model="local", noise_multiplier=z, delta=1e-5)
     assert planned_figures(privacy, PlannedRun(**plan))["local"]["value"] == pytest.approx(
@@ -120,7 +130,7 @@ def test_participations_are_planned_by_the_kind_of_sampling() -> None:
     assert planned_participations(SamplingSpec(cohort=400), 400, 40) == 40
 
 
-def test_what_no_noise_can_buy_is_refused() -> None:
+def test_unreachable_epsilon_is_refused() -> None:
     off = PrivacySpec(epsilon=3.0, top_up=False)
     with pytest.raises(UnreachableEpsilonError, match="top_up"):
         find_noise_multiplier(off, PlannedRun(**PLAN))

@@ -21,16 +21,27 @@ from zerosum.client.privacy.events import (
 from zerosum.client.privacy.pmf import BinnedGaussianLaw, SkellamLaw
 from zerosum.server.privacy.accountant import Ledger
 from zerosum.server.privacy.coupling import (
+    Closeness,
     closeness,
     coupled,
     coupled_run,
-    discrete_gaussian_closeness,
-    skellam_closeness,
+    noise_closeness,
 )
 from zerosum.server.privacy.event_costs import doubled
 
 WIDE = SkellamDpEvent(1e5, 1e6, 1e10, dimension=100)
 """Noise multiplier 1, far above the rounding."""
+
+
+def of_skellam(variance: float) -> Closeness:
+    noise = SkellamDpEvent(1.0, 1.0, variance, dimension=1).integer_noise()
+    return noise_closeness(noise.law, noise.least_divergence)
+
+
+def of_discrete_gaussian(variance: float) -> Closeness:
+    event = DistributedDiscreteGaussianDpEvent(1.0, 1.0, math.sqrt(variance), 1, 1)
+    noise = event.integer_noise()
+    return noise_closeness(noise.law, noise.least_divergence)
 
 
 def analytic_epsilon(multiplier: float, delta: float) -> float:
@@ -67,7 +78,7 @@ def test_the_summed_divergence_of_skellam_noise_nears_its_closed_form_from_below
     summed = closeness(law, reference).divergence
     assert summed / closed == pytest.approx(part, abs=5e-4 if part < 0.999 else 5e-5)
     assert summed <= closed
-    assert skellam_closeness(variance).divergence == closed
+    assert of_skellam(variance).divergence == closed
 
 
 @pytest.mark.parametrize("variance", [1.0, 4.0, 25.0])
@@ -80,7 +91,7 @@ def test_the_divergence_is_that_of_plain_floats_where_these_suffice(variance: fl
     p, q = p[inside] / p.sum(), q[inside] / q.sum()
     found = float(np.sum(xlogy(p, p / q)))
     assert found == pytest.approx(1 / (48 * variance**2), rel=0.25)
-    assert found <= skellam_closeness(variance).divergence
+    assert found <= of_skellam(variance).divergence
 
 
 def test_a_gaussian_of_the_whole_variance_would_be_farther_away() -> None:
@@ -94,9 +105,9 @@ def test_a_gaussian_of_the_whole_variance_would_be_farther_away() -> None:
 
 def test_a_discrete_gaussian_is_closer_than_skellam_noise() -> None:
     for variance in (1.0, 9.0, 1e4):
-        found = discrete_gaussian_closeness(variance).divergence
+        found = of_discrete_gaussian(variance).divergence
         assert found == pytest.approx(1 / (691_200 * variance**4), rel=0.05)
-        assert found < skellam_closeness(variance).divergence
+        assert found < of_skellam(variance).divergence
 
 
 # What follows for an epsilon.
@@ -232,7 +243,7 @@ def test_delta_and_epsilon_of_a_coupled_ledger_agree() -> None:
 def test_likelihood_ratios_of_drawn_noise_stay_within_their_bound() -> None:
     # At variance 1e3 ratios are large enough to be seen in floats.
     variance, coordinates = 1e3, 20_000
-    bound = skellam_closeness(variance).times(coordinates).log_ratio(math.log(1e-3))
+    bound = of_skellam(variance).times(coordinates).log_ratio(math.log(1e-3))
     k = np.arange(-400, 401)
     p = ive(np.abs(k), variance)
     sigma = math.sqrt(variance - 1 / 12)
@@ -260,7 +271,7 @@ def test_a_sum_whose_variation_is_too_large_for_its_epsilon_is_coupled_by_its_ra
     assert Ledger("zero_out", "rdp").compose(event, 13).epsilon(1e-3) == pytest.approx(13.46, 1e-3)
 
 
-def test_noise_of_few_integer_units_falls_back() -> None:
+def test_small_integer_noise_falls_back_to_renyi_divergences() -> None:
     event = SkellamDpEvent(10.0, 100.0, 400.0, dimension=2048)
     found = Ledger("zero_out").compose(event, 13).accounted(1e-3)
     assert (found.accountant, found.slack, found.margin) == ("rdp", 0.0, 0.0)

@@ -155,7 +155,7 @@ def test_without_top_up_it_faces_the_guaranteed_survivors_but_itself(
     assert epsilon(asked(ledger, *[cohort] * 10)) == pytest.approx(of_noise(float(part)), rel=2e-3)
 
 
-def test_a_lone_guaranteed_share_is_its_own_and_hides_nobody() -> None:
+def test_one_guaranteed_share_hides_nobody_from_a_fellow() -> None:
     told = asked(book(honest_fraction=0.5, top_up=False), 2).figures()["sum"]
     assert told["value"] is None
     assert "fellow client of a cohort of 2" in told["reason"]
@@ -167,7 +167,7 @@ def test_a_lone_guaranteed_share_is_its_own_and_hides_nobody() -> None:
     assert "cohort of 1" in alone["reason"]
 
 
-def test_noise_that_is_no_share_is_not_taken_away() -> None:
+def test_full_strength_noise_is_not_reduced_for_fellow_clients() -> None:
     local = {"model": "local", "mechanism": "binned-gaussian"}
     found = asked(book(**local), *[2] * 5).figures()
     assert found["sum"]["value"] == found["local"]["value"]

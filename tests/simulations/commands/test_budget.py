@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from zerosum.client import renyi_filter
 from zerosum.client.files.private_files import write_private
+from zerosum.client.privacy import renyi_curves
 from zerosum.client.protocol import own_budget as costs
 from zerosum.client.protocol.decision_store import FileStore
 from zerosum.server.config import ConfigError
@@ -137,7 +138,7 @@ def test_a_damaged_ledger_is_a_mistake_and_no_figure(tmp_path, folder, damage, s
 
 def contribute(folder: Path, times: int, run: bytes = b"run", z: float = 8.0) -> None:
     for _ in range(times):
-        FileStore(folder).count_contribution(list(map(float, costs.gaussian(z))), run)
+        FileStore(folder).count_contribution(list(map(float, renyi_curves.gaussian(z))), run)
 
 
 def test_a_node_that_has_a_budget_is_told_what_is_left_at_its_order(tmp_path):
@@ -160,7 +161,7 @@ def test_a_node_without_a_budget_is_told_the_least_epsilon(tmp_path):
     contribute(tmp_path, 3)
     spent = spending_in(tmp_path)
     assert spent["delta"] == 1e-5
-    assert spent["epsilon"] == pytest.approx(costs.epsilon(3 * costs.gaussian(8.0), 1e-5))
+    assert spent["epsilon"] == pytest.approx(costs.epsilon(3 * renyi_curves.gaussian(8.0), 1e-5))
     assert spent["max_epsilon"] is None
     (tmp_path / "policy.toml").write_text(
         "min_cohort = 2\ncorruption = 0.0\nmax_epsilon = 2.0\nmax_contributions = 7\n"

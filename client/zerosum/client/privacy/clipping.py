@@ -1,4 +1,4 @@
-"""Bringing a vector's norm under the clip, whatever is in it."""
+"""Clip vectors to a norm, robust to zero, huge and integer entries."""
 
 import math
 from collections.abc import Sequence
@@ -43,16 +43,43 @@ def clip_to_norm(vector: ArrayLike, clip: float, order: Literal[1, 2] = 2) -> ND
 
 
 def norm_is_within(vector: ArrayLike, clip: float) -> bool:
-    """Return whether a vector's L2 norm is at most ``clip``, as :func:`clip_to_norm` decides."""
+    """Test whether a vector's L2 norm is at most ``clip``, as :func:`clip_to_norm` decides.
+
+    Parameters
+    ----------
+    vector : array_like, shape (d,)
+        The vector, real.
+    clip : float
+        The norm C, above 0.
+
+    Returns
+    -------
+    bool
+        Whether it would be left as it is.
+    """
     unit, exponent = _unit(_finite(vector, clip))
     return _within(_norm(unit, 2), exponent, clip)
 
 
 def layer_clips(clip: float, layers: int, fractions: Sequence[float] | None) -> list[float]:
-    """Return the layers' bounds, whose squares add up to that of the whole.
+    """Divide a clip norm among layers, so that the squares of their bounds add up to its own.
 
     McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models"
     (2018), section 2.2: C / sqrt(L) each, or C f_l / |f| for given fractions.
+
+    Parameters
+    ----------
+    clip : float
+        The norm C of the whole.
+    layers : int
+        Layers L.
+    fractions : sequence of float, optional
+        Relative bounds, one a layer. Default: equal ones.
+
+    Returns
+    -------
+    list of float
+        One bound a layer.
 
     Raises
     ------
@@ -71,7 +98,21 @@ def layer_clips(clip: float, layers: int, fractions: Sequence[float] | None) -> 
 def clip_layers(
     vector: ArrayLike, layers: Sequence[slice], clips: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return a vector of shape (d,) with each layer clipped to its own bound, float64.
+    """Clip each layer of a vector to its own bound.
+
+    Parameters
+    ----------
+    vector : array_like, shape (d,)
+        The vector, real.
+    layers : sequence of slice
+        Where each layer is.
+    clips : sequence of float
+        One bound a layer.
+
+    Returns
+    -------
+    ndarray of float64, shape (d,)
+        A new array.
 
     Raises
     ------

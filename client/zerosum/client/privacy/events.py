@@ -1,11 +1,17 @@
-"""Receipts that `dp_accounting` lacks, and their Renyi divergences.
+"""Events that `dp_accounting` lacks, each of which says itself what it costs.
 
 An event is frozen data that describes a mechanism fully enough to account for it with no other
-knowledge. Divergences are given at integer orders.
+knowledge. One of this project's derives from :class:`NoiseDpEvent` and gives its Renyi divergences,
+at integer orders; where it knows more, a privacy loss distribution, a pure epsilon or the law of
+its noise, the ledger uses that too. So a new mechanism's event is accounted for where it is
+written, and no table of events has to learn of it.
 """
 
+import abc
 import math
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, ClassVar, Self, TypeVar
 
 import attr
 import numpy as np
@@ -16,9 +22,10 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
 
 from zerosum.client import renyi_filter
+from zerosum.client.privacy.amplification import poisson_amplified, with_abandonment
+from zerosum.client.privacy.pmf import DiscreteGaussianLaw, NoiseLaw, SkellamLaw
 
 ORDERS: tuple[int, ...] = renyi_filter.ORDERS
 """Integer orders at which everything of ours is accounted."""
@@ -28,8 +35,79 @@ class UnsupportedEventError(ValueError):
     """No bound is known for an event in this setting."""
 
 
+@dataclass(frozen=True)
+class IntegerNoise:
+    """The noise of an event, by its law: what a ledger compares with a rounded Gaussian.
+
+    Attributes
+    ----------
+    law : NoiseLaw
+        Of the noise in a coordinate, in integer units.
+    l2_sensitivity : float
+        In integer units.
+    dimension : int
+        Coordinates.
+    least_divergence : float
+        Closed form, by cumulants, of the Kullback-Leibler divergence of the law from a Gaussian of
+        its variance less 1/12, rounded; the summed one counts as no less. 0 where none is known.
+    log_ratio : float
+        Largest log-ratio of the noise to the law, in a coordinate: 0 where that is the law itself.
+    """
+
+    law: NoiseLaw
+    l2_sensitivity: float
+    dimension: int
+    least_divergence: float = 0.0
+    log_ratio: float = 0.0
+
+
+class NoiseDpEvent(DpEvent, abc.ABC):  # type: ignore[misc]
+    """One release under noise of a mechanism of ours: what it costs, by its own account.
+
+    Subclasses are frozen and hashable (:mod:`attr`). They have to give their Renyi divergences and
+    themselves at twice the sensitivity. What else they leave out is taken at its worst: then no
+    amplification by sampling is known, no pure epsilon, and no distribution.
+    """
+
+    symmetric: ClassVar[bool] = False
+    """Whether exchanging two neighbours mirrors the pair of distributions, as symmetric noise on
+    integer shifts does: the tight amplification by sampling needs it."""
+
+    @abc.abstractmethod
+    def divergences(self) -> NDArray[np.float64]:
+        """Return the Renyi divergences at :data:`ORDERS`, shape (511,).
+
+        Raises
+        ------
+        UnsupportedEventError
+            If no bound is known at these parameters.
+        """
+
+    @abc.abstractmethod
+    def doubled(self) -> Self:
+        """Return the event at twice its sensitivities: one vector in place of another."""
+
+    def pure_epsilon(self) -> float:
+        """Return the epsilon that holds at delta = 0; inf if there is none."""
+        return math.inf
+
+    def loss_distribution(self, interval: float) -> Any | None:
+        """Return `dp_accounting`'s privacy loss distribution of one release, or None.
+
+        Parameters
+        ----------
+        interval : float
+            Step of its grid of privacy losses.
+        """
+        return None
+
+    def integer_noise(self) -> IntegerNoise | None:
+        """Return the law of the noise, independent in each coordinate; None if it has none."""
+        return None
+
+
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class SkellamDpEvent(DpEvent):  # type: ignore[misc]
+class SkellamDpEvent(NoiseDpEvent):
     """An integer vector under Skellam noise.
 
     Attributes
@@ -47,10 +125,41 @@ class SkellamDpEvent(DpEvent):  # type: ignore[misc]
     l1_sensitivity: float
     variance: float
     dimension: int | None = None
+    symmetric: ClassVar[bool] = True
+
+    def divergences(self) -> NDArray[np.float64]:
+        """Return the bound of Agarwal, Kairouz, Liu (2021), Theorem 3.5.
+
+        alpha l2^2/(2 mu) + min( ((2 alpha - 1) l2^2 + 6 l1)/(4 mu^2), 3 l1/(2 mu) ).
+        """
+        alpha = np.array(ORDERS, dtype=np.float64)
+        l2, l1, mu = self.l2_sensitivity, self.l1_sensitivity, self.variance
+        if mu <= 0:
+            return np.full_like(alpha, math.inf)
+        second = ((2 * alpha - 1) * l2**2 + 6 * l1) / (4 * mu**2)
+        result: NDArray[np.float64] = alpha * l2**2 / (2 * mu) + np.minimum(
+            second, 3 * l1 / (2 * mu)
+        )
+        return result
+
+    def doubled(self) -> Self:
+        """Return the event at twice its sensitivities."""
+        return _doubled(self)
+
+    def integer_noise(self) -> IntegerNoise | None:
+        """Return Skellam noise; None where the number of coordinates is not known.
+
+        Its fourth cumulant exceeds the rounded Gaussian's by mu, which makes the divergence
+        mu^2 / (48 mu^4) to first order.
+        """
+        if self.dimension is None or self.variance <= 0:
+            return None
+        least = 1 / (48 * self.variance**2)
+        return IntegerNoise(SkellamLaw(self.variance), self.l2_sensitivity, self.dimension, least)
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class DistributedDiscreteGaussianDpEvent(DpEvent):  # type: ignore[misc]
+class DistributedDiscreteGaussianDpEvent(NoiseDpEvent):
     """An integer vector under a sum of discrete Gaussian shares.
 
     Attributes
@@ -68,6 +177,68 @@ class DistributedDiscreteGaussianDpEvent(DpEvent):  # type: ignore[misc]
     sigma: float
     num_shares: int
     dimension: int
+    symmetric: ClassVar[bool] = True
+
+    def distance(self) -> float:
+        """Return the largest log-ratio, in a coordinate, of the sum to one discrete Gaussian.
+
+        Kairouz, Liu, Steinke (2021), Theorem 10; it bounds the total variation too.
+
+        Returns
+        -------
+        float
+            An upper bound; 0 for one share.
+
+        Raises
+        ------
+        UnsupportedEventError
+            If sigma is below 1, where the bound is vacuous.
+        """
+        if self.sigma < 1:
+            raise UnsupportedEventError(
+                f"discrete Gaussian shares of sigma = {self.sigma} < 1 have no useful bound"
+            )
+        k = np.arange(1, self.num_shares)
+        return 10 * float(np.sum(np.exp(-2 * math.pi**2 * self.sigma**2 * k / (k + 1))))
+
+    def divergences(self) -> NDArray[np.float64]:
+        """Return the bound of Kairouz, Liu, Steinke (2021), Proposition 14.
+
+        Raises
+        ------
+        UnsupportedEventError
+            If sigma is below 1, where the bound is vacuous.
+        """
+        tau = self.distance()
+        alpha = np.array(ORDERS, dtype=np.float64)
+        noise, d = math.sqrt(self.num_shares) * self.sigma, self.dimension
+        ratio = self.l2_sensitivity / noise
+        bounds = (
+            alpha * ratio**2 / 2 + tau * d,
+            alpha / 2 * (ratio**2 + 2 * self.l1_sensitivity * tau / noise + tau**2 * d),
+            alpha / 2 * (ratio + math.sqrt(d) * tau) ** 2,
+        )
+        result: NDArray[np.float64] = np.minimum.reduce(bounds)
+        return result
+
+    def doubled(self) -> Self:
+        """Return the event at twice its sensitivities."""
+        return _doubled(self)
+
+    def integer_noise(self) -> IntegerNoise | None:
+        """Return one discrete Gaussian of the shares' variance, and the sum's distance from it.
+
+        Fourth cumulants of the discrete and the rounded Gaussian differ by 1/120. None where the
+        distance has no useful bound.
+        """
+        variance = self.num_shares * self.sigma**2
+        try:
+            between = self.distance()
+        except UnsupportedEventError:
+            return None
+        least = 1 / (691_200 * variance**4)
+        law = DiscreteGaussianLaw(math.sqrt(variance))
+        return IntegerNoise(law, self.l2_sensitivity, self.dimension, least, between)
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -86,13 +257,23 @@ class MaybeAbandonedDpEvent(DpEvent):  # type: ignore[misc]
     p: float
 
 
+E = TypeVar("E", SkellamDpEvent, DistributedDiscreteGaussianDpEvent)
+
+_WRAPPERS = (ComposedDpEvent, SelfComposedDpEvent, PoissonSampledDpEvent, MaybeAbandonedDpEvent)
+"""Events made of others, whose divergences follow from theirs."""
+
+
+def parts_of(event: DpEvent) -> tuple[DpEvent, ...]:
+    """Return the events that one of :data:`_WRAPPERS` is made of; none for any other."""
+    if not isinstance(event, _WRAPPERS):
+        return ()
+    return tuple(event.events) if isinstance(event, ComposedDpEvent) else (event.event,)
+
+
 def is_own(event: DpEvent) -> bool:
-    """Return whether this module, not `dp_accounting`, accounts for an event."""
-    if isinstance(event, ComposedDpEvent):
-        return bool(event.events) and all(is_own(part) for part in event.events)
-    if isinstance(event, PoissonSampledDpEvent | SelfComposedDpEvent | MaybeAbandonedDpEvent):
-        return is_own(event.event)
-    return isinstance(event, SkellamDpEvent | DistributedDiscreteGaussianDpEvent)
+    """Return whether an event, and all that it is made of, accounts for itself."""
+    parts = parts_of(event)
+    return isinstance(event, NoiseDpEvent) or (bool(parts) and all(map(is_own, parts)))
 
 
 def is_sampled(event: DpEvent) -> bool:
@@ -100,18 +281,73 @@ def is_sampled(event: DpEvent) -> bool:
     return isinstance(event, PoissonSampledDpEvent | MaybeAbandonedDpEvent)
 
 
-def rdp(event: DpEvent) -> NDArray[np.float64]:
-    """Return the Renyi divergence of one of our events at :data:`ORDERS` (read-only, cached).
+def twice(event: DpEvent) -> DpEvent:
+    """Return one of our events, or a composition of them, at twice its sensitivities.
+
+    Parameters
+    ----------
+    event : DpEvent
+        One of ours.
+
+    Returns
+    -------
+    DpEvent
+        Of the same kind, hashable.
 
     Raises
     ------
     UnsupportedEventError
-        If the event, or what it wraps, is not one of ours.
+        If the event is sampled, or not one of ours.
+    """
+    if isinstance(event, NoiseDpEvent):
+        return event.doubled()
+    if isinstance(event, ComposedDpEvent):
+        return ComposedDpEvent(tuple(map(twice, event.events)))
+    if isinstance(event, SelfComposedDpEvent):
+        return SelfComposedDpEvent(twice(event.event), event.count)
+    raise UnsupportedEventError(f"{event} has no sensitivity to double")
+
+
+def rdp(event: DpEvent) -> NDArray[np.float64]:
+    """Return the Renyi divergences of one of our events at :data:`ORDERS`.
+
+    Parameters
+    ----------
+    event : DpEvent
+        A :class:`NoiseDpEvent`, or one made of such.
+
+    Returns
+    -------
+    ndarray of float64, shape (511,)
+        Read-only: it is cached.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If the event, or one that it is made of, is not one of ours.
     """
     if not is_own(event):
         raise UnsupportedEventError(f"no Renyi bound of ours for {event}")
     result: NDArray[np.float64] = _rdp(hashable(event))
     return result
+
+
+def share_divergences(event: DpEvent, *, doubled: bool) -> NDArray[np.float64]:
+    """Return what a mechanism of shares charges its client: :func:`rdp` of its event.
+
+    Parameters
+    ----------
+    event : DpEvent
+        One of ours, against zero.
+    doubled : bool
+        At twice its sensitivities.
+
+    Returns
+    -------
+    ndarray of float64, shape (511,)
+        Renyi divergences, read-only.
+    """
+    return rdp(twice(event) if doubled else event)
 
 
 def hashable(event: DpEvent) -> DpEvent:
@@ -124,23 +360,23 @@ def hashable(event: DpEvent) -> DpEvent:
 
 @lru_cache(maxsize=512)
 def _rdp(event: DpEvent) -> NDArray[np.float64]:
-    if isinstance(event, SkellamDpEvent):
-        result = skellam_rdp(event.l2_sensitivity, event.l1_sensitivity, event.variance)
-    elif isinstance(event, DistributedDiscreteGaussianDpEvent):
-        result = _discrete_gaussian_rdp(event)
+    if isinstance(event, NoiseDpEvent):
+        result = np.array(event.divergences(), dtype=np.float64)
     elif isinstance(event, ComposedDpEvent):
         result = np.sum([rdp(part) for part in event.events], axis=0)
     elif isinstance(event, SelfComposedDpEvent):
         result = event.count * rdp(event.event)
     elif isinstance(event, PoissonSampledDpEvent):
         result = _sampled_rdp(event)
-    elif isinstance(event, MaybeAbandonedDpEvent):
+    else:
         sampled = event.event
         if not isinstance(sampled, PoissonSampledDpEvent):
             raise UnsupportedEventError(f"abandonment is bounded for Poisson sampling: {event}")
-        result = _with_abandonment(rdp(sampled), rdp(sampled.event), event.p)
-    else:
-        raise UnsupportedEventError(f"no Renyi bound of ours for {event}")
+        result = with_abandonment(rdp(sampled), rdp(sampled.event), event.p)
+    if result.shape != (len(ORDERS),) or not (result >= 0).all():
+        raise UnsupportedEventError(
+            f"{event} has to give {len(ORDERS)} divergences of 0 or more, one an order"
+        )
     result.flags.writeable = False
     return result
 
@@ -158,117 +394,15 @@ def _sampled_rdp(event: PoissonSampledDpEvent) -> NDArray[np.float64]:
 
 def _symmetric(event: DpEvent) -> bool:
     """Return whether exchanging two neighbours mirrors the pair of distributions."""
-    if isinstance(event, ComposedDpEvent):
-        return all(_symmetric(part) for part in event.events)
-    if isinstance(event, SelfComposedDpEvent):
-        return _symmetric(event.event)
-    return isinstance(event, SkellamDpEvent | DistributedDiscreteGaussianDpEvent)
+    if isinstance(event, NoiseDpEvent):
+        return event.symmetric
+    return not is_sampled(event) and all(map(_symmetric, parts_of(event)))
 
 
-def skellam_rdp(l2: float, l1: float, variance: float) -> NDArray[np.float64]:
-    """Return the bound of Agarwal, Kairouz, Liu (2021), Theorem 3.5, at :data:`ORDERS`.
-
-    alpha l2^2/(2 mu) + min( ((2 alpha - 1) l2^2 + 6 l1)/(4 mu^2), 3 l1/(2 mu) ).
-    """
-    alpha = np.array(ORDERS, dtype=np.float64)
-    if variance <= 0:
-        return np.full_like(alpha, math.inf)
-    second = ((2 * alpha - 1) * l2**2 + 6 * l1) / (4 * variance**2)
-    result: NDArray[np.float64] = alpha * l2**2 / (2 * variance) + np.minimum(
-        second, 3 * l1 / (2 * variance)
+def _doubled(event: E) -> E:
+    result: E = attr.evolve(
+        event,
+        l2_sensitivity=2 * event.l2_sensitivity,
+        l1_sensitivity=2 * event.l1_sensitivity,
     )
     return result
-
-
-def discrete_gaussian_distance(sigma: float, shares: int) -> float:
-    """Return the largest log-ratio, in a coordinate, of summed shares to one discrete Gaussian.
-
-    Kairouz, Liu, Steinke (2021), Theorem 10; it bounds the total variation too.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If sigma is below 1, where the bound is vacuous.
-    """
-    if sigma < 1:
-        raise UnsupportedEventError(
-            f"discrete Gaussian shares of sigma = {sigma} < 1 have no useful bound"
-        )
-    k = np.arange(1, shares)
-    return 10 * float(np.sum(np.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1))))
-
-
-def _discrete_gaussian_rdp(event: DistributedDiscreteGaussianDpEvent) -> NDArray[np.float64]:
-    """Return the bound of Kairouz, Liu, Steinke (2021), Proposition 14."""
-    tau = discrete_gaussian_distance(event.sigma, event.num_shares)
-    alpha = np.array(ORDERS, dtype=np.float64)
-    noise, l2, d = math.sqrt(event.num_shares) * event.sigma, event.l2_sensitivity, event.dimension
-    ratio = l2 / noise
-    bounds = (
-        alpha * ratio**2 / 2 + tau * d,
-        alpha / 2 * (ratio**2 + 2 * event.l1_sensitivity * tau / noise + tau**2 * d),
-        alpha / 2 * (ratio + math.sqrt(d) * tau) ** 2,
-    )
-    result: NDArray[np.float64] = np.minimum.reduce(bounds)
-    return result
-
-
-def poisson_amplified(q: float, unsampled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the divergence under Poisson sampling, from the unsampled one at :data:`ORDERS`.
-
-    ln[ sum_k C(alpha,k) (1-q)^(alpha-k) q^k e^{(k-1) RDP(k)} ] / (alpha-1): the tight form of Zhu
-    and Wang, "Poisson subsampled Renyi differential privacy" (2019), Theorem 6. It needs noise
-    for which the pair in the reversed direction is a mirror image: symmetric noise and integer
-    shifts are. Never above the unsampled value.
-
-    Parameters
-    ----------
-    q : float
-        Sampling probability in [0, 1].
-    unsampled : ndarray
-        Renyi divergences at :data:`ORDERS`.
-    """
-    if not 0 <= q <= 1:
-        raise ValueError(f"a sampling probability lies in [0, 1], not at {q}")
-    if q == 0:
-        return np.zeros_like(unsampled)
-    if q == 1:
-        return unsampled.copy()
-    terms = _log_binomials() + _exponents(unsampled)
-    orders = np.array(ORDERS)
-    k = np.arange(ORDERS[-1] + 1)
-    weights = k[None, :] * math.log(q) + (orders[:, None] - k[None, :]) * math.log1p(-q)
-    amplified = logsumexp(terms + weights, axis=1) / (orders - 1)
-    # The sum is at least 1; rounding may leave it a hair below.
-    result: NDArray[np.float64] = np.minimum(np.maximum(amplified, 0), unsampled)
-    return result
-
-
-def _with_abandonment(
-    sampled: NDArray[np.float64], unsampled: NDArray[np.float64], p: float
-) -> NDArray[np.float64]:
-    """Return ln[(1-p) e^{(a-1) RDP'} + p e^{(a-1) RDP}]/(a-1): quasi-convexity over what opened."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"a probability lies in [0, 1], not at {p}")
-    if p in (0, 1):
-        return (unsampled if p else sampled).copy()
-    scale = np.array(ORDERS, dtype=np.float64) - 1
-    result: NDArray[np.float64] = (
-        np.logaddexp(math.log1p(-p) + scale * sampled, math.log(p) + scale * unsampled) / scale
-    )
-    return result
-
-
-def _exponents(unsampled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (k-1) RDP(k) for k = 0..512: zero at 0 and 1."""
-    return np.concatenate([[0.0, 0.0], (np.array(ORDERS) - 1) * unsampled])
-
-
-@lru_cache(maxsize=1)
-def _log_binomials() -> NDArray[np.float64]:
-    orders = np.array(ORDERS)[:, None]
-    k = np.arange(ORDERS[-1] + 1)[None, :]
-    inside = k <= orders
-    below = np.where(inside, orders - k, 0)
-    values = gammaln(orders + 1) - gammaln(k + 1) - gammaln(below + 1)
-    return np.where(inside, values, -np.inf)

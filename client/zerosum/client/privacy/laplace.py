@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.client.privacy import renyi_curves
+from zerosum.client.privacy.mechanism import (
+    AddedBy,
+    Divergences,
+    Drawn,
+    Mechanism,
+    NoiseSettings,
+    Norm,
+)
 from zerosum.client.privacy.noise_range import check_noise, check_positive
 from zerosum.client.privacy.samplers import TAU, discrete_laplace_sampler
 from zerosum.secagg.randomness import Keystream
+from zerosum.secagg.vectors.encoding import Encoding
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-    from zerosum.client.privacy.mechanisms import Drawn
 else:
     DpEvent = Any
 
@@ -44,14 +52,28 @@ class DiscreteLaplace:
     scale: float
     l1_sensitivity: int
     exact: bool = False
+    added_by: ClassVar[AddedBy] = "client"
+    norm: ClassVar[Norm] = "l1"
+    takes_records: ClassVar[bool] = False
+    takes_bit: ClassVar[bool] = False
+    takes_exact: ClassVar[bool] = True
+    summary: ClassVar[str] = "pure epsilon on the L1 norm"
     caveat: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         check_positive(scale=self.scale, l1_sensitivity=self.l1_sensitivity)
         check_noise("discrete Laplace noise's scale", self.scale, SMALLEST_SCALE)
 
+    @classmethod
+    def from_spec(
+        cls, privacy: NoiseSettings, code: Encoding, multiplier: float, shares: float
+    ) -> Mechanism:
+        """Build noise of scale z Delta1. See :meth:`Mechanism.from_spec`."""
+        l1 = code.l1_sensitivity
+        return cls(multiplier * l1, int(l1), privacy.exact)
+
     @property
-    def drawn(self) -> "Drawn":
+    def drawn(self) -> Drawn:
         """OpenDP's sampler or a table."""
         return "exact" if self.exact else "table"
 
@@ -66,7 +88,7 @@ class DiscreteLaplace:
         return 2 * self.l1_sensitivity / self.scale
 
     def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
-        """Return the vector plus noise."""
+        """Add noise."""
         if self.exact:
             from zerosum.client.privacy.opendp import discrete_laplace
 
@@ -75,8 +97,32 @@ class DiscreteLaplace:
             noise = discrete_laplace_sampler(self.scale).sample(vector.size, rng)
         return vector + noise.reshape(vector.shape)
 
+    def noise(self, shares: float, count: int, rng: Keystream) -> NDArray[np.int64]:
+        """Raise ValueError: a sum of Laplace noise is not Laplace noise."""
+        raise ValueError("discrete Laplace noise is drawn by each client, not for a sum at once")
+
+    def variance(self, shares: float) -> float:
+        """Return the variance of ``shares`` contributions' noise."""
+        return self.std(shares) ** 2
+
+    def std(self, shares: float) -> float:
+        """Return the standard deviation of ``shares`` contributions' noise."""
+        return math.sqrt(shares / 2) / math.sinh(0.5 / self.scale)
+
+    def bit_std(self, shares: float) -> float:
+        """Return 0: there is no bit here."""
+        return 0.0
+
+    def bound(self, code: Encoding) -> int:
+        """Return the encoding's bound."""
+        return code.bound
+
+    def slack(self, cohort: int) -> int:
+        """Return 0: the noise is integer from the start."""
+        return 0
+
     def event(self, shares: float) -> DpEvent:
-        """Return the receipt of one contribution against zero.
+        """Describe one contribution, against zero.
 
         Under replace adjacency the ledger doubles the sensitivity. More than one share is charged
         as one: further noise is post-processing.
@@ -87,12 +133,14 @@ class DiscreteLaplace:
             raise ValueError("discrete Laplace noise cannot be divided into shares")
         return DiscreteLaplaceDpEvent(1 / self.scale, self.l1_sensitivity)
 
-    def std(self, shares: float) -> float:
-        """Return the standard deviation of ``shares`` contributions' noise."""
-        return math.sqrt(shares / 2) / math.sinh(0.5 / self.scale)
+    def divergences(self, shares: float, *, doubled: bool) -> Divergences | None:
+        """Return the divergences of one contribution's pure epsilon under replacement."""
+        return renyi_curves.pure(self.epsilon)
 
     def log_tail(self, shares: int, margin: float) -> float:
-        """Return ln of a bound on P(one coordinate of so many contributions' noise > margin).
+        """Return ln of a bound on P(noise of so many contributions > margin), in one coordinate.
+
+        Not by Skellam's bound: Laplace tails are heavier than those of its variance.
 
         Chernoff's bound: exp(-theta margin) (E e^(theta X))^shares with theta = x / scale and
         E e^(theta X) = sinh^2(1/(2 scale)) / (sinh^2(1/(2 scale)) - sinh^2(theta/2)).

@@ -1,23 +1,67 @@
-"""Noise inside local training: what each step of DP-SGD is given, and the steps without examples.
+"""Draw the noise of DP-SGD inside local training, and take its steps without examples.
 
 Nothing here imports torch: the noise of a client that cannot train is drawn where its model cannot
 be built either.
 """
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.privacy.mechanisms import BinnedGaussian
-from zerosum.client.spec import PrivacySpec, TrainSpec
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
+from zerosum.client.privacy.mechanism import NoiseSettings
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
 
 LARGEST_SUM = float(1 << 16)
-"""Coordinates of a local sum are clamped to this many clips: a lot would have to be larger."""
+"""Clips to which coordinates of a local sum are clamped. A sum of n clipped gradients is within n
+clips, so only a lot of more than 65,536 examples could reach it; clamping costs no privacy."""
 
 
-def noise_inside(privacy: PrivacySpec, dimension: int) -> tuple[Encoding, BinnedGaussian]:
-    """Return how a step's sum becomes integers at a client, and the noise that it is given.
+class LocalSteps(Protocol):
+    """What DP-SGD's noise steps read of an experiment's section ``[training]``."""
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of local training."""
+        ...
+
+    @property
+    def lr(self) -> float:
+        """Learning rate."""
+        ...
+
+    @property
+    def momentum(self) -> float:
+        """Momentum."""
+        ...
+
+    @property
+    def weight_decay(self) -> float:
+        """Pull of the weights towards zero."""
+        ...
+
+    @property
+    def proximal(self) -> float:
+        """Pull of the weights towards the global model."""
+        ...
+
+
+def noise_inside(privacy: NoiseSettings, dimension: int) -> tuple[Encoding, BinnedGaussian]:
+    """Build the encoding of a step's sum at a client, and the noise that it is given.
+
+    Parameters
+    ----------
+    privacy : NoiseSettings
+        With clip and noise multiplier.
+    dimension : int
+        Coordinates of the model.
+
+    Returns
+    -------
+    tuple of Encoding and BinnedGaussian
+        Both in one integer unit.
 
     Raises
     ------
@@ -33,15 +77,28 @@ def noise_inside(privacy: PrivacySpec, dimension: int) -> tuple[Encoding, Binned
     return code, BinnedGaussian(z * code.l2_sensitivity, code.l2_sensitivity)
 
 
-def local_lot(privacy: PrivacySpec, clients: int) -> float:
-    """Return the expected sample of one of so many clients, by which its sums are divided."""
+def local_lot(privacy: NoiseSettings, clients: int) -> float:
+    """Return the expected sample of one client, by which its sums are divided.
+
+    Parameters
+    ----------
+    privacy : NoiseSettings
+        With the lot of all clients together.
+    clients : int
+        Clients that share the examples.
+
+    Returns
+    -------
+    float
+        Examples.
+    """
     return (privacy.lot or 1) / clients
 
 
 def train_on_noise(
     start: NDArray[np.float32],
-    training: TrainSpec,
-    privacy: PrivacySpec,
+    training: LocalSteps,
+    privacy: NoiseSettings,
     coins: Keystream,
     clients: int,
 ) -> NDArray[np.float64]:
@@ -54,9 +111,9 @@ def train_on_noise(
     ----------
     start : numpy.ndarray
         The global model, shape (d,).
-    training : TrainSpec
+    training : LocalSteps
         Steps, learning rate and the rest of local training.
-    privacy : PrivacySpec
+    privacy : NoiseSettings
         With noise inside local training.
     coins : Keystream
         Draws the noise.

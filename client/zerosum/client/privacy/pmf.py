@@ -16,15 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 GUARD_BITS = 64
+"""Bits beyond those asked for, in which the arithmetic is done: its roundings add up below them."""
+
 LOG2_RELATIVE_ERROR = -120
 """Weights are right to this many bits, relatively, down to those of 2^-60 of the largest."""
 
 _SERIES_VARIANCE = 2**22
+"""Variance above which Skellam's weights are expanded: the recurrence below takes a step for every
+integer within some twenty standard deviations."""
+
 _SERIES_ORDER = 28
+"""Terms of that expansion. Term m is 16^m mu^(1 - m/2) at sixteen standard deviations, before its
+coefficient: the first that is left out is 2^-181 at the least variance."""
 
 
 class NoiseLaw(Protocol):
-    """A symmetric, log-concave distribution on the integers."""
+    """A symmetric, log-concave distribution on the integers: a value, which can be a key."""
+
+    def __hash__(self) -> int: ...
 
     @property
     def variance(self) -> float:
@@ -32,7 +41,21 @@ class NoiseLaw(Protocol):
         ...
 
     def weights(self, magnitudes: Sequence[int], bits: int) -> list[int]:
-        """Return weights proportional to p(k), about 2^bits at k = 0, for magnitudes k >= 0."""
+        """Return unnormalised probabilities, about 2^bits at k = 0.
+
+        Parameters
+        ----------
+        magnitudes : sequence of int
+            Values k of 0 or more.
+        bits : int
+            Bits behind the point.
+
+        Returns
+        -------
+        list of int
+            Fixed-point integers proportional to p(k), right to a relative 2^-120 down to 2^-60
+            of the largest.
+        """
         ...
 
     def log_weights(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -52,7 +75,20 @@ class SkellamLaw:
     variance: float
 
     def weights(self, magnitudes: Sequence[int], bits: int) -> list[int]:
-        """Return fixed-point weights; see :class:`NoiseLaw`."""
+        """Return fixed-point weights.
+
+        Parameters
+        ----------
+        magnitudes : sequence of int
+            Values k of 0 or more.
+        bits : int
+            Bits behind the point.
+
+        Returns
+        -------
+        list of int
+            See :meth:`NoiseLaw.weights`.
+        """
         if self.variance <= _SERIES_VARIANCE:
             return self._by_recurrence(magnitudes, bits)
         work = bits + GUARD_BITS
@@ -83,14 +119,14 @@ class SkellamLaw:
         # The start's error decays like exp(-2 asinh(k / mu)) a step: 100 bits at 8 sigma.
         start = largest + math.ceil(8 * sigma) + 200
         double = _fixed(2 / Fraction(self.variance), work)
-        kept = dict.fromkeys(magnitudes, 0)
+        asked = dict.fromkeys(magnitudes, 0)
         above, here = 0, 1 << work
         for k in range(start, 0, -1):
-            if k in kept:
-                kept[k] = here
+            if k in asked:
+                asked[k] = here
             above, here = here, above + ((k * double * here) >> work)
-        kept[0] = here
-        return [(kept[k] << bits) // here for k in magnitudes]
+        asked[0] = here
+        return [(asked[k] << bits) // here for k in magnitudes]
 
 
 @dataclass(frozen=True)
@@ -109,7 +145,20 @@ class BinnedGaussianLaw:
         return self.sigma**2
 
     def weights(self, magnitudes: Sequence[int], bits: int) -> list[int]:
-        """Return fixed-point weights; see :class:`NoiseLaw`."""
+        """Return fixed-point weights.
+
+        Parameters
+        ----------
+        magnitudes : sequence of int
+            Values k of 0 or more.
+        bits : int
+            Bits behind the point.
+
+        Returns
+        -------
+        list of int
+            See :meth:`NoiseLaw.weights`.
+        """
         pieces = max(1, math.ceil(16 / self.sigma))
         work = bits + GUARD_BITS + pieces.bit_length()
         sigma = Fraction(self.sigma)
@@ -154,7 +203,20 @@ class DiscreteGaussianLaw:
         return self.sigma**2
 
     def weights(self, magnitudes: Sequence[int], bits: int) -> list[int]:
-        """Return fixed-point weights; see :class:`NoiseLaw`."""
+        """Return fixed-point weights.
+
+        Parameters
+        ----------
+        magnitudes : sequence of int
+            Values k of 0 or more.
+        bits : int
+            Bits behind the point.
+
+        Returns
+        -------
+        list of int
+            See :meth:`NoiseLaw.weights`.
+        """
         work = bits + GUARD_BITS
         inverse = _fixed(1 / (2 * Fraction(self.sigma) ** 2), work)
         return [exp_negative(k * k * inverse, work) >> GUARD_BITS for k in magnitudes]
@@ -178,7 +240,20 @@ class DiscreteLaplaceLaw:
         return 0.5 / math.sinh(0.5 / self.scale) ** 2
 
     def weights(self, magnitudes: Sequence[int], bits: int) -> list[int]:
-        """Return fixed-point weights; see :class:`NoiseLaw`."""
+        """Return fixed-point weights.
+
+        Parameters
+        ----------
+        magnitudes : sequence of int
+            Values k of 0 or more.
+        bits : int
+            Bits behind the point.
+
+        Returns
+        -------
+        list of int
+            See :meth:`NoiseLaw.weights`.
+        """
         work = bits + GUARD_BITS
         inverse = _fixed(1 / Fraction(self.scale), work)
         return [exp_negative(k * inverse, work) >> GUARD_BITS for k in magnitudes]
@@ -192,7 +267,19 @@ class DiscreteLaplaceLaw:
 def exp_negative(value: int, bits: int) -> int:
     """Return exp(-value / 2^bits) * 2^bits for a fixed-point value, rounded down.
 
-    Below zero too, as long as the result is small. Error: a few units of the last place.
+    By ln 2, two tables of 256 entries for the next sixteen bits, and a series for the rest.
+
+    Parameters
+    ----------
+    value : int
+        In units of 2^-bits; below zero too, as long as the result is small.
+    bits : int
+        Bits behind the point.
+
+    Returns
+    -------
+    int
+        In the same units, right to a few of them.
     """
     ln2, first, second = _exp_tables(bits)
     halvings, rest = divmod(value, ln2)

@@ -8,24 +8,35 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.client.privacy import renyi_curves
+from zerosum.client.privacy.mechanism import (
+    AddedBy,
+    Divergences,
+    Drawn,
+    Mechanism,
+    NoiseSettings,
+    Norm,
+)
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.secagg.randomness import Keystream
+from zerosum.secagg.vectors.encoding import Encoding
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-    from zerosum.client.privacy.mechanisms import Drawn
 else:
     DpEvent = Any
 
 _SPLITS = 400
+"""Ways to divide epsilon between the cap and its coin that are tried. The mean is flat at its
+maximum, so that a finer search gains nothing."""
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 700.0
 """Outside, the cap's mean or e^epsilon leaves float64."""
 
 
 SMALLEST_MISS = 2.0**-100
-"""A coin of two uniform floats falls within this probability to a relative 10^-2."""
+"""Least probability of missing the cap. A coin of two uniform floats has 106 bits: it falls within
+this probability to a relative 10^-2, and within a smaller one not at all as claimed."""
 
 SMALLEST_CAP = 1e-280
 """Below it, parts of a cap leave float64."""
@@ -88,7 +99,14 @@ class PrivUnit:
     epsilon: float
     l2_sensitivity: float
     dimension: int
-    drawn: ClassVar["Drawn"] = "float"
+    added_by: ClassVar[AddedBy] = "client"
+    norm: ClassVar[Norm] = "l2"
+    takes_records: ClassVar[bool] = False
+    takes_bit: ClassVar[bool] = False
+    takes_exact: ClassVar[bool] = False
+    summary: ClassVar[str] = "pure epsilon on a direction, its float sampling unproved"
+    drawn: ClassVar[Drawn] = "float"
+    tau: ClassVar[float] = 0.0  # no distance is known of float sampling, which the caveat says
     caveat: ClassVar[str] = (
         "PrivUnit is sampled in floating point: unproved; the figure is that of real arithmetic"
     )
@@ -111,18 +129,15 @@ class PrivUnit:
                 f"{self.dimension} dimensions is one of float64: it is 2/privacy.noise_multiplier"
             )
 
-    @property
-    def tau(self) -> float:
-        """Zero: no distance is known for float sampling, which :attr:`caveat` says."""
-        return 0.0
-
-    @property
-    def bound(self) -> int:
-        """Largest magnitude of a coordinate of an output."""
-        return math.ceil(self._length) + 1
+    @classmethod
+    def from_spec(
+        cls, privacy: NoiseSettings, code: Encoding, multiplier: float, shares: float
+    ) -> Mechanism:
+        """Build PrivUnit of epsilon 2 / z. See :meth:`Mechanism.from_spec`."""
+        return cls(2 / multiplier, code.l2_sensitivity, code.length)
 
     def apply(self, vector: NDArray[np.int64], rng: Keystream) -> NDArray[np.int64]:
-        """Return what stands for the vector: its mean is the vector, its norm always the same."""
+        """Draw what stands for the vector: its mean is the vector, its norm always the same."""
         norm = math.sqrt(float(np.square(vector.astype(np.float64)).sum()))
         true = rng.uniform(1)[0] < (1 + min(1.0, norm / self.l2_sensitivity)) / 2
         direction = vector / norm if norm else _normal(self.dimension, rng)
@@ -131,8 +146,12 @@ class PrivUnit:
         floor = np.floor(output)
         return floor.astype(np.int64) + (rng.uniform(self.dimension) < output - floor)
 
+    def noise(self, shares: float, count: int, rng: Keystream) -> NDArray[np.int64]:
+        """Raise ValueError: an output is not a vector plus noise."""
+        raise ValueError("PrivUnit is drawn by each client, not for a sum at once")
+
     def event(self, shares: float) -> DpEvent:
-        """Return the receipt of one contribution: at worst randomized response, replacement.
+        """Describe one contribution: at worst randomized response, under replacement.
 
         More than one share is charged as one: further vectors are post-processing.
         """
@@ -142,12 +161,36 @@ class PrivUnit:
             raise ValueError("PrivUnit cannot be divided into shares")
         return RandomizedResponseDpEvent(2 / (1 + math.exp(self.epsilon)), 2)
 
-    def std(self, shares: float) -> float:
-        """Return the root mean square of a coordinate in ``shares`` outputs of zero vectors.
+    def divergences(self, shares: float, *, doubled: bool) -> Divergences | None:
+        """Return the divergences of one contribution's pure epsilon under replacement."""
+        return renyi_curves.pure(self.epsilon)
+
+    def variance(self, shares: float) -> float:
+        """Return the mean square of a coordinate in ``shares`` outputs of zero vectors.
 
         Rounding adds f (1 - f), 1/6 on average over fractions f.
         """
-        return math.sqrt(shares * (self._length**2 / self.dimension + 1 / 6))
+        return shares * (self._length**2 / self.dimension + 1 / 6)
+
+    def std(self, shares: float) -> float:
+        """Return the root mean square of a coordinate in ``shares`` outputs of zero vectors."""
+        return math.sqrt(self.variance(shares))
+
+    def bit_std(self, shares: float) -> float:
+        """Return 0: there is no bit here."""
+        return 0.0
+
+    def bound(self, code: Encoding) -> int:
+        """Return the largest magnitude of a coordinate of an output."""
+        return math.ceil(self._length) + 1
+
+    def log_tail(self, shares: int, margin: float) -> float:
+        """Return -inf: all of an output is within :meth:`bound`."""
+        return -math.inf
+
+    def slack(self, cohort: int) -> int:
+        """Return 0: rounding is within :meth:`bound`."""
+        return 0
 
     @property
     def _length(self) -> float:

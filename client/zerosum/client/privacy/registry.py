@@ -1,72 +1,213 @@
-"""Which mechanism a setting asks for, at which scale: the one place where noise is chosen."""
+"""The mechanisms there are, by name; and which one a session gets, at which scale.
 
-import math
+Adding a mechanism is a file beside this one, a line in :data:`BUILT_IN`, and a row in
+``docs/privacy.md``. One of a user's own is registered by that user's code, in every process that
+builds sessions, and is then a value of ``privacy.mechanism`` like the others. A client's policy
+takes it only where it names it.
+"""
+
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import Final
 
+from zerosum.client.privacy.binned_gaussian import BinnedGaussian
+from zerosum.client.privacy.central_gaussian import CentralGaussian
+from zerosum.client.privacy.discrete_gaussian import DistributedDiscreteGaussian
 from zerosum.client.privacy.laplace import DiscreteLaplace
-from zerosum.client.privacy.mechanisms import (
-    BinnedGaussian,
-    CentralGaussian,
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
+from zerosum.client.privacy.mechanism import (
+    AddedBy,
     Mechanism,
-    SkellamWithBit,
+    NoiseSettings,
+    check_mechanism,
 )
-from zerosum.client.spec import PrivacySpec
+from zerosum.client.privacy.privunit import PrivUnit
+from zerosum.client.privacy.skellam import DistributedSkellam
 from zerosum.secagg.vectors.encoding import Encoding, Rule
 
-SMALLEST_SHARE = 3.0
-"""Sigma of a discrete Gaussian share, in integer units, below which no run is started: above it
-the distance of their sum from a discrete Gaussian, which depends on the cohort's size, is below
-10^-37 a coordinate and share, so that one figure holds for every cohort."""
+BUILT_IN: Final[tuple[tuple[str, type[Mechanism]], ...]] = (
+    ("skellam", DistributedSkellam),
+    ("discrete-gaussian", DistributedDiscreteGaussian),
+    ("binned-gaussian", BinnedGaussian),
+    ("binned-gaussian", CentralGaussian),
+    ("discrete-laplace", DiscreteLaplace),
+    ("privunit", PrivUnit),
+)
+"""In this order: the first of each model is what `auto` means there."""
 
-BIT_UNITS = 1024
-"""Integer units of half a client's bit: far above what Skellam's second-order term notices."""
+FLOAT_SLACK: Final = 1 - 2.0**-48
+"""What float rounding can take of a share's variance and of the number of shares: five roundings
+of 2^-53 each, and some room. Charged shares are multiplied by it."""
+
+_MODELS: Final[dict[AddedBy, str]] = {
+    "share": "distributed",
+    "client": "local",
+    "server": "central",
+}
+"""The privacy model in which noise is added so."""
+
+_registered: dict[tuple[str, str], type[Mechanism]] = {}
+"""By name and model."""
+
+
+def register_mechanism(name: str, kind: type[Mechanism]) -> None:
+    """Make a mechanism a value of ``privacy.mechanism``.
+
+    Parameters
+    ----------
+    name : str
+        As in a configuration. One name may serve several models, with a class for each.
+    kind : type
+        A frozen dataclass with every member of ``Mechanism``.
+
+    Raises
+    ------
+    TypeError
+        If a member is missing, or says what nobody understands; by its name.
+    ValueError
+        If the name is taken in that model.
+    """
+    check_mechanism(kind)
+    key = name, _MODELS[kind.added_by]
+    if name in ("auto", "none") or key in _registered:
+        raise ValueError(f"a mechanism called {name!r} is there already, for the model {key[1]!r}")
+    _registered[key] = kind
+
+
+def names(model: str | None = None) -> tuple[str, ...]:
+    """Return the names of all mechanisms, or of one model's, as registered."""
+    return tuple(dict.fromkeys(name for name, at in _registered if model in (None, at)))
+
+
+def default_name(model: str) -> str:
+    """Return what `auto` means in a model; "none" in the model without noise."""
+    return next(iter(names(model)), "none")
+
+
+def kind_of(name: str, model: str) -> type[Mechanism] | None:
+    """Find a mechanism's class.
+
+    Parameters
+    ----------
+    name : str
+        As in a configuration.
+    model : str
+        The privacy model.
+
+    Returns
+    -------
+    type[Mechanism] or None
+        None if the model has no mechanism of that name.
+    """
+    return _registered.get((name, model))
+
+
+def with_models(kinds: Iterable[tuple[str, str]]) -> str:
+    """Return names with the models in which they are meant: "a (local), b (local, central)"."""
+    models: dict[str, list[str]] = {}
+    for name, model in kinds:
+        models.setdefault(name, []).append(model)
+    return ", ".join(f"{name} ({', '.join(where)})" for name, where in models.items())
+
+
+def exact_names() -> str:
+    """Return the names of mechanisms that OpenDP can draw, with their models."""
+    return with_models(key for key, kind in _registered.items() if kind.takes_exact)
+
+
+def bit_names() -> tuple[str, ...]:
+    """Return the names of mechanisms that can noise the bit of adaptive clipping."""
+    return tuple(dict.fromkeys(name for (name, _), kind in _registered.items() if kind.takes_bit))
+
+
+def proved_names() -> list[str]:
+    """Return the names of mechanisms whose figures need no caveat in some model.
+
+    What a client's policy trusts unless it says otherwise.
+    """
+    proved = (
+        name for (name, _), kind in _registered.items() if getattr(kind, "caveat", None) == ""
+    )
+    return list(dict.fromkeys(proved))
+
+
+def meanings() -> str:
+    """Return the meaning of every value of ``privacy.mechanism``, for the configuration page."""
+    autos = with_models((default_name(model), model) for model in _MODELS.values())
+    lines = [f"`auto`: {autos}."]
+    for name in names():
+        kinds = {model: kind for (n, model), kind in _registered.items() if n == name}
+        summary = next(iter(kinds.values())).summary
+        lines.append(f"`{name}`: {summary} ({', '.join(kinds)}).")
+    return " ".join(lines)
 
 
 def guaranteed_shares(honest_fraction: float, cohort: int) -> Fraction:
-    """Return f n exactly, with f read as the decimal number that was written."""
+    """Return f n exactly, with f read as the decimal number that was written.
+
+    0.56 as a float is a little more than 0.56: of 100 clients it would need 57.
+
+    Parameters
+    ----------
+    honest_fraction : float
+        f.
+    cohort : int
+        n.
+
+    Returns
+    -------
+    Fraction
+        Exact.
+    """
     return Fraction(repr(honest_fraction)) * cohort
 
 
-def bit_values(quantile: float) -> tuple[int, int]:
-    """Return what a client says of its norm, in integer units: within the clip, and beyond it.
-
-    1 - quantile and -quantile, in clients.
-    """
-    within = round(2 * BIT_UNITS * (1 - quantile))
-    return within, within - 2 * BIT_UNITS
-
-
-def rounding_rule(privacy: PrivacySpec, *, records: bool) -> Rule:
+def rounding_rule(privacy: NoiseSettings, *, records: bool) -> Rule:
     """Return what the clip bounds: the sum's records, or the L1 or L2 norm of one vector.
+
+    Parameters
+    ----------
+    privacy : NoiseSettings
+        Names the mechanism.
+    records : bool
+        Whether vectors are sums of clipped records.
+
+    Returns
+    -------
+    {"l1", "l2", "records"}
+        A rule of the encoding.
 
     Raises
     ------
     ValueError
         If sums of records are asked for where the noise needs a norm of the whole vector.
     """
-    if records and privacy.noise in ("discrete-laplace", "privunit"):
+    kind = kind_of(privacy.noise, privacy.model)
+    if not records:
+        return "l2" if kind is None else kind.norm
+    if kind is not None and not kind.takes_records:
         raise ValueError(
             f'privacy.mechanism = "{privacy.noise}" needs vectors of bounded norm, which sums of '
             "clipped records are not"
         )
-    if records:
-        return "records"
-    return "l1" if privacy.noise == "discrete-laplace" else "l2"
+    return "records"
 
 
-def choose_mechanism(privacy: PrivacySpec, code: Encoding, cohort: int) -> Mechanism | None:
-    """Return the mechanism of a session; None without privacy.
+def choose_mechanism(privacy: NoiseSettings, code: Encoding, cohort: int) -> Mechanism | None:
+    """Build the mechanism of a session; None without privacy.
 
     Parameters
     ----------
-    privacy : PrivacySpec
+    privacy : NoiseSettings
         With ``noise_multiplier`` resolved.
     code : Encoding
         Its sensitivities.
     cohort : int
         Clients in the session, by whose guaranteed fraction shares are divided.
+
+    Returns
+    -------
+    Mechanism or None
+        None without privacy.
 
     Raises
     ------
@@ -78,44 +219,19 @@ def choose_mechanism(privacy: PrivacySpec, code: Encoding, cohort: int) -> Mecha
     z = privacy.update_noise_multiplier
     if z is None:
         raise ValueError("privacy.noise_multiplier must be found before a session is built")
+    kind = kind_of(privacy.noise, privacy.model)
+    if kind is None:
+        raise ValueError(f"no mechanism of model {privacy.model!r} is called {privacy.noise!r}")
     if privacy.exact:
         from zerosum.client.privacy.opendp import check_available
 
         check_available(code.length)
-    l2 = code.l2_sensitivity
     shares = float(guaranteed_shares(privacy.honest_fraction, cohort))
-    match privacy.noise:
-        case "skellam":
-            update = DistributedSkellam(
-                l2, code.l1_sensitivity, (z * l2) ** 2 / shares, code.length
-            )
-            return SkellamWithBit(update, _bit(privacy, shares)) if privacy.adaptive else update
-        case "discrete-gaussian":
-            sigma = z * l2 / math.sqrt(shares)
-            if sigma < SMALLEST_SHARE:
-                raise ValueError(
-                    f"discrete Gaussian shares of sigma = {sigma:.3g} integer units are too small "
-                    f"(at least {SMALLEST_SHARE:g}): raise encoding.bits, or write "
-                    'privacy.mechanism = "skellam"'
-                )
-            return DistributedDiscreteGaussian(
-                l2, code.l1_sensitivity, sigma, code.length, privacy.exact
-            )
-        case "binned-gaussian":
-            kind = CentralGaussian if privacy.model == "central" else BinnedGaussian
-            return kind(sigma=z * l2, l2_sensitivity=l2)
-        case "discrete-laplace":
-            l1 = code.l1_sensitivity
-            return DiscreteLaplace(z * l1, int(l1), privacy.exact)
-        case "privunit":
-            from zerosum.client.privacy.privunit import PrivUnit
-
-            return PrivUnit(2 / z, l2, code.length)
-    raise ValueError(f"no mechanism is called {privacy.noise!r}")
+    mechanism = kind.from_spec(privacy, code, z, shares)
+    # What was built may be of another class, as Skellam noise with a bit is.
+    check_mechanism(type(mechanism))
+    return mechanism
 
 
-def _bit(privacy: PrivacySpec, shares: float) -> DistributedSkellam:
-    """Return the noise of the bit: sigma_b = clip_noise z, in clients."""
-    sigma = 2 * BIT_UNITS * privacy.clip_noise * (privacy.noise_multiplier or 0.0)
-    largest = float(max(map(abs, bit_values(privacy.clip_quantile))))
-    return DistributedSkellam(largest, largest, sigma**2 / shares, dimension=1)
+for _name, _kind in BUILT_IN:
+    register_mechanism(_name, _kind)

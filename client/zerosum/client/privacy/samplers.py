@@ -31,6 +31,9 @@ from zerosum.client.privacy.pmf import (
 from zerosum.secagg.randomness import Keystream
 
 WEIGHT_BITS = 192
+"""Bits of weights and thresholds. At eight standard deviations a weight is 2^-46 of the largest,
+and there are 2^12 of them: the least keeps a relative precision far below :data:`TAU`."""
+
 CHUNK = 1 << 14
 """Integers drawn at a time: part of what a keystream means, so never tuned at run time."""
 
@@ -38,11 +41,19 @@ TAU = 2.0**-100
 """Every probability is right to a relative 2^-100, which bounds the total variation too."""
 
 _MAX_ENTRIES = 1 << 12
+"""Of a table: its thresholds and pairs of values, 80 kB, stay in a core's cache."""
+
 _HALF_BLOCKS = _MAX_ENTRIES // 4 - 1
+"""Blocks on a side: each of the two sides' blocks has two entries, a core and an edge."""
+
 _MAX_UNIT_SIGMA = 255
+"""Largest standard deviation at which eight of them fit into the table one by one."""
+
 _EDGE = 1 << 61
 _TAIL = 1 << 62
 _MARKED = 1 << 60
+"""Marks that are added to candidates of edges and tails. No noise comes near 2^60, so that one
+comparison tells a marked value from a draw."""
 
 
 class TableSampler:
@@ -87,7 +98,20 @@ class TableSampler:
         self._install(weights, values)
 
     def sample(self, count: int, rng: Keystream) -> NDArray[np.int64]:
-        """Return ``count`` independent draws, int64, from the keystream's next words."""
+        """Draw independent integers from the keystream's next words.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        rng : Keystream
+            Noise bits.
+
+        Returns
+        -------
+        ndarray of int64, shape (count,)
+            In integer units.
+        """
         result = np.empty(count, dtype=np.int64)
         for start in range(0, count, CHUNK):
             part = result[start : start + CHUNK]
@@ -137,19 +161,19 @@ class TableSampler:
         marked = np.flatnonzero(shifted > np.uint64(2 * _MARKED))
         if not marked.size:
             return
-        found = values[marked]
-        kept = np.zeros(marked.size, dtype=np.bool_)
-        in_tail = np.abs(found) > _EDGE + _MARKED
+        drawn = values[marked]
+        accepted = np.zeros(marked.size, dtype=np.bool_)
+        in_tail = np.abs(drawn) > _EDGE + _MARKED
         for i in np.flatnonzero(in_tail):
-            sign = 1 if found[i] > 0 else -1
+            sign = 1 if drawn[i] > 0 else -1
             magnitude = self._tails[0 if sign > 0 else 1].draw(rng)
             if magnitude is not None:
-                kept[i], values[marked[i]] = True, sign * magnitude
+                accepted[i], values[marked[i]] = True, sign * magnitude
         edges = np.flatnonzero(~in_tail)
-        candidates = found[edges] - _EDGE
+        candidates = drawn[edges] - _EDGE
         values[marked[edges]] = candidates
-        kept[edges] = self._accepts(candidates, rng)
-        rejected = marked[~kept]
+        accepted[edges] = self._accepts(candidates, rng)
+        rejected = marked[~accepted]
         values[rejected] = self.sample(rejected.size, rng)
 
     def _accepts(self, values: NDArray[np.int64], rng: Keystream) -> NDArray[np.bool_]:
@@ -227,7 +251,20 @@ class ExactSampler:
         self._side = _Tail(law, 0, width)
 
     def sample(self, count: int, rng: Keystream) -> NDArray[np.int64]:
-        """Return ``count`` independent draws, int64."""
+        """Draw independent integers.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        rng : Keystream
+            Noise bits.
+
+        Returns
+        -------
+        ndarray of int64, shape (count,)
+            In integer units.
+        """
         return np.array([self._draw(rng) for _ in range(count)], dtype=np.int64)
 
     def _draw(self, rng: Keystream) -> int:

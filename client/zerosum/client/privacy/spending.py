@@ -1,4 +1,4 @@
-"""What a client has spent of its privacy, as its durable record holds it."""
+"""Record what a client has spent of its privacy, across runs and restarts."""
 
 import hashlib
 import math
@@ -45,7 +45,7 @@ class Spending:
         return self.charged == self.contributions
 
     def with_contribution(self, cost: Sequence[float] | None, run_id: bytes = b"") -> Self:
-        """Return the spending after one more vector; a cost of None, or at other orders, is none.
+        """Count one more vector; a cost of None, or at other orders, is none.
 
         Parameters
         ----------
@@ -53,6 +53,11 @@ class Spending:
             Renyi divergences at all orders.
         run_id : bytes
             Whose vector it is.
+
+        Returns
+        -------
+        Spending
+            A new record.
         """
         run = run_name(run_id)
         counted = replace(
@@ -67,9 +72,24 @@ class Spending:
         return replace(counted, charged=self.charged + 1, divergences=total)
 
     def with_budget(self, order: int, max_epsilon: float, delta: float) -> Self:
-        """Return the spending under a policy's budget: the first order stays, limits may move."""
-        kept = order if self.order is None else self.order
-        return replace(self, order=kept, max_epsilon=max_epsilon, delta=delta)
+        """Open a budget, or move its limits: the first order stays.
+
+        Costs add up to a valid bound only at an order that was fixed before they were incurred.
+
+        Parameters
+        ----------
+        order : int
+            The Renyi order of this policy.
+        max_epsilon, delta : float
+            Its limits.
+
+        Returns
+        -------
+        Spending
+            A new record.
+        """
+        first = order if self.order is None else self.order
+        return replace(self, order=first, max_epsilon=max_epsilon, delta=delta)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; the number of contributions is kept beside them."""
@@ -86,7 +106,18 @@ class Spending:
     def from_json(cls, contributions: object, value: object) -> Self:
         """Read what :meth:`to_json` wrote.
 
-        An empty mapping is a record from before there was one: nothing of what was sent is charged.
+        Parameters
+        ----------
+        contributions : object
+            The count that is kept beside it.
+        value : object
+            Decoded JSON. An empty mapping is a record from before there was one: nothing of
+            what was sent is charged.
+
+        Returns
+        -------
+        Spending
+            Consistent with itself.
 
         Raises
         ------
@@ -95,11 +126,11 @@ class Spending:
         """
         if not _is_count(contributions) or not isinstance(value, dict):
             raise ValueError("no record of contributions")
-        known = cls().to_json()
-        if value and value.keys() != known.keys():
+        fields = cls().to_json()
+        if value and value.keys() != fields.keys():
             raise ValueError("another record's keys")
-        read = known | value
-        found = cls(
+        read = fields | value
+        spending = cls(
             contributions=contributions,
             charged=read["charged"],
             divergences=tuple(read["divergences"]) if _are_costs(read["divergences"]) else (-1.0,),
@@ -108,9 +139,9 @@ class Spending:
             max_epsilon=read["max_epsilon"],
             delta=read["delta"],
         )
-        if not found._is_consistent():
+        if not spending._is_consistent():
             raise ValueError("the record contradicts itself")
-        return found
+        return spending
 
     def _is_consistent(self) -> bool:
         runs = self.by_run

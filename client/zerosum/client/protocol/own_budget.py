@@ -1,4 +1,4 @@
-"""What a client's own contributions cost it, by its own count: nothing here is the server's word.
+"""Charge a client's contributions to its own budget, by its own count.
 
 A cost is a row of Renyi divergences at the orders of :mod:`zerosum.client.privacy.events`, so that
 costs add up in the durable record, run after run. The figure is what a run reports as epsilon_sum:
@@ -17,34 +17,26 @@ distributions: the client's figure is never below what is true.
 import logging
 import math
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from zerosum.client.privacy.laplace import DiscreteLaplace
-from zerosum.client.privacy.mechanisms import (
-    BinnedGaussian,
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
-    Mechanism,
-    SkellamWithBit,
-)
-from zerosum.client.privacy.privunit import PrivUnit
-from zerosum.client.privacy.registry import guaranteed_shares
+from zerosum.client.privacy import renyi_curves
+from zerosum.client.privacy.mechanism import Divergences
+from zerosum.client.privacy.registry import FLOAT_SLACK, guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Request
 
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+else:
+    DpEvent = Any
+
 log = logging.getLogger("zerosum.client")
 
-Row = NDArray[np.float64]
 
-_FLOAT_SLACK: Final = 1 - 2.0**-48
-"""What float rounding of a share and of its number can take."""
-
-
-def cost(request: Request, protection: Protection, colluders: int) -> Row | None:
+def cost(request: Request, protection: Protection, colluders: int) -> Divergences | None:
     """Return the Renyi divergences of one contribution; None where nothing bounds them.
 
     Parameters
@@ -59,36 +51,50 @@ def cost(request: Request, protection: Protection, colluders: int) -> Row | None
     Returns
     -------
     numpy.ndarray or None
-        At the orders of ``events.ORDERS``. None without noise, or with noise of a trusted server.
+        float64, shape (511,), at :data:`~zerosum.client.renyi_filter.ORDERS`. None without noise,
+        or with noise of a trusted server.
     """
     question = request.question
     if question.privacy.noise_inside:
         z, steps = question.privacy.noise_multiplier or 0.0, question.training.steps or 1
         drawn = protection.length * steps
         return _with_sampler(local_training(z, question.privacy.example_rate, steps), drawn)
-    if protection.mechanism is None:
+    mechanism = protection.mechanism
+    if mechanism is None:
         return None
-    shares = float(unknown_shares(protection, colluders)) * _FLOAT_SLACK
+    shares = float(unknown_shares(protection, colluders)) * FLOAT_SLACK
     try:
-        row = _of_mechanism(protection.mechanism, shares, doubled=question.kind == "evaluate")
+        row = mechanism.divergences(shares, doubled=question.kind == "evaluate")
+        # Principal components are read from all examples at once, and nothing amplifies them.
+        if row is not None and question.privacy.sums_gradients and question.kind == "train":
+            row = _on_sample(mechanism.event(shares), question.privacy.example_rate)
     except ValueError as error:  # of an event that no bound is known for
         log.warning("the cost of this contribution has no bound: %s", error)
         return None
-    # Principal components are read from all examples at once, and nothing amplifies them.
-    if row is not None and question.privacy.sums_gradients and question.kind == "train":
-        from zerosum.client.privacy.events import poisson_amplified
-
-        row = poisson_amplified(question.privacy.example_rate, row)
-    return None if row is None else _with_sampler(row, protection.length * protection.cohort)
+    if row is None:
+        return None
+    return _with_sampler(row, protection.length * protection.cohort, mechanism.tau)
 
 
 def unknown_shares(protection: Protection, colluders: int) -> Fraction:
-    """Return the shares of noise in an opened sum that no observer of it drew itself.
+    """Return the shares of noise in an opened sum that no observer of it drew.
 
     The server faces f n shares, and colluders omit theirs beside those. Where none is assumed, a
     fellow client is an observer too, and knows its own share: of the constant total of n shares it
     faces n - 1, and without top-up one less than there are survivors: at least ceil(f n), and two
     where this client and its fellow are both in the sum.
+
+    Parameters
+    ----------
+    protection : Protection
+        Of the session.
+    colluders : int
+        Clients that are assumed to work with the server.
+
+    Returns
+    -------
+    Fraction
+        At most f n.
     """
     n = protection.cohort
     promised = guaranteed_shares(protection.honest_fraction, n)
@@ -98,82 +104,73 @@ def unknown_shares(protection: Protection, colluders: int) -> Fraction:
     return min(promised, Fraction(present - 1))
 
 
-def local_training(z: float, q: float, steps: int) -> Row:
-    """Return the divergences of so many noised steps, each on a Poisson sample at rate q."""
-    from zerosum.client.privacy.events import poisson_amplified
+def local_training(z: float, q: float, steps: int) -> Divergences:
+    """Return the divergences of noised steps, each on a Poisson sample of the examples.
 
-    return steps * poisson_amplified(q, gaussian(z))
+    Parameters
+    ----------
+    z : float
+        Noise multiplier of a step.
+    q : float
+        Probability with which a step draws an example.
+    steps : int
+        How many.
+
+    Returns
+    -------
+    ndarray of float64, shape (511,)
+        At :data:`~zerosum.client.renyi_filter.ORDERS`.
+    """
+    from zerosum.client.privacy.amplification import poisson_amplified
+
+    return steps * poisson_amplified(q, renyi_curves.gaussian(z))
 
 
-def gaussian(z: float) -> Row:
-    """Return the divergences alpha / (2 z^2) of Gaussian noise of z sensitivities."""
-    with np.errstate(divide="ignore"):
-        row: Row = _orders() / (2 * np.float64(z) ** 2)
-    return row
-
-
-def epsilon(spent: Row, delta: float) -> float:
+def epsilon(spent: Divergences, delta: float) -> float:
     """Return the least epsilon of costs that were fixed beforehand, at ``delta``.
 
-    Not for a budget that is spent request by request: see :mod:`zerosum.client.renyi_filter`. It is
-    inf where the costs bound nothing.
+    Not for a budget that is spent request by request: see :mod:`zerosum.client.renyi_filter`.
+
+    Parameters
+    ----------
+    spent : ndarray of float64, shape (511,)
+        Summed Renyi divergences.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        inf where the costs bound nothing.
     """
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
     if not np.isfinite(spent).any():
         return math.inf
-    return float(compute_epsilon(_orders(), spent, delta)[0])
+    return float(compute_epsilon(renyi_curves.orders(), spent, delta)[0])
 
 
-def _of_mechanism(mechanism: Mechanism, shares: float, *, doubled: bool) -> Row | None:
-    """Return the divergences of one vector, at twice its sensitivity or against zero."""
-    match mechanism:
-        case DistributedSkellam() | DistributedDiscreteGaussian() | SkellamWithBit():
-            return _of_shares(mechanism, shares, doubled=doubled)
-        case BinnedGaussian():
-            return gaussian(mechanism.sigma / (2 * mechanism.l2_sensitivity))
-        case DiscreteLaplace() | PrivUnit():
-            # Pure epsilon is a divergence of at most min(epsilon, alpha epsilon^2 / 2): Bun and
-            # Steinke, "Concentrated differential privacy" (2016), Proposition 3.3.
-            pure = mechanism.epsilon
-            row: Row = np.minimum(pure, _orders() * pure**2 / 2)
-            return row
-    return None
+def _on_sample(event: DpEvent, rate: float) -> Divergences:
+    """Return the divergences of an event on a Poisson sample of a client's examples.
 
-
-def _of_shares(mechanism: Mechanism, shares: float, *, doubled: bool) -> Row:
-    import attr
-    from dp_accounting import ComposedDpEvent
+    Raises
+    ------
+    UnsupportedEventError
+        If the event is not known to be symmetric, which the amplification needs.
+    """
+    from dp_accounting import PoissonSampledDpEvent
 
     from zerosum.client.privacy import events
 
-    event = mechanism.event(shares)
-    parts = event.events if isinstance(event, ComposedDpEvent) else [event]
-    scale = 2 if doubled else 1
-    rows = [
-        events.rdp(
-            attr.evolve(
-                part,
-                l2_sensitivity=scale * part.l2_sensitivity,
-                l1_sensitivity=scale * part.l1_sensitivity,
-            )
-        )
-        for part in parts
-    ]
-    total: Row = np.sum(rows, axis=0)
-    return total
+    return events.rdp(PoissonSampledDpEvent(rate, event))
 
 
-def _with_sampler(row: Row, integers: int) -> Row:
-    """Add what the table sampler's distance costs: every integer's log-ratio is within TAU.
+def _with_sampler(row: Divergences, integers: int, tau: float = TAU) -> Divergences:
+    """Add what the sampler's distance costs: every integer's log-ratio is within tau.
 
-    (alpha + alpha - 1) / (alpha - 1) is at most 3.
+    A log-ratio of tau on either side adds tau (alpha + alpha - 1) / (alpha - 1) to a divergence,
+    which is at most 3 tau, at alpha = 2. Exact samplers are charged as the table is: one figure for
+    both, and next to nothing.
     """
-    with_it: Row = row + 3 * TAU * integers
+    with_it: Divergences = row + 3 * max(TAU, tau) * integers
     return with_it
-
-
-def _orders() -> Row:
-    from zerosum.client.privacy.events import ORDERS
-
-    return np.array(ORDERS, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The envelope around an update: clip, encode, add noise; and its inverse at the server.
+"""Protect an update: clip, encode, add noise; and the inverse at the server.
 
 Both sides build the same :class:`Protection` from the agreed parameters, so nothing about noise,
 scale or ring is decided twice.
@@ -14,25 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from zerosum.client.privacy.adaptive_bit import BIT_UNITS, bit_values
 from zerosum.client.privacy.clipping import clip_to_norm, norm_is_within
-from zerosum.client.privacy.laplace import DiscreteLaplace
-from zerosum.client.privacy.mechanisms import (
-    BinnedGaussian,
-    CentralGaussian,
-    DistributedDiscreteGaussian,
-    DistributedSkellam,
-    Mechanism,
-    SkellamWithBit,
-)
-from zerosum.client.privacy.privunit import PrivUnit
-from zerosum.client.privacy.registry import (
-    BIT_UNITS,
-    bit_values,
-    choose_mechanism,
-    guaranteed_shares,
-    rounding_rule,
-)
-from zerosum.client.privacy.samplers import binned_gaussian_sampler
+from zerosum.client.privacy.mechanism import AddedBy, Mechanism
+from zerosum.client.privacy.registry import choose_mechanism, guaranteed_shares, rounding_rule
 from zerosum.client.protocol.saturation_counts import (
     COUNTS,
     CutCounts,
@@ -46,15 +31,11 @@ from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import (
     MAX_RING_BITS,
-    WRAP_EXPONENT,
     Encoding,
-    MessageCanWrapError,
     NotFiniteError,
     check_message_fits,
     is_plausible,
-    largest_of,
     log2_wrap_probability,
-    message_fits,
     ring_bits_needed,
 )
 from zerosum.secagg.vectors.saturation import FOLDS, Cut, OnCut
@@ -80,6 +61,20 @@ def _with_cure(error: Exception) -> Exception:
 def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> int:
     """Return ceil(f n) + c, the survivors below which a session is abandoned.
 
+    Parameters
+    ----------
+    honest_fraction : float
+        f.
+    cohort : int
+        n.
+    colluders : int
+        c.
+
+    Returns
+    -------
+    int
+        At least 1.
+
     Raises
     ------
     CohortTooSmallError
@@ -89,22 +84,36 @@ def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> in
     if needed > cohort:
         raise CohortTooSmallError(
             f"{needed} of {cohort} clients would have to survive: honest_fraction = "
-            f"{honest_fraction} and {colluders} colluders"
+            f"{honest_fraction} and {colluders} colluders; lower one of these or enlarge the cohort"
         )
     return max(1, needed)
 
 
 def guarantee_holds(honest_fraction: float, cohort: int, needed: int, colluders: int = 0) -> bool:
-    """Return whether ``needed`` survivors, less colluders, carry the guaranteed f n shares.
+    """Check that ``needed`` survivors, less colluders, carry the guaranteed f n shares.
 
-    What a client checks of the ``min_survivors`` that a session announces.
+    Parameters
+    ----------
+    honest_fraction : float
+        f.
+    cohort : int
+        n.
+    needed : int
+        The survivors that a session announces as its least.
+    colluders : int
+        c.
+
+    Returns
+    -------
+    bool
+        Whether a client may take part.
     """
     return needed <= cohort and needed - colluders >= guaranteed_shares(honest_fraction, cohort)
 
 
 @dataclass(frozen=True)
 class Protection:
-    """How one session's vectors are protected: the same object at clients and server.
+    """Protection of one session's vectors: the same object at clients and server.
 
     Under adaptive clipping one more coordinate follows the encoded update: the bit that says
     whether the update's norm was within the clip. Without noise four more follow, where the range
@@ -175,6 +184,11 @@ class Protection:
             Records that are not finite are the caller's to leave out, and float64 to add them in.
             Default: as ``privacy.unit`` says.
 
+        Returns
+        -------
+        Protection
+            The same from the same parameters.
+
         Raises
         ------
         ValueError
@@ -236,6 +250,11 @@ class Protection:
         return self.mechanism is not None or self.noise_inside
 
     @property
+    def added_by(self) -> AddedBy | None:
+        """Who adds the mechanism's noise; None without one."""
+        return None if self.mechanism is None else self.mechanism.added_by
+
+    @property
     def bounds(self) -> bytes:
         """Canonical bytes of all that both sides must agree on: what a session is bound to."""
         code = self.encoding
@@ -262,7 +281,7 @@ class Protection:
     @property
     def std_contribution(self) -> float:
         """Standard deviation of one contribution's noise, in real units a coordinate."""
-        if self.mechanism is None or isinstance(self.mechanism, CentralGaussian):
+        if self.mechanism is None or self.added_by == "server":
             return 0.0
         return self.mechanism.std(1) * self.encoding.step
 
@@ -288,12 +307,11 @@ class Protection:
 
     def bit_std_of(self, survivors: float) -> float | None:
         """Return the deviation of the noise in :meth:`decode_bit`, in clients; None as there."""
-        mechanism = self.mechanism
         if not self.adaptive:
             return None
-        if not isinstance(mechanism, SkellamWithBit) or not (survivors or self._constant):
+        if self.mechanism is None or not (survivors or self._constant):
             return 0.0
-        return mechanism.bit.std(self._shares(survivors)) / (2 * BIT_UNITS)
+        return self.mechanism.bit_std(self._shares(survivors)) / (2 * BIT_UNITS)
 
     def _shares(self, survivors: float) -> float:
         return self.cohort if self._constant else survivors
@@ -301,8 +319,7 @@ class Protection:
     @property
     def _constant(self) -> bool:
         """Whether the noise of an opened sum is the same however many are in it."""
-        shared = isinstance(self.mechanism, _SHARED) and self.topped_up
-        return shared or isinstance(self.mechanism, CentralGaussian)
+        return self.added_by == "server" or (self.added_by == "share" and self.topped_up)
 
     @property
     def log2_wrap_probability(self) -> float:
@@ -363,14 +380,35 @@ class Protection:
         return self._noised(encoded, noise)
 
     def check_usable(self, update: ArrayLike) -> None:
-        """Raise UnusableUpdateError unless this is a finite real vector of the right length."""
+        """Check that an answer is a finite real vector of the right length.
+
+        Parameters
+        ----------
+        update : array_like
+            Whatever a task answered.
+
+        Raises
+        ------
+        UnusableUpdateError
+            If it is not.
+        """
         vector = np.asarray(update)
         shape = (self.encoding.dimension,)
         if vector.shape != shape or vector.dtype.kind not in "fiu" or not np.isfinite(vector).all():
             raise UnusableUpdateError(f"an answer is {shape[0]} finite numbers")
 
     def zero(self, noise: Keystream | None) -> NDArray[np.signedinteger[Any]]:
-        """Return what a client sends that has no update: zero plus its noise.
+        """Encode the answer of a client that has no update: zero plus its noise.
+
+        Parameters
+        ----------
+        noise : Keystream or None
+            Noise bits; None where the sum's noise is drawn elsewhere.
+
+        Returns
+        -------
+        ndarray of int64, shape (length,)
+            In integer units.
 
         Raises
         ------
@@ -386,7 +424,10 @@ class Protection:
         return self._noised(np.zeros(self.length, dtype=np.int64), noise)
 
     def top_up(self, survivors: int, noise: Keystream) -> NDArray[np.int64] | None:
-        """Return the noise that brings a sum of ``survivors`` shares to the constant V/f.
+        """Draw the noise that brings a sum of ``survivors`` shares to the constant V/f.
+
+        Without it a sum's variance would tell how many were in it, and so whether one client was:
+        the release figure could not be claimed.
 
         Parameters
         ----------
@@ -399,11 +440,16 @@ class Protection:
         -------
         ndarray of int64 or None
             Shape (length,); None if there is nothing to add.
+
+        Raises
+        ------
+        ValueError
+            If more survived than there were.
         """
         if not 0 <= survivors <= self.cohort:
             raise ValueError(f"{survivors} survivors in a cohort of {self.cohort}")
         mechanism, missing = self.mechanism, self.cohort - survivors
-        if not isinstance(mechanism, _SHARED) or not self.topped_up or not missing:
+        if mechanism is None or self.added_by != "share" or not self.topped_up or not missing:
             return None
         return mechanism.noise(missing, self.length, noise)
 
@@ -418,34 +464,40 @@ class Protection:
         ndarray of int64 or None
             Shape (length,); None where clients add the noise.
         """
-        if not isinstance(self.mechanism, CentralGaussian):
+        if self.mechanism is None or self.added_by != "server":
             return None
         return self.mechanism.noise(1, self.length, noise)
 
     def summed_noise(self, survivors: int, noise: Keystream) -> NDArray[np.int64] | None:
-        """Return all that clients add to a sum, top-up included, in one draw: simulations only.
+        """Draw all that clients add to a sum, top-up included, at once: simulations only.
 
-        Skellam shares have exactly this law. Under the local model it is a Gaussian of the sum's
-        variance, rounded once where ``survivors`` clients would each have rounded theirs.
+        Shares of a law that is closed under sums have exactly that law. Under the local model it is
+        a Gaussian of the sum's variance, rounded once where each client would have rounded its own.
+
+        Parameters
+        ----------
+        survivors : int
+            Contributions in the sum.
+        noise : Keystream
+            Noise bits.
+
+        Returns
+        -------
+        ndarray of int64, shape (length,), or None
+            In integer units; None if clients add none.
 
         Raises
         ------
         ValueError
             For local mechanisms whose sums have no law of their own.
         """
-        mechanism = self.mechanism
-        if isinstance(mechanism, DiscreteLaplace | PrivUnit):
-            raise ValueError(f"{type(mechanism).__name__} is drawn by each client")
-        if isinstance(mechanism, _SHARED):
-            shares = self.cohort if self.topped_up else survivors
-            return mechanism.noise(shares, self.length, noise) if shares else None
-        if isinstance(mechanism, BinnedGaussian) and survivors:
-            sigma = mechanism.std(survivors)
-            return binned_gaussian_sampler(sigma).sample(self.length, noise)
-        return self.top_up(survivors, noise)
+        mechanism, shares = self.mechanism, self._shares(survivors)
+        if mechanism is None or self.added_by == "server" or not shares:
+            return None
+        return mechanism.noise(shares, self.length, noise)
 
     def is_plausible(self, total: NDArray[np.int64], survivors: int, *, noised: bool) -> bool:
-        """Return whether honest clients can have such a sum: see :func:`encoding.is_plausible`.
+        """Test whether honest clients can have such a sum: see :func:`encoding.is_plausible`.
 
         Parameters
         ----------
@@ -455,18 +507,19 @@ class Protection:
             Contributions in it.
         noised : bool
             Whether contributions carry their noise.
+
+        Returns
+        -------
+        bool
+            Whether the sum may be used.
         """
-        mechanism = self.mechanism
-        carried = noised and not isinstance(mechanism, CentralGaussian)
-        if carried and isinstance(mechanism, DiscreteLaplace):
-            # Its tails are heavier than those that the bound is for.
-            return self._log2_laplace(largest_of(total) - survivors * self._bound) > -WRAP_EXPONENT
+        carried = noised and self.mechanism is not None and self.added_by != "server"
         within = is_plausible(
             total,
             survivors=survivors,
             bound=self._bound,
-            noise_variance=self._noise_variance() if carried else 0.0,
-            slack=self._rounding_slack() if carried else 0,
+            log_tail=self._log_tail if carried else _no_tail,
+            slack=self._slack() if carried else 0,
         )
         if not self.counts_cuts:
             return within
@@ -481,7 +534,20 @@ class Protection:
         return float(total[self.encoding.length]) / (2 * BIT_UNITS) if self.adaptive else None
 
     def decode_cuts(self, total: NDArray[np.int64], clients: int) -> CutCounts | None:
-        """Return how many coordinates were cut, in a sum of so many; None where not counted."""
+        """Decode how many coordinates were cut.
+
+        Parameters
+        ----------
+        total : ndarray of int64, shape (length,)
+            Centred.
+        clients : int
+            Contributions in it.
+
+        Returns
+        -------
+        CutCounts or None
+            None where cuts are not counted.
+        """
         if not self.counts_cuts:
             return None
         return decoded_counts(self.encoding, total[-COUNTS:], clients)
@@ -523,70 +589,45 @@ class Protection:
     def _noised(
         self, encoded: NDArray[np.signedinteger[Any]], noise: Keystream | None
     ) -> NDArray[np.signedinteger[Any]]:
-        if self.mechanism is None or noise is None or isinstance(self.mechanism, CentralGaussian):
+        if self.mechanism is None or noise is None or self.added_by == "server":
             return encoded
         return self.mechanism.apply(encoded.astype(np.int64, copy=False), noise)
 
     @property
     def _bound(self) -> int:
         """Largest magnitude of a coordinate of a contribution, bounded noise included."""
-        if isinstance(self.mechanism, PrivUnit):
-            return self.mechanism.bound
-        if self.quantile is None:
-            return self.encoding.bound
-        return max(self.encoding.bound, *map(abs, bit_values(self.quantile)))
+        code, mechanism = self.encoding, self.mechanism
+        bound = code.bound if mechanism is None else mechanism.bound(code)
+        return bound if self.quantile is None else max(bound, *map(abs, bit_values(self.quantile)))
 
-    def _noise_variance(self) -> float:
-        """Variance of unbounded noise in the noisiest coordinate of a sum."""
-        mechanism = self.mechanism
-        if mechanism is None or isinstance(mechanism, PrivUnit):
-            return 0.0
-        if isinstance(mechanism, SkellamWithBit):
-            return max(mechanism.std(self.cohort), mechanism.bit.std(self.cohort)) ** 2
-        return mechanism.std(self.cohort) ** 2
+    def _log_tail(self, margin: float) -> float:
+        """Return ln of a bound on P(a whole cohort's noise > margin), in one coordinate."""
+        return -math.inf if self.mechanism is None else self.mechanism.log_tail(self.cohort, margin)
 
-    def _rounding_slack(self) -> int:
-        return self.cohort if isinstance(self.mechanism, BinnedGaussian | CentralGaussian) else 0
+    def _slack(self) -> int:
+        return 0 if self.mechanism is None else self.mechanism.slack(self.cohort)
 
     def _ring_bits_needed(self) -> int:
-        if isinstance(self.mechanism, DiscreteLaplace):
-            for bits in range(2, MAX_RING_BITS + 1):
-                fits = message_fits(bits, self.cohort, self._bound)
-                if fits and self._log2_wrap(bits) <= -WRAP_EXPONENT:
-                    return bits
-            raise MessageCanWrapError(f"no ring of {MAX_RING_BITS} bits holds the noise")
         return ring_bits_needed(
-            self.cohort,
-            self._bound,
-            self._noise_variance(),
-            self.length,
-            slack=self._rounding_slack(),
+            self.cohort, self._bound, self._log_tail, self.length, slack=self._slack()
         )
 
     def _log2_wrap(self, bits: int) -> float:
-        if isinstance(self.mechanism, DiscreteLaplace):
-            return self._log2_laplace((1 << (bits - 1)) - self.cohort * self._bound)
         return log2_wrap_probability(
             bits,
             cohort=self.cohort,
             bound=self._bound,
-            noise_variance=self._noise_variance(),
+            log_tail=self._log_tail,
             dimension=self.length,
-            slack=self._rounding_slack(),
+            slack=self._slack(),
         )
 
-    def _log2_laplace(self, margin: int) -> float:
-        """Return log2 of a bound on P(discrete Laplace noise of the cohort reaches this far)."""
-        if margin <= 0 or not isinstance(self.mechanism, DiscreteLaplace):
-            return 0.0
-        tail = self.mechanism.log_tail(self.cohort, margin) / math.log(2)
-        return min(0.0, tail + 1 + math.log2(self.length))
 
-
-_SHARED = (DistributedSkellam, DistributedDiscreteGaussian, SkellamWithBit)
-"""Mechanisms of which clients hold shares, and the server the rest."""
+def _no_tail(margin: float) -> float:
+    return -math.inf
 
 
 def _described(mechanism: Mechanism) -> dict[str, object]:
+    """Return a mechanism's class and fields: sessions are bound to them."""
     fields: dict[str, object] = asdict(mechanism)  # type: ignore[call-overload]
     return {"name": type(mechanism).__name__} | fields

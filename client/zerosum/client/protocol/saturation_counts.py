@@ -55,7 +55,20 @@ def count_unit(code: Encoding) -> int:
 
 
 def encoded_counts(code: Encoding, cut: Cut | None) -> NDArray[np.int64]:
-    """Return a client's counts, shape (COUNTS,): integers from 0 to at most ``code.bound``."""
+    """Encode a client's counts.
+
+    Parameters
+    ----------
+    code : Encoding
+        Of the vectors.
+    cut : Cut or None
+        What was cut; None if nothing was.
+
+    Returns
+    -------
+    ndarray of int64, shape (COUNTS,)
+        From 0 to at most ``code.bound``.
+    """
     if cut is None:
         return np.zeros(COUNTS, dtype=np.int64)
     unit = count_unit(code)
@@ -63,16 +76,21 @@ def encoded_counts(code: Encoding, cut: Cut | None) -> NDArray[np.int64]:
 
 
 def decoded_counts(code: Encoding, sums: NDArray[np.int64], clients: int) -> CutCounts:
-    """Return what the sums of so many clients' counts say.
+    """Decode the sums of clients' counts.
 
     Parameters
     ----------
     code : Encoding
         Of the vectors.
-    sums : ndarray of int64
-        Shape (COUNTS,), plausible.
+    sums : ndarray of int64, shape (COUNTS,)
+        Plausible.
     clients : int
         In the sums.
+
+    Returns
+    -------
+    CutCounts
+        Bounds on the coordinates cut.
     """
     unit = count_unit(code)
     units = [int(value) for value in sums]
@@ -87,9 +105,22 @@ def decoded_counts(code: Encoding, sums: NDArray[np.int64], clients: int) -> Cut
 
 
 def are_plausible(code: Encoding, sums: NDArray[np.int64], clients: int) -> bool:
-    """Return whether so many honest clients can have these sums of counts.
+    """Test whether honest clients can have these sums of counts.
 
-    None is negative or above the coordinates there are, and what is beyond more is beyond less.
+    Parameters
+    ----------
+    code : Encoding
+        Of the vectors.
+    sums : ndarray of int64, shape (COUNTS,)
+        Centred.
+    clients : int
+        In the sums.
+
+    Returns
+    -------
+    bool
+        False if one is negative or above the coordinates there are, or more lie beyond a larger
+        bound than beyond a smaller one.
     """
     units = [int(value) for value in sums]
     most = clients * -(-code.length // count_unit(code))

@@ -16,7 +16,7 @@ _CUT = "zerosum_cut"
 
 
 class CutTally:
-    """Counts cuts, and tells which are worth a line.
+    """Count cuts, and decide which are logged.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class CutTally:
 
 
 class CutFilter(logging.Filter):
-    """Passes lines of cuts that are worth it, with their count, and all that is of no cut.
+    """Logging filter that passes the first, largest and every tenth power of cuts, and all else.
 
     Of one file of one process: it counts the cuts of all clients together.
     """

@@ -332,7 +332,7 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined(
             f"privacy model {privacy.model!r} is not among this client's {policy.models}"
         )
-    if privacy.private and privacy.noise not in policy.mechanisms:
+    if privacy.private and not policy.trusts(privacy.noise):
         raise Declined(
             f"mechanism {privacy.noise!r} is not among this client's {policy.mechanisms}"
         )
@@ -354,12 +354,13 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
 
 def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
     """Decline local training whose steps together cost more than one vector may."""
+    from zerosum.client.privacy import renyi_curves
     from zerosum.client.protocol import own_budget
 
     privacy, steps = request.question.privacy, request.question.training.steps or 1
     spent = own_budget.local_training(privacy.noise_multiplier or 0.0, privacy.example_rate, steps)
     least = policy.min_noise_multiplier
-    most = own_budget.epsilon(own_budget.gaussian(least), policy.budget_delta)
+    most = own_budget.epsilon(renyi_curves.gaussian(least), policy.budget_delta)
     found = own_budget.epsilon(spent, policy.budget_delta)
     if not found <= most:
         raise Declined(

@@ -1,4 +1,4 @@
-"""Note what came of clients' training, and count it in a simulation, which plays all clients.
+"""Note how clients' training ended, and count outcomes in a simulation.
 
 In a deployment a failure is as private as the records that caused it. A node's notes are read by
 nobody there, and no message has a place for them.
@@ -33,7 +33,7 @@ log, and in a simulation to its owner: short enough that the line is quoted whol
 
 
 class Notes:
-    """Notes on the answer of one client after another: what its envelope does not show.
+    """Notes on one client's answer at a time.
 
     A trainer notes failures that it passes over, as of single examples under DP-SGD, and the
     envelope those that become zero and noise.
@@ -70,7 +70,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class OutcomeCounts:
-    """Counts of what came of some clients' answers.
+    """Counts of clients by the outcome of their training.
 
     Attributes
     ----------
@@ -95,7 +95,20 @@ class OutcomeCounts:
 
     @classmethod
     def of(cls, client: int, notes: Notes) -> Self:
-        """Count one client."""
+        """Count one client.
+
+        Parameters
+        ----------
+        client : int
+            Its index.
+        notes : Notes
+            What was noted of its answer.
+
+        Returns
+        -------
+        OutcomeCounts
+            Of this client alone.
+        """
         failed = notes.error is not None and not notes.learnt
         return cls(
             trained=int(notes.learnt),
@@ -107,12 +120,25 @@ class OutcomeCounts:
 
     @classmethod
     def lost(cls, client: int, error: str) -> Self:
-        """Count a client whose worker process ended before it answered."""
+        """Count a client whose worker process ended before it answered.
+
+        Parameters
+        ----------
+        client : int
+            Its index.
+        error : str
+            Why the process ended.
+
+        Returns
+        -------
+        OutcomeCounts
+            Of this client alone.
+        """
         return cls(failed=1, first=(client, quoted(error)))
 
     def __add__(self, other: "OutcomeCounts") -> "OutcomeCounts":
         """Count the clients of both."""
-        firsts = [each.first for each in (self, other) if each.first is not None]
+        firsts = [counts.first for counts in (self, other) if counts.first is not None]
         return OutcomeCounts(
             self.trained + other.trained,
             self.failed + other.failed,
@@ -124,14 +150,14 @@ class OutcomeCounts:
 
 def quoted(error: BaseException | str) -> str:
     """Return an error in one short printable line."""
-    said = error if isinstance(error, str) else error_line(error)
-    said = "".join(c if c.isprintable() else " " for c in said)
+    line = error if isinstance(error, str) else error_line(error)
+    line = "".join(c if c.isprintable() else " " for c in line)
     longest = LONGEST_ERROR_CHARACTERS
-    return said if len(said) <= longest else said[: longest - 1] + "…"
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def holds_anything(update: object, *, weighted: bool) -> bool:
-    """Return whether an update is anything but zero, its weight aside.
+    """Test whether an update is anything but zero, its weight aside.
 
     Parameters
     ----------
@@ -139,6 +165,11 @@ def holds_anything(update: object, *, weighted: bool) -> bool:
         Whatever a task answered; an array of shape (d,), or (d + 1,) with a weight behind it.
     weighted : bool
         Whether the last entry is the client's weight.
+
+    Returns
+    -------
+    bool
+        True for what is no vector, too: it is refused later, with its reason.
     """
     if not isinstance(update, np.ndarray) or update.ndim != 1:
         return True

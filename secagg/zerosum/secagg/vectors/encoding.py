@@ -5,6 +5,7 @@ here only if the exact sum of its squares is at most floor(Delta2^2).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -35,6 +36,9 @@ RECORD_RESOLUTION = 100
 
 Rule = Literal["l2", "l1", "records"]
 """What bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
+
+LogTail = Callable[[float], float]
+"""From a margin, ln of a bound on the probability that noise exceeds it."""
 
 
 class NotFiniteError(ValueError):
@@ -394,15 +398,13 @@ def log2_wrap_probability(
     *,
     cohort: int,
     bound: int,
-    noise_variance: float,
+    log_tail: LogTail,
     dimension: int,
     slack: int = 0,
 ) -> float:
     """Return log2 of an upper bound on P(some coordinate of a noised sum wraps).
 
-    Chernoff's bound for Skellam noise of total variance v, margin m, both signs and d coordinates:
-    2 d exp( sqrt(m^2 + v^2) - v - m asinh(m/v) ). Skellam's cumulants dominate those of a Gaussian
-    of the same variance, so it holds for sums of Gaussians too.
+    The union bound over both signs and all coordinates.
 
     Parameters
     ----------
@@ -412,26 +414,35 @@ def log2_wrap_probability(
         Number of vectors added.
     bound : int
         Largest magnitude of a coordinate of one message.
-    noise_variance : float
-        Variance of all the noise in a coordinate of the sum.
+    log_tail : callable
+        From a margin above 0, ln of a bound on P(all noise in one coordinate of the sum > margin).
     dimension : int
         Coordinates.
     slack : int
         Further integer units that noise rounded at each client may add to the sum.
     """
     margin = (1 << (ring_bits - 1)) - cohort * bound - slack
-    return _log2_noise_reaches(margin, noise_variance, dimension)
+    return _log2_noise_reaches(margin, log_tail, dimension)
 
 
-def _log2_noise_reaches(margin: int, variance: float, dimension: int) -> float:
+def _log2_noise_reaches(margin: int, log_tail: LogTail, dimension: int) -> float:
     if margin <= 0:
         return 0.0
+    return min(0.0, log_tail(margin) / math.log(2) + 1 + math.log2(dimension))
+
+
+def skellam_log_tail(margin: float, variance: float) -> float:
+    """Return ln of a bound on P(Skellam noise of this variance > margin), margin above 0.
+
+    Chernoff's bound: sqrt(m^2 + v^2) - v - m asinh(m/v), of margin m and variance v. Skellam's
+    cumulants dominate those of a Gaussian of the same variance, so it holds for sums of Gaussians
+    too. No noise is -inf.
+    """
     if variance == 0:
         return -math.inf
     ratio = margin / variance
     # v (sqrt(1 + r^2) - 1 - r asinh r), without the cancellation at small r.
-    exponent = margin * (ratio / (1 + math.sqrt(1 + ratio * ratio)) - math.asinh(ratio))
-    return min(0.0, exponent / math.log(2) + 1 + math.log2(dimension))
+    return margin * (ratio / (1 + math.sqrt(1 + ratio * ratio)) - math.asinh(ratio))
 
 
 def largest_of(total: NDArray[np.int64]) -> int:
@@ -444,7 +455,7 @@ def is_plausible(
     *,
     survivors: int,
     bound: int,
-    noise_variance: float,
+    log_tail: LogTail,
     slack: int = 0,
 ) -> bool:
     """Return whether a centred sum can be one of honest clients.
@@ -459,23 +470,21 @@ def is_plausible(
         Before the server adds noise.
     survivors : int
         Vectors in the sum.
-    bound, slack
+    bound, log_tail, slack
         As in :func:`log2_wrap_probability`.
-    noise_variance : float
-        Variance of the survivors' noise in a coordinate.
     """
     margin = largest_of(total) - survivors * bound - slack
-    return margin <= 0 or _log2_noise_reaches(margin, noise_variance, total.size) > -WRAP_EXPONENT
+    return margin <= 0 or _log2_noise_reaches(margin, log_tail, total.size) > -WRAP_EXPONENT
 
 
 def ring_bits_needed(
-    cohort: int, coordinate_bound: int, noise_variance: float, dimension: int, *, slack: int = 0
+    cohort: int, coordinate_bound: int, log_tail: LogTail, dimension: int, *, slack: int = 0
 ) -> int:
     """Return the smallest ring in which a session wraps with probability at most 2^-40.
 
     Parameters
     ----------
-    cohort, coordinate_bound, noise_variance, dimension, slack
+    cohort, coordinate_bound, log_tail, dimension, slack
         As in :func:`log2_wrap_probability`.
 
     Raises
@@ -488,7 +497,7 @@ def ring_bits_needed(
             bits,
             cohort=cohort,
             bound=coordinate_bound,
-            noise_variance=noise_variance,
+            log_tail=log_tail,
             dimension=dimension,
             slack=slack,
         )
@@ -496,7 +505,7 @@ def ring_bits_needed(
             return bits
     raise MessageCanWrapError(
         f"no ring of {MAX_RING_BITS} bits holds the sum of {cohort} vectors with entries up to "
-        f"{coordinate_bound} and noise of standard deviation {math.sqrt(noise_variance):.4g}"
+        f"{coordinate_bound} and their noise: lower encoding.bits or the noise"
     )
 
 

@@ -410,7 +410,7 @@ class AppRounds:
 def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> PrivacySpec:
     """Return how so many metrics and a count are protected: coordinates of 1/sqrt(k) each."""
     privacy, _ = evaluation_protection(experiment)
-    if privacy.noise == "discrete-laplace":
+    if privacy.norm == "l1":
         return privacy.model_copy(update={"clip": math.sqrt(len(metrics) + 1)})
     return privacy
 

@@ -183,7 +183,7 @@ def _protection(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -
         privacy, encoding = components_protection(experiment)
     elif kind == "evaluate":
         privacy, encoding = evaluation_protection(experiment)
-        if privacy.noise == "discrete-laplace":  # as many metrics as a strategy named
+        if privacy.norm == "l1":  # as many metrics as a strategy named
             privacy = privacy.model_copy(update={"clip": math.sqrt(dimension)})
     return Protection.build(
         privacy,

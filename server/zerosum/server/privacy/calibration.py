@@ -1,4 +1,4 @@
-"""What can I afford: the smallest noise multiplier that meets a target, for a planned run."""
+"""Find the smallest noise multiplier that meets a target epsilon, for a planned run."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -20,14 +20,23 @@ from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment, SamplingSpec
 
 SURPRISE = 1e-3
-"""Probability that some client of a planned Poisson or fixed-size run takes part more often."""
+"""Probability that some client of a planned Poisson or fixed-size run takes part more often than
+is planned for: a plan is kept by all but one run in a thousand."""
 
 TYPICAL = math.log(2)
-"""Expected number of clients above what half of all runs do not exceed."""
+"""Expected number of clients above what half of all runs do not exceed: a Poisson count of this
+mean is 0 with probability 1/2."""
 
 _PRECISION = 1e-3
+"""Relative precision of a multiplier and of its epsilon, where both can be had: three digits are
+printed."""
+
 _FINEST = 1e-9
+"""Relative width of an interval that is not halved again. Epsilon may jump, as between two
+accountants, and then no multiplier brings it to within :data:`_PRECISION` of a target."""
+
 _LARGEST = 2.0**20
+"""Largest multiplier that is tried: about the limit of ``privacy.noise_multiplier``."""
 
 ExamplesOf = Callable[[PrivacySpec], Mapping[str, ExampleUnit]]
 """How each kind of sum draws examples, at the noise that is asked about."""
@@ -40,10 +49,26 @@ class UnreachableEpsilonError(ValueError):
 def planned_participations(
     sampling: SamplingSpec, population: int, rounds: int, surprise: float = SURPRISE
 ) -> int:
-    """Return how often the most unlucky client is planned to contribute.
+    """Plan how often the most unlucky client contributes.
 
     Exact for "everyone" and "once"; under "poisson" and "fixed" the number that, with probability
     1 - ``surprise``, no client of the population exceeds (binomial tail, union bound).
+
+    Parameters
+    ----------
+    sampling : SamplingSpec
+        How cohorts are drawn.
+    population : int
+        Clients.
+    rounds : int
+        Training rounds.
+    surprise : float
+        Probability that some client contributes more often.
+
+    Returns
+    -------
+    int
+        At most ``rounds``.
     """
     if sampling.kind == "everyone":
         return rounds
@@ -61,10 +86,28 @@ def planned_cohort(
     groups: int = 1,
     surprise: float = SURPRISE,
 ) -> int:
-    """Return the largest cohort, or group of one, that is planned for.
+    """Plan for the largest cohort, or group of one.
 
     Exact but under "poisson", where it is the size that, with probability 1 - ``surprise``, no
     session exceeds: a share of the noise is the smaller the larger the cohort.
+
+    Parameters
+    ----------
+    sampling : SamplingSpec
+        How cohorts are drawn.
+    population : int
+        Clients.
+    rounds : int
+        Training rounds.
+    groups : int
+        Sessions of a round.
+    surprise : float
+        Probability that some session is larger.
+
+    Returns
+    -------
+    int
+        Clients in a session.
     """
     if sampling.kind == "everyone" or sampling.cohort is None:
         return group_sizes(population, groups)[1]
@@ -81,10 +124,28 @@ def planned_smallest(
     groups: int = 1,
     surprise: float = SURPRISE,
 ) -> int:
-    """Return the smallest cohort, or group of one, that is planned for.
+    """Plan for the smallest cohort, or group of one.
 
     Exact but under "poisson", where it is the size that, with probability 1 - ``surprise``, no
     session falls below: a fellow client's own share is the larger a part the smaller the cohort.
+
+    Parameters
+    ----------
+    sampling : SamplingSpec
+        How cohorts are drawn.
+    population : int
+        Clients.
+    rounds : int
+        Training rounds.
+    groups : int
+        Sessions of a round.
+    surprise : float
+        Probability that some session is smaller.
+
+    Returns
+    -------
+    int
+        Clients in a session.
     """
     if sampling.kind == "everyone" or sampling.cohort is None:
         return group_sizes(population, groups)[0]
@@ -105,7 +166,7 @@ class Others:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """Everything about a planned run but its noise.
+    """A planned run without its noise.
 
     Attributes
     ----------
@@ -133,22 +194,40 @@ class PlannedRun:
 
 
 def planned_figures(privacy: PrivacySpec, run: PlannedRun) -> dict[str, dict[str, Any]]:
-    """Return the figures that a run is going to report.
+    """Evaluate the figures that a run is going to report.
 
     Parameters
     ----------
     privacy : PrivacySpec
         Private, with ``noise_multiplier`` given.
     run : PlannedRun
+        All but its noise.
+
+    Returns
+    -------
+    dict
+        By observer.
     """
     return _figures(privacy, run, _how(privacy, run))
 
 
 def find_noise_multiplier(privacy: PrivacySpec, run: PlannedRun) -> float:
-    """Return the noise multiplier at which ``privacy.epsilon_for`` sees ``privacy.epsilon``.
+    """Find the noise multiplier at which ``privacy.epsilon_for`` sees ``privacy.epsilon``.
 
-    By bisection; epsilon stays at or below the target, by at most 0.1 % of it and what 0.1 % more
-    noise buys.
+    By bisection: epsilon falls with the noise.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec
+        With ``epsilon`` given.
+    run : PlannedRun
+        All but its noise.
+
+    Returns
+    -------
+    float
+        At which epsilon is at or below the target, by at most 0.1 % of it and what 0.1 % more
+        noise buys.
 
     Raises
     ------
@@ -188,25 +267,26 @@ def _smallest(epsilon: Callable[[float], float], target: float, observer: str) -
         low, above, high = high, reached, 2 * high
         if high > _LARGEST:
             raise UnreachableEpsilonError(
-                f"epsilon_{observer} = {target:g} needs a noise multiplier above {_LARGEST:g}"
+                f"epsilon_{observer} = {target:g} needs a noise multiplier above {_LARGEST:g}: "
+                "raise privacy.epsilon or privacy.delta, or lower rounds"
             )
         reached = epsilon(high)
     for step in count():
         if _close(low, high, reached, target):
             break
         middle = _between(low, above, high, reached, target, by_line=step % 3 < 2)
-        found = epsilon(middle)
-        if found > target:
-            low, above = middle, found
+        value = epsilon(middle)
+        if value > target:
+            low, above = middle, value
         else:
-            high, reached = middle, found
+            high, reached = middle, value
     return high
 
 
 def _between(
     low: float, above: float, high: float, reached: float, target: float, *, by_line: bool
 ) -> float:
-    """Return where to look next, inside the interval.
+    """Return the next multiplier to try, inside the interval.
 
     The line aims at just below the target; where that is met, at the end that is left to move.
     """
@@ -256,8 +336,8 @@ def _figures(
     sums |= {kind: (other.protection, other.count) for kind, other in run.others.items()}
     protections = {kind: protection for kind, (protection, _) in sums.items()}
     examples = run.examples(privacy)
-    known = terms_of(protections, privacy, run.secagg, examples, population=run.population)
-    if len(known) < len(sums):
+    guarantees = terms_of(protections, privacy, run.secagg, examples, population=run.population)
+    if len(guarantees) < len(sums):
         raise ValueError('privacy.model = "none" has no figures')
     counts = [count for _, count in sums.values()]
     times = [planned_participations(run.sampling, run.population, n, run.surprise) for n in counts]
@@ -269,11 +349,26 @@ def _figures(
         draws=tuple(n * groups * (cohort + 1) for n in counts),
     )
     masked = run.secagg.protocol != "none"
-    return all_figures(known, tally, how, privacy.delta, masked=masked, observers=observers)
+    return all_figures(guarantees, tally, how, privacy.delta, masked=masked, observers=observers)
 
 
 def planned_run(experiment: Experiment, population: int, dimension: int) -> PlannedRun:
-    """Return what calibration has to know of an experiment: all but its noise."""
+    """Collect an experiment's plan, all but its noise.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Its noise may be missing.
+    population : int
+        Clients.
+    dimension : int
+        Trainable parameters.
+
+    Returns
+    -------
+    PlannedRun
+        The plan.
+    """
     return PlannedRun(
         sampling=experiment.sampling,
         secagg=experiment.secagg,

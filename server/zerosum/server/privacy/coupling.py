@@ -30,12 +30,8 @@ from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, SelfCompose
 from numpy.typing import NDArray
 
 from zerosum.client.privacy import events
-from zerosum.client.privacy.events import (
-    DistributedDiscreteGaussianDpEvent,
-    SkellamDpEvent,
-    UnsupportedEventError,
-)
-from zerosum.client.privacy.pmf import BinnedGaussianLaw, DiscreteGaussianLaw, NoiseLaw, SkellamLaw
+from zerosum.client.privacy.events import IntegerNoise, NoiseDpEvent
+from zerosum.client.privacy.pmf import BinnedGaussianLaw, NoiseLaw
 from zerosum.server.privacy.event_costs import Adjacency
 
 ROUNDING = 1 / 12
@@ -68,7 +64,7 @@ then falls to e^-36 at its end, and what the lattice misses there is nothing."""
 
 @dataclass(frozen=True)
 class Closeness:
-    """How far noise integers are from those of rounded Gaussians; adds up over them.
+    """Distance of noise integers from rounded Gaussians; it adds up over integers.
 
     Attributes
     ----------
@@ -98,7 +94,7 @@ class Closeness:
         )
 
     def times(self, count: float) -> "Closeness":
-        """Return the closeness of so many alike; a fraction has that fraction of all bounds."""
+        """Return the closeness of ``count`` equal integers, or of a fraction of one."""
         return Closeness(
             count * self.divergence, count * self.moments, count * self.beyond, count * self.always
         )
@@ -152,7 +148,7 @@ class CoupledRun:
 
 
 def coupled_run(counts: Mapping[DpEvent, float], adjacency: Adjacency) -> CoupledRun | None:
-    """Couple a whole composition; None where some event has no Gaussian near it.
+    """Couple a whole composition to one of Gaussians.
 
     Parameters
     ----------
@@ -160,6 +156,11 @@ def coupled_run(counts: Mapping[DpEvent, float], adjacency: Adjacency) -> Couple
         Events and how often each occurs.
     adjacency : {"add_remove", "replace", "zero_out"}
         That of the ledger.
+
+    Returns
+    -------
+    CoupledRun or None
+        None where some event has no Gaussian near it.
     """
     gaussian: dict[DpEvent, float] = {}
     closeness = Closeness()
@@ -175,6 +176,13 @@ def coupled_run(counts: Mapping[DpEvent, float], adjacency: Adjacency) -> Couple
 def coupled(event: DpEvent, adjacency: Adjacency) -> Coupling | None:
     """Couple one event; events without integer noise of ours stand for themselves.
 
+    Parameters
+    ----------
+    event : DpEvent
+        Hashable.
+    adjacency : {"add_remove", "replace", "zero_out"}
+        That of the ledger.
+
     Returns
     -------
     Coupling or None
@@ -182,13 +190,8 @@ def coupled(event: DpEvent, adjacency: Adjacency) -> Coupling | None:
     """
     if not events.is_own(event):
         return Coupling(event, Closeness())
-    if isinstance(event, SkellamDpEvent):
-        if event.dimension is None or event.variance < SMALLEST_VARIANCE:
-            return None
-        closeness = skellam_closeness(event.variance).times(event.dimension)
-        return Coupling(_gaussian(event, event.variance, adjacency), closeness)
-    if isinstance(event, DistributedDiscreteGaussianDpEvent):
-        return _of_discrete_gaussian(event, adjacency)
+    if isinstance(event, NoiseDpEvent):
+        return _of_noise(event.integer_noise(), adjacency)
     if isinstance(event, ComposedDpEvent):
         return _of_composition(event, adjacency)
     inner = coupled(event.event, adjacency)
@@ -199,32 +202,41 @@ def coupled(event: DpEvent, adjacency: Adjacency) -> Coupling | None:
 
 
 @lru_cache(maxsize=1024)
-def skellam_closeness(variance: float) -> Closeness:
-    """Return how close Skellam noise is to a Gaussian of variance less 1/12, rounded.
+def noise_closeness(law: NoiseLaw, least_divergence: float) -> Closeness:
+    """Return how close integer noise is to a Gaussian of its variance less 1/12, rounded.
 
-    The divergence is summed from exact weights, and never below the closed form 1/(48 variance^2):
-    neither has to be believed alone.
+    Parameters
+    ----------
+    law : NoiseLaw
+        Hashable.
+    least_divergence : float
+        The closed form of the divergence: the one that is summed from exact weights counts as no
+        less, so that neither has to be believed alone.
+
+    Returns
+    -------
+    Closeness
+        Of one integer.
     """
-    found = closeness(SkellamLaw(variance), BinnedGaussianLaw(math.sqrt(variance - ROUNDING)))
-    return replace(found, divergence=max(found.divergence, 1 / (48 * variance**2)))
-
-
-@lru_cache(maxsize=1024)
-def discrete_gaussian_closeness(variance: float) -> Closeness:
-    """Return how close a discrete Gaussian of sigma^2 = variance is to such a rounded Gaussian.
-
-    Fourth cumulants differ by 1/120; otherwise as :func:`skellam_closeness`.
-    """
-    law = DiscreteGaussianLaw(math.sqrt(variance))
-    found = closeness(law, BinnedGaussianLaw(math.sqrt(variance - ROUNDING)))
-    return replace(found, divergence=max(found.divergence, 1 / (691_200 * variance**4)))
+    summed = closeness(law, BinnedGaussianLaw(math.sqrt(law.variance - ROUNDING)))
+    return replace(summed, divergence=max(summed.divergence, least_divergence))
 
 
 def closeness(law: NoiseLaw, reference: NoiseLaw) -> Closeness:
-    """Return how close one integer of two laws of nearly one variance is.
+    """Measure how close one integer of two laws of nearly one variance is.
 
     Sums q ((1 + x) ln(1 + x) - x) with x = p/q - 1: its terms are not negative, so nothing cancels,
     where p ln(p/q) would lose all but the last of some forty digits.
+
+    Parameters
+    ----------
+    law, reference : NoiseLaw
+        The noise, and what it is compared with.
+
+    Returns
+    -------
+    Closeness
+        Of one integer.
     """
     sigma = math.sqrt(law.variance)
     step = max(1, math.floor(sigma / _STEPS_PER_SIGMA))
@@ -241,7 +253,7 @@ def closeness(law: NoiseLaw, reference: NoiseLaw) -> Closeness:
 
 @dataclass(frozen=True)
 class _Ratios:
-    """One law's probabilities, and their ratios to another's less 1, over a lattice of integers."""
+    """One law's probabilities on a lattice, and their ratios to another's, less 1."""
 
     probabilities: NDArray[np.float64]
     excess: NDArray[np.float64]
@@ -297,17 +309,16 @@ def _beyond(variance: float, reach: int) -> float:
     return 2 * math.exp(variance * above - math.asinh(ratio) * reach)
 
 
-def _of_discrete_gaussian(
-    event: DistributedDiscreteGaussianDpEvent, adjacency: Adjacency
-) -> Coupling | None:
-    """Couple a sum of shares by way of one discrete Gaussian of their variance."""
-    variance = event.num_shares * event.sigma**2
-    try:
-        between = events.discrete_gaussian_distance(event.sigma, event.num_shares)
-    except UnsupportedEventError:
+def _of_noise(noise: IntegerNoise | None, adjacency: Adjacency) -> Coupling | None:
+    """Couple integer noise to a Gaussian, by way of its law."""
+    if noise is None or noise.law.variance < SMALLEST_VARIANCE:
         return None
-    one = replace(discrete_gaussian_closeness(variance), always=between)
-    return Coupling(_gaussian(event, variance, adjacency), one.times(event.dimension))
+    one = noise_closeness(noise.law, noise.least_divergence)
+    whole = replace(one, always=noise.log_ratio).times(noise.dimension)
+    # A ledger of replace adjacency doubles a Gaussian's sensitivity. Ours are doubled already.
+    sensitivities = 2 if adjacency == "replace" else 1
+    sigma = math.sqrt(noise.law.variance - ROUNDING)
+    return Coupling(GaussianDpEvent(sensitivities * sigma / noise.l2_sensitivity), whole)
 
 
 def _of_composition(event: ComposedDpEvent, adjacency: Adjacency) -> Coupling | None:
@@ -319,14 +330,3 @@ def _of_composition(event: ComposedDpEvent, adjacency: Adjacency) -> Coupling | 
         gaussian.append(coupling.event)
         total += coupling.closeness
     return Coupling(ComposedDpEvent(tuple(gaussian)), total)
-
-
-def _gaussian(
-    event: SkellamDpEvent | DistributedDiscreteGaussianDpEvent,
-    variance: float,
-    adjacency: Adjacency,
-) -> GaussianDpEvent:
-    """Return the Gaussian event; under replacement a ledger doubles its sensitivity, not ours."""
-    sensitivities = 2 if adjacency == "replace" else 1
-    sigma = math.sqrt(variance - ROUNDING)
-    return GaussianDpEvent(sensitivities * sigma / event.l2_sensitivity)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 
 from zerosum.client.privacy.events import MaybeAbandonedDpEvent
-from zerosum.client.privacy.mechanisms import Drawn
+from zerosum.client.privacy.mechanism import Drawn
 from zerosum.server.privacy.accountant import Accounted, Adjacency, Ledger
 from zerosum.server.privacy.dropout_rate import MISSED_RATE
 from zerosum.server.privacy.event_costs import doubled, for_replacement

@@ -1,4 +1,4 @@
-"""What a kind of private sum promises, how cohorts are drawn, and what was asked for: no sums yet.
+"""Describe what private sums promise, how cohorts are drawn, and who took part.
 
 The inputs of :mod:`zerosum.server.privacy.epsilons`.
 """
@@ -18,17 +18,14 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 
-from zerosum.client.privacy.mechanisms import Drawn, Mechanism
-from zerosum.client.privacy.registry import guaranteed_shares
+from zerosum.client.privacy.mechanism import Drawn, Mechanism
+from zerosum.client.privacy.registry import FLOAT_SLACK, guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg.graph.failure_bounds import share_of
 
 Model = Literal["distributed", "local", "central"]
-
-_FLOAT_SLACK = 1 - 2.0**-48
-"""What float rounding of a share and of its number can take."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,18 @@ class ExampleUnit:
             raise ValueError(f"{self.steps} steps cannot share the noise of one sum")
 
     def local_event(self) -> DpEvent:
-        """Return the receipt of one contribution whose noise was added inside training."""
+        """Describe one contribution whose noise was added inside training.
+
+        Returns
+        -------
+        DpEvent
+            Its steps, each on a Poisson sample.
+
+        Raises
+        ------
+        ValueError
+            If the noise is in the sum.
+        """
         if self.noise_multiplier is None:
             raise ValueError("the noise is in the sum, not inside local training")
         step = PoissonSampledDpEvent(self.q, GaussianDpEvent(self.noise_multiplier))
@@ -68,7 +76,7 @@ class ExampleUnit:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one kind of private sum promises, whatever the cohort of a round.
+    """Noise that one kind of private sum guarantees, whatever the cohort of a round.
 
     Attributes
     ----------
@@ -114,7 +122,26 @@ class Guarantee:
         example: ExampleUnit | None = None,
         colluders: bool = False,
     ) -> "Guarantee | None":
-        """Read the terms from any session's protection; None without noise."""
+        """Read the promises of one kind of private sum from any session's protection.
+
+        Parameters
+        ----------
+        protection : Protection
+            Of one session.
+        groups : int
+            Sessions that are added to one released sum.
+        model : Model
+            Who adds the noise.
+        example : ExampleUnit or None
+            How examples are drawn, where they are the unit.
+        colluders : bool
+            Whether sessions withstand clients who omit their noise.
+
+        Returns
+        -------
+        Guarantee or None
+            None without noise.
+        """
         inside = example is not None and example.noise_multiplier is not None
         if protection.mechanism is None and not inside:
             return None
@@ -151,13 +178,13 @@ class Guarantee:
         return "" if self.mechanism is None else self.mechanism.caveat
 
     def contribution(self, cohort: int) -> DpEvent:
-        """Return the receipt of one contribution, against zero, in a session of ``cohort``."""
+        """Describe one contribution, against zero, in a session of ``cohort``."""
         if self.model != "distributed":
             return self._event(1)
         return self._event(self.cohort / cohort)
 
     def guaranteed(self, cohort: int = 0) -> DpEvent:
-        """Return the receipt of a sum with no more noise than its observers are sure to face.
+        """Describe a sum with no more noise than its observers are sure to face.
 
         Parameters
         ----------
@@ -167,7 +194,7 @@ class Guarantee:
         return self._event(self.fraction * self.cohort * float(self.faced(cohort)))
 
     def faced(self, cohort: int) -> Fraction:
-        """Return the part of V that everybody faces who sees a sum of a session of ``cohort``.
+        """Return the part of V that hides a client from every observer of a session's sum.
 
         The server faces f n shares, V. A fellow client knows the share that it drew. With top-up
         it faces the rest of the constant total, (G - 1/n) V/f: less than V in one session that
@@ -189,11 +216,11 @@ class Guarantee:
         return min(Fraction(1), others / (fraction * cohort))
 
     def released(self) -> DpEvent:
-        """Return the receipt of a released sum: the constant total of all groups, G V / f."""
+        """Describe a released sum: the constant total of all groups, G V / f."""
         return self._event(1 if self.model == "central" else self.groups * self.cohort)
 
     def description(self) -> dict[str, Any]:
-        """Return plain values that are equal for equal promises, whatever the cohort."""
+        """Return the guarantee as plain values, equal for equal guarantees of any cohort."""
         distributed = self.model == "distributed"
         return {
             "model": self.model,
@@ -210,12 +237,12 @@ class Guarantee:
             return self.example.local_event()
         if self.mechanism is None:
             raise ValueError("there is no noise to describe")
-        return self.mechanism.event(shares if shares == 1 else shares * _FLOAT_SLACK)
+        return self.mechanism.event(shares if shares == 1 else shares * FLOAT_SLACK)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How outsiders' ignorance of the cohorts may be used.
+    """Law of the cohorts, as far as an observer does not know them.
 
     Attributes
     ----------
@@ -248,7 +275,7 @@ Worst = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Participation:
-    """What happened, or is planned: the input of every figure.
+    """Contributions made or planned: the input of every figure.
 
     Attributes
     ----------
@@ -302,7 +329,24 @@ def terms_of(
     *,
     population: int,
 ) -> dict[str, Guarantee]:
-    """Return what every kind of private sum promises; kinds without noise are left out."""
+    """Collect what every kind of private sum promises.
+
+    Parameters
+    ----------
+    protections : mapping of str to Protection
+        By kind, of any session.
+    privacy, secagg : PrivacySpec, SecAggSpec
+        Sections of the experiment.
+    examples : mapping of str to ExampleUnit, optional
+        By kind, how examples are drawn.
+    population : int
+        Clients.
+
+    Returns
+    -------
+    mapping of str to Guarantee
+        By kind; kinds without noise are left out.
+    """
     if privacy.model == "none":
         return {}
     examples = examples or {}

@@ -1,4 +1,4 @@
-"""What follows from an experiment before it runs: how each private sum is protected."""
+"""Derive from an experiment how each of its private sums is protected."""
 
 import hashlib
 import math
@@ -13,19 +13,20 @@ from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import DeploymentSpec, Experiment
 
 ACCEPTED_WRAP = -40.0
-"""log2 of the probability of a wrapped sum that needs no word."""
+"""log2 of the probability of a wrapped sum that needs no word: what a ring that is chosen here
+keeps to, see :data:`~zerosum.secagg.vectors.encoding.WRAP_EXPONENT`."""
 
 FEDERATED_RANGE = float(1 << 20)
-"""Largest sum a client may report in an evaluation without DP."""
+"""Largest sum a client may report in an evaluation without DP: at 32 bits, in steps of 2^-11."""
 
 
 def configuration_digest(experiment: Experiment) -> str:
-    """Return a digest of what may not change in a run."""
+    """Return a digest of the keys that may not change in a run."""
     return hashlib.sha256(fixed_part(experiment).canonical()).hexdigest()
 
 
 def fixed_part(experiment: Experiment) -> Experiment:
-    """Return an experiment without what may change: rounds, workers, paths, how nodes are met."""
+    """Return an experiment without the keys that may change: rounds, workers, paths, nodes."""
     data = experiment.data.model_copy(update={"path": None, "cache": None})
     free = {"rounds": 1, "engine": "auto", "workers": "auto", "deployment": DeploymentSpec()}
     return experiment.model_copy(update={**free, "data": data})
@@ -34,14 +35,23 @@ def fixed_part(experiment: Experiment) -> Experiment:
 def planned_protections(
     experiment: Experiment, population: int, dimension: int, cohort: int | None = None
 ) -> dict[str, Protection]:
-    """Return the protection of every kind of private sum that a run asks for.
+    """Build the protection of every kind of private sum that a run asks for.
 
     Parameters
     ----------
-    population, dimension : int
-        Clients; trainable parameters.
+    experiment : Experiment
+        With its noise resolved.
+    population : int
+        Clients.
+    dimension : int
+        Trainable parameters.
     cohort : int, optional
         Clients in a session. Default: the expected number.
+
+    Returns
+    -------
+    mapping of str to Protection
+        By kind of sum.
     """
     length = dimension + (experiment.training.weighting == "examples")
     train = Protection.build(
@@ -57,12 +67,21 @@ def planned_protections(
 def other_protections(
     experiment: Experiment, population: int, cohort: int | None = None
 ) -> dict[str, Protection]:
-    """Return the protections of the private sums beside those of training.
+    """Build the protections of the private sums beside those of training.
 
     Parameters
     ----------
-    population, cohort
+    experiment : Experiment
+        With its noise resolved.
+    population : int
+        Clients.
+    cohort : int, optional
         As for :func:`planned_protections`.
+
+    Returns
+    -------
+    mapping of str to Protection
+        By kind of sum.
     """
     asked = {}
     if experiment.evaluation.federated_every:
@@ -90,12 +109,19 @@ def _session_size(experiment: Experiment, population: int) -> int:
 def example_units(
     experiment: Experiment, privacy: PrivacySpec | None = None
 ) -> dict[str, ExampleUnit]:
-    """Return how each kind of private sum draws examples, where those are the unit.
+    """Collect how each kind of private sum draws examples, where those are the unit.
 
     Parameters
     ----------
+    experiment : Experiment
+        Its section ``[privacy]`` is used, unless the next is given.
     privacy : PrivacySpec, optional
-        In place of the experiment's: at another noise.
+        In its place: at another noise.
+
+    Returns
+    -------
+    mapping of str to ExampleUnit
+        By kind; empty where clients are the unit.
     """
     privacy = experiment.privacy if privacy is None else privacy
     if not (privacy.private and privacy.by_example):
@@ -129,7 +155,7 @@ def evaluation_protection(experiment: Experiment) -> tuple[PrivacySpec, Encoding
     noise = experiment.evaluation.federated_noise_multiplier
     # Each of the k coordinates is at most 1/sqrt(k): the L2 norm 1, the L1 norm sqrt(k).
     length = evaluation_length(federated_metrics(experiment))
-    clip = math.sqrt(length) if privacy.noise == "discrete-laplace" else 1.0
+    clip = math.sqrt(length) if privacy.norm == "l1" else 1.0
     update: dict[str, object] = {"unit": "client", "examples": None, "lot": None}
     update |= {"clip": clip, "clipping": "flat", "noise_multiplier": noise, "epsilon": None}
     return privacy.model_copy(update=update), EncodingSpec(bits=16)
@@ -141,8 +167,8 @@ def federated_metrics(experiment: Experiment) -> Mapping[str, float]:
     Where no task was asked yet, as in a plan without data, accuracy is assumed: a vector with
     fewer coordinates costs no more at the same noise multiplier.
     """
-    found = experiment.evaluation.federated_metrics
-    return {"accuracy": 1.0} if found is None else dict(sorted(found.items()))
+    metrics = experiment.evaluation.federated_metrics
+    return {"accuracy": 1.0} if metrics is None else dict(sorted(metrics.items()))
 
 
 def components_protection(experiment: Experiment) -> tuple[PrivacySpec, EncodingSpec]:
@@ -174,14 +200,25 @@ def question_of(
     *,
     noise_draw: Literal["per_client", "summed"],
 ) -> Question:
-    """Return what a round asks of its clients; kinds but "train" have protections of their own.
+    """Build what a round asks of its clients.
 
     Parameters
     ----------
-    number, population : int
-        The round; clients in the roster.
-    noise_draw : str
+    experiment : Experiment
+        With its noise resolved.
+    number : int
+        The round.
+    population : int
+        Clients in the roster.
+    kind : Kind
+        Kinds but "train" have protections of their own.
+    noise_draw : Literal['per_client', 'summed']
         Who draws the noise.
+
+    Returns
+    -------
+    Question
+        The same for all clients.
     """
     privacy, encoding = experiment.privacy, experiment.encoding
     if kind == "evaluate":

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from zerosum.client.privacy.mechanisms import CentralGaussian
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.saturation_counts import CutCounts
@@ -158,7 +157,7 @@ def _noise_of(opened: Sequence[Group], failed: int) -> tuple[float, float | None
     trusted server's noise is added once.
     """
     whole = opened[0].protection
-    if isinstance(whole.mechanism, CentralGaussian):
+    if whole.added_by == "server":
         return whole.std_sum, whole.bit_std_of(0)
     present = [(g.protection, len(g.party.result.survivors)) for g in opened]
     present += [(whole, 0)] * failed

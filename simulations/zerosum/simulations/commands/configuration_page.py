@@ -11,7 +11,7 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from zerosum.client.spec import ClientPolicy
+from zerosum.client.spec import Choices, ClientPolicy
 from zerosum.server.spec import Experiment
 
 _PREAMBLE = """# Configuration
@@ -80,6 +80,8 @@ def _table(spec: type[BaseModel], prefix: str) -> list[str]:
 def _type(annotation: Any, metadata: list[Any]) -> str:
     """Return a type in words, with its bounds."""
     origin, arguments = get_origin(annotation), get_args(annotation)
+    for choices in (item for item in metadata if isinstance(item, Choices)):
+        return " or ".join(f"`{name}`" for name in choices.names())
     if origin is Annotated:
         return _type(arguments[0], list(arguments[1:]))
     if origin in (Union, types.UnionType):

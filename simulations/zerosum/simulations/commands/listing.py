@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import get_args
 
-from zerosum.client.spec import ModelSpec, PrivacySpec, SecAggSpec
+from zerosum.client.spec import Choices, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import BUILTIN_TASKS
 from zerosum.server.spec import SamplingSpec, ServerSpec
 from zerosum.simulations.attacks.harness.registry import all_attacks, slug
@@ -67,6 +67,9 @@ def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec | ServerSpec], k
     field = spec.model_fields[key]
     text = field.description or ""
     names = [name for part in get_args(field.annotation) for name in (get_args(part) or [part])]
+    names = names or [
+        name for at in field.metadata if isinstance(at, Choices) for name in at.names()
+    ]
     starts = [f"`{name}`: " for name in names]
     rows = []
     for name, start in zip(names, starts, strict=True):

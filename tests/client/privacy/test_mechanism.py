@@ -1,0 +1,132 @@
+"""What makes a class a mechanism, and that nobody but its own file knows it."""
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from added_mechanism import AddedShares
+
+from zerosum.client.privacy import registry
+from zerosum.client.privacy.mechanism import MEMBERS, check_mechanism
+from zerosum.client.privacy.skellam import SkellamWithBit
+
+ROOT = Path(__file__).parents[3]
+FILES = [path for part in ("secagg", "client", "server", "simulations")
+         for path in sorted((ROOT / part / "zerosum").rglob("*.py"))]  # fmt: skip
+CLASSES = {kind.__name__: kind for kind in (*dict(registry.BUILT_IN).values(), SkellamWithBit)} | {
+    kind.__name__: kind for _, kind in registry.BUILT_IN
+}
+NAMES = {name for name, _ in registry.BUILT_IN}
+BUILDERS = {"registry.py", "local_dp_noise.py"}
+"""The registry names every class, and noise inside local training is of one kind."""
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return the nodes of a source file that names a mechanism; none of any other."""
+    text = path.read_text()
+    named = any(name in text for name in (*CLASSES, *(f'"{name}"' for name in NAMES)))
+    return list(ast.walk(ast.parse(text))) if named else []
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+
+
+def lacking(*left_out: str, **changed) -> type:
+    """Return the added mechanism's class without some members, or with others."""
+    members = {
+        name: value
+        for name, value in vars(AddedShares).items()
+        if not name.startswith("__") and name not in left_out
+    }
+    fields = {"l2_sensitivity": float, "share_variance": float}
+    return dataclass(frozen=True)(
+        type("Lacking", (), {**members, **changed, "__annotations__": fields})
+    )
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_class_without_a_member_is_refused_by_the_members_name(member: str) -> None:
+    with pytest.raises(TypeError, match=rf"Lacking is no mechanism: it lacks {member};"):
+        registry.register_mechanism("lacking", lacking(member))
+    assert "lacking" not in registry.names()
+
+
+def test_a_class_with_every_member_is_registered_once() -> None:
+    registry.register_mechanism("whole", lacking())
+    assert registry.names("distributed")[-1] == "whole"
+    with pytest.raises(ValueError, match="'whole' is there already"):
+        registry.register_mechanism("whole", lacking())
+    with pytest.raises(ValueError, match="'auto'"):
+        registry.register_mechanism("auto", lacking())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"added_by": "clients"}, r"added_by = 'clients'.*'share', 'client', 'server'"),
+        ({"norm": "linf"}, "norm = 'linf'"),
+        ({"takes_bit": 1}, "takes_bit has to be True or False"),
+    ],
+)
+def test_a_class_that_says_what_nobody_understands_is_refused(changed, message) -> None:
+    with pytest.raises(TypeError, match=message):
+        registry.register_mechanism("changed", lacking(**changed))
+
+
+def test_a_class_that_is_not_frozen_is_refused() -> None:
+    members = {k: v for k, v in vars(AddedShares).items() if not k.startswith("__")}
+    for kind in (type("Plain", (), members), dataclass(type("Plain", (), members))):
+        with pytest.raises(TypeError, match="frozen dataclass"):
+            check_mechanism(kind)
+
+
+def test_deriving_from_the_protocol_gives_no_member() -> None:
+    from zerosum.client.privacy.mechanism import Mechanism
+
+    kind = dataclass(frozen=True)(type("Derived", (Mechanism,), {}))
+    with pytest.raises(TypeError, match="it lacks added_by, apply, bit_std"):
+        check_mechanism(kind)
+
+
+def test_what_from_spec_builds_is_checked_as_well(monkeypatch) -> None:
+    from zerosum.client.protocol.protection import Protection
+    from zerosum.client.spec import EncodingSpec, PrivacySpec
+
+    short = lacking("slack")
+    whole = lacking(from_spec=classmethod(lambda cls, *args: short(1.0, 1.0)))
+    registry.register_mechanism("changing", whole)
+    with pytest.raises(TypeError, match="it lacks slack"):
+        Protection.build(
+            PrivacySpec(mechanism="changing"), EncodingSpec(),
+            cohort=10, dimension=5, rotation_seed=bytes(32),
+        )  # fmt: skip
+
+
+def test_no_file_but_its_own_knows_a_mechanisms_class() -> None:
+    """The control: the registry and a class's own file are found to know it."""
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in nodes_of(path):
+            name = getattr(node, "id", getattr(node, "attr", None))
+            if isinstance(node, ast.Name | ast.Attribute) and name in CLASSES:
+                found.setdefault(path.name, set()).add(name)
+    own = {f"{kind.__module__.rpartition('.')[2]}.py" for kind in CLASSES.values()}
+    assert found["registry.py"] == set(CLASSES) - {"SkellamWithBit"}
+    assert found["local_dp_noise.py"] == {"BinnedGaussian"}
+    assert set(found) <= own | BUILDERS
+
+
+def test_no_file_compares_with_a_mechanisms_name() -> None:
+    # The benchmark of samplers names laws of its own table, not mechanisms.
+    for path in (path for path in FILES if path.parts[-2:] != ("bench", "noise.py")):
+        for node in nodes_of(path):
+            if isinstance(node, ast.Compare | ast.match_case):
+                constants = {
+                    each.value for each in ast.walk(node) if isinstance(each, ast.Constant)
+                }
+                assert not constants & NAMES, f"{path}:{node}"
