@@ -40,15 +40,15 @@ Five clients sum three numbers each, against a server that may lie:
 >>> for index, client in clients.items():
 ...     server.receive(index, client.advertise().send.to_bytes())
 >>> messages = server.close()
->>> while server.stage != "done":
+>>> while server.stage is not End.DONE:
 ...     stage = server.stage
 ...     for index, message in messages.items():
-...         if stage == "contribute":
+...         if stage is Stage.CONTRIBUTE:
 ...             step = clients[index].contribute(message.to_bytes(), np.array([index, 1, -1]))
 ...         else:
 ...             step = getattr(clients[index], stage)(message.to_bytes())
 ...         server.receive(index, step.send.to_bytes())  # step.persist was made durable before
-...     messages = server.close(request if stage == "share" else None)
+...     messages = server.close(request if stage is Stage.SHARE else None)
 >>> session.ring.centre(server.result.total)
 array([10,  5, -5])
 >>> server.result.survivors
@@ -115,7 +115,8 @@ from zerosum.secagg.parties.ideal import IdealClientParty, IdealServerParty
 from zerosum.secagg.parties.interface import Client, Server, Step, SumResult
 from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.server import ServerParty
-from zerosum.secagg.session import NoiseDraw, Protocol, ServerMode, Session, request_digest
+from zerosum.secagg.session import NoiseDraw, Protocol, Session, request_digest
+from zerosum.secagg.stages import End, ServerMode, Stage
 from zerosum.secagg.vectors.ring import Ring
 
 __all__ = [
@@ -138,6 +139,7 @@ __all__ = [
     "Contribution",
     "DuplicateKey",
     "DuplicateMessage",
+    "End",
     "GraphParameters",
     "HighWater",
     "IdealClientParty",
@@ -171,6 +173,7 @@ __all__ = [
     "SharedCache",
     "Shares",
     "SignedRoster",
+    "Stage",
     "StaleSession",
     "StateLost",
     "Step",

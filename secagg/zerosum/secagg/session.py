@@ -12,6 +12,13 @@ from zerosum.secagg.errors import (
     UnknownVersion,
     WrongParty,
 )
+from zerosum.secagg.stages import (
+    MASKED_PHASES,
+    TRUSTED_PHASES,
+    PhaseTable,
+    ServerMode,
+    Stage,
+)
 from zerosum.secagg.vectors.ring import Ring
 from zerosum.secagg.wire import Reader, prefixed, u64
 
@@ -21,13 +28,6 @@ DIGEST_BYTES = 32
 _SESSION_TAG = b"zerosum session\0"
 _REQUEST_TAG = b"zerosum request\0"
 _U64_LIMIT = 1 << 64
-
-
-class ServerMode(enum.StrEnum):
-    """What the server is trusted with."""
-
-    SEMI_HONEST = "semi-honest"
-    MALICIOUS = "malicious"
 
 
 class Protocol(enum.StrEnum):
@@ -52,10 +52,6 @@ _MODE_CODES = {ServerMode.SEMI_HONEST: 0, ServerMode.MALICIOUS: 1}
 _MODES = {code: mode for mode, code in _MODE_CODES.items()}
 _PROTOCOLS = tuple(Protocol)
 _NOISE_DRAWS = tuple(NoiseDraw)
-_STAGES = {
-    ServerMode.SEMI_HONEST: ("advertise", "share", "contribute", "unmask"),
-    ServerMode.MALICIOUS: ("advertise", "share", "contribute", "confirm", "unmask"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,9 +221,14 @@ class Session:
         return self.signed and not self.complete
 
     @property
-    def stages(self) -> tuple[str, ...]:
-        """The names of the stages, in order."""
-        return _STAGES[self.mode]
+    def phases(self) -> PhaseTable:
+        """The phase table: what is read and sent at each stage, and what comes next."""
+        return (MASKED_PHASES if self.masked else TRUSTED_PHASES)[self.mode]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, in order."""
+        return tuple(self.phases)
 
     @cached_property
     def ring(self) -> Ring:

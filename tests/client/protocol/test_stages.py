@@ -35,7 +35,7 @@ from zerosum.secagg import (
     WrongRoster,
 )
 from zerosum.secagg.graph.parameters import graph_parameters
-from zerosum.secagg.parties.ideal import Roll
+from zerosum.secagg.messages.unmasked import Roll
 from zerosum.secagg.randomness import derive_seed
 from zerosum.secagg.wire import to_bitmap
 from zerosum.server.privacy.run_ledger import RunLedger

@@ -24,7 +24,7 @@ from zerosum.secagg.graph.parameters import (
     is_feasible,
     smallest_sparse,
 )
-from zerosum.secagg.session import ServerMode
+from zerosum.secagg.stages import ServerMode
 
 with (Path(__file__).parents[2] / "vectors" / "graph_parameters.csv").open() as file:
     ROWS = list(csv.DictReader(file))

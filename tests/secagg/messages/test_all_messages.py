@@ -21,7 +21,7 @@ from zerosum.secagg.messages.all_messages import (
     UnmaskShares,
     accept,
 )
-from zerosum.secagg.parties.ideal import CohortQuestion, Presence, Roll
+from zerosum.secagg.messages.unmasked import CohortQuestion, Presence, Roll
 
 TYPES = (Advert, Adverts, Shares, ContributeRequest, Contribution, UnmaskRequest, UnmaskShares)
 

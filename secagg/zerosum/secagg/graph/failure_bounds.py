@@ -17,7 +17,7 @@ import numpy as np
 
 from zerosum.secagg.errors import LocalProtocolError
 from zerosum.secagg.graph import tails
-from zerosum.secagg.session import ServerMode
+from zerosum.secagg.stages import ServerMode
 
 SECURITY = 2.0**-40
 

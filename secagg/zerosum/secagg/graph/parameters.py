@@ -18,7 +18,7 @@ from zerosum.secagg.graph.failure_bounds import (
     log_isolation,
     log_secrecy,
 )
-from zerosum.secagg.session import ServerMode
+from zerosum.secagg.stages import ServerMode
 
 CORRECTNESS = 2.0**-20
 

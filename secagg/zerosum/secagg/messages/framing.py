@@ -13,6 +13,7 @@ from typing import ClassVar, Self, TypeVar
 
 from zerosum.secagg.errors import MalformedMessage, OutOfOrder, UnknownVersion, WrongSession
 from zerosum.secagg.session import DIGEST_BYTES, PROTOCOL_VERSION, Session
+from zerosum.secagg.stages import MessageCode
 from zerosum.secagg.wire import Reader
 
 _MAGIC = b"zsag"
@@ -38,7 +39,7 @@ class Message:
     """
 
     session: bytes
-    code: ClassVar[int]
+    code: ClassVar[MessageCode]
 
     @cached_property
     def _encoded(self) -> bytes:
@@ -84,9 +85,6 @@ def check_length(data: bytes, size: int, what: str) -> None:
         raise MalformedMessage(f"{what}: {size} bytes expected, {len(data)} found")
 
 
-_KNOWN_CODES = range(1, 16)
-
-
 def session_of(data: bytes | bytearray | memoryview) -> bytes:
     """Return the digest of the session that a message says it belongs to; nothing else is read.
 
@@ -115,7 +113,7 @@ def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Ses
     if version != PROTOCOL_VERSION:
         raise UnknownVersion(f"a message of protocol version {version}")
     if code != expected.code:
-        if code not in _KNOWN_CODES:
+        if code not in set(MessageCode):
             raise MalformedMessage(f"unknown type of message {code}")
         raise OutOfOrder(f"{expected.__name__} expected, found a message of type {code}")
     if named != session.digest:

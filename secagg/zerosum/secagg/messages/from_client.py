@@ -10,6 +10,7 @@ from zerosum.secagg.crypto.shamir import LIMBS
 from zerosum.secagg.errors import MalformedMessage
 from zerosum.secagg.messages.framing import CHECKSUM_BYTES, HEAD_BYTES, Message, check_length
 from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.stages import MessageCode
 from zerosum.secagg.vectors.ring import Ring
 from zerosum.secagg.wire import (
     Reader,
@@ -58,7 +59,7 @@ class Advert(Message):
     sparse graph against a malicious server; its signature against a malicious server.
     """
 
-    code = 1
+    code = MessageCode.ADVERT
     index: int
     channel_key: bytes
     mask_key: bytes
@@ -113,7 +114,7 @@ class Shares(Message):
     ``recipients`` is a bitmap in cohort order; ``sealed`` holds 88 bytes for each client in it.
     """
 
-    code = 3
+    code = MessageCode.SHARES
     index: int
     recipients: bytes
     sealed: bytes
@@ -141,7 +142,7 @@ class Contribution(Message):
     ``vector`` is in the ring's container, read-only; it is packed on the wire.
     """
 
-    code = 5
+    code = MessageCode.CONTRIBUTION
     index: int
     request: bytes
     vector: NDArray[Any] = field(repr=False)
@@ -184,7 +185,7 @@ class Contribution(Message):
 class Confirmation(Message):
     """Confirm, client to server: the signature of session, request and U3."""
 
-    code = 12
+    code = MessageCode.CONFIRMATION
     index: int
     signature: bytes
 
@@ -209,7 +210,7 @@ class UnmaskShares(Message):
     each client in it. A dealer whose envelope did not open is not in it, and is named by that.
     """
 
-    code = 7
+    code = MessageCode.UNMASK_SHARES
     index: int
     dealers: bytes
     shares: bytes = field(repr=False)

@@ -29,7 +29,6 @@ from zerosum.secagg.messages.all_messages import (
     Shares,
     UnmaskRequest,
     UnmaskShares,
-    accept,
     advert_statement,
     survivors_statement,
 )
@@ -44,6 +43,7 @@ from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.share_dealing import open_shares, seal_shares
 from zerosum.secagg.randomness import RandomSource, SystemRandomness
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import Phase, Stage
 from zerosum.secagg.wire import to_bitmap, to_positions
 
 _NOTHING = hashlib.sha256(b"").digest()
@@ -117,10 +117,10 @@ class ClientParty(StagedClient):
 
         On a sparse graph against a malicious server it says which neighbours were drawn.
         """
-        self._require_phase("advertise", last="unmask")
-        decision = self._decisions.decide("advertise", _NOTHING)
+        phase = self._enter(Stage.ADVERTISE)
+        decision = self._decisions.decide(phase, _NOTHING)
         advert = self._own_advert()
-        return Step(self._advance("share", self._decisions.commit(decision)), advert)
+        return Step(self._advance(phase, self._decisions.commit(decision)), advert)
 
     def share(self, message: Incoming) -> Step:
         """Return the shares of both secrets, sealed for each neighbour that advertised.
@@ -131,9 +131,9 @@ class ClientParty(StagedClient):
             If keys are bad or equal, an advert is not signed, the own advert is missing or
             changed, fewer than t neighbours advertised, or other adverts were answered before.
         """
-        self._require_phase("share", last="unmask")
-        adverts = accept(message, Adverts, self._session)
-        decision = self._decisions.decide("share", adverts.digest)
+        phase = self._enter(Stage.SHARE)
+        adverts = self._read(phase, Adverts, message)
+        decision = self._decisions.decide(phase, adverts.digest)
         directory, around = self._check_adverts(adverts)
         sealed = seal_shares(
             self._session, self._own_secrets(), self._own_channel(), directory, around
@@ -141,7 +141,7 @@ class ClientParty(StagedClient):
         bitmap = to_bitmap(around.holders, self._session.size)
         send = Shares(self._session.digest, self._index, bitmap, sealed)
         self._adverts, self._directory, self._around = adverts, directory, around
-        return Step(self._advance("contribute", self._decisions.commit(decision)), send)
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def admit(self, message: Incoming) -> bytes:
         """Check the contribute message without answering it, and return its request digest.
@@ -154,8 +154,7 @@ class ClientParty(StagedClient):
             If the message is not for this client, U2 breaks the rules, or a contribution was
             made before (``AlreadyContributed``).
         """
-        self._require_phase("contribute", last="unmask")
-        return self._check_contribute(message).request
+        return self._check_contribute(self._enter(Stage.CONTRIBUTE), message).request
 
     def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
         """Return the masked vector; once.
@@ -175,17 +174,16 @@ class ClientParty(StagedClient):
             If the vector is of another shape or type, or not in the ring; nothing is decided, so
             that the right vector can follow.
         """
-        self._require_phase("contribute", last="unmask")
-        request = self._check_contribute(message)
-        decision = self._decisions.decide("contribute", request.digest)
+        phase = self._enter(Stage.CONTRIBUTE)
+        request = self._check_contribute(phase, message)
+        decision = self._decisions.decide(phase, request.digest)
         masked = self._session.ring.contain(vector, self._session.vector_length)
         self._mask(masked, request)
         send = Contribution(
             self._session.digest, self._index, request.request, masked, self._session.ring_bits
         )
         self._request = request
-        following = self._phases[self._phases.index("contribute") + 1]
-        return Step(self._advance(following, self._decisions.commit(decision)), send)
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def confirm(self, message: Incoming) -> Step:
         """Return the signature of the set of survivors, U3; of one set only.
@@ -196,13 +194,13 @@ class ClientParty(StagedClient):
             If U3 breaks the rules, another U3 was signed before, or the session has no such
             stage.
         """
-        self._require_phase("confirm", last="unmask")
-        request = accept(message, ConfirmRequest, self._session)
-        decision = self._decisions.decide("confirm", request.digest, request.survivors)
+        phase = self._enter(Stage.CONFIRM)
+        request = self._read(phase, ConfirmRequest, message)
+        decision = self._decisions.decide(phase, request.digest, request.survivors)
         self._check_survivors(request.survivors)
         signature = self._own_identity().sign(self._survivors_statement(request.survivors))
         send = Confirmation(self._session.digest, self._index, signature)
-        return Step(self._advance("unmask", self._decisions.commit(decision)), send)
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def unmask(self, message: Incoming) -> Step:
         """Return one share of each dealer: of the self mask in U3, of the mask key outside.
@@ -215,14 +213,14 @@ class ClientParty(StagedClient):
             If U3 breaks the rules, is not what was signed at confirm, is not signed by enough
             neighbours, or another U3 was answered before.
         """
-        self._require_phase("unmask", last="done")
-        request = accept(message, UnmaskRequest, self._session)
-        decision = self._decisions.decide("unmask", request.digest, request.survivors)
+        phase = self._enter(Stage.UNMASK)
+        request = self._read(phase, UnmaskRequest, message)
+        decision = self._decisions.decide(phase, request.digest, request.survivors)
         if self._answer is None:
             survivors = self._check_survivors(request.survivors)
             self._check_signatures(request)
             self._answer = self._open_shares(survivors)
-        persist = self._advance("done", self._decisions.commit(decision))
+        persist = self._advance(phase, self._decisions.commit(decision))
         self._forget()
         return Step(persist, self._answer)
 
@@ -307,9 +305,9 @@ class ClientParty(StagedClient):
             directory.check_signatures(session, self._roster, self._cache)
         return directory, around
 
-    def _check_contribute(self, message: Incoming) -> ContributeRequest:
-        request = accept(message, ContributeRequest, self._session)
-        self._decisions.decide("contribute", request.digest)
+    def _check_contribute(self, phase: Phase, message: Incoming) -> ContributeRequest:
+        request = self._read(phase, ContributeRequest, message)
+        self._decisions.decide(phase, request.digest)
         if request.recipient != self._index:
             raise WrongParty(f"the message is for client {request.recipient}")
         self._known()[1].check_sharers(request)

@@ -1,15 +1,27 @@
 """The stages of a session at a client, and what it derives from its seed."""
 
+from typing import TypeVar
+
 from zerosum.secagg.crypto.cache import SessionCache, SharedCache
 from zerosum.secagg.crypto.identity import IdentityKey, Roster
 from zerosum.secagg.crypto.keys import Channel, Hkdf, PartySecrets
-from zerosum.secagg.errors import LocalProtocolError, OutOfOrder, WrongParty
+from zerosum.secagg.errors import AlreadyContributed, LocalProtocolError, OutOfOrder, WrongParty
 from zerosum.secagg.graph.graphs import Positions, draw_neighbours, public_graph
-from zerosum.secagg.messages.all_messages import Adverts, ContributeRequest, UnmaskShares
+from zerosum.secagg.messages.all_messages import (
+    Adverts,
+    ContributeRequest,
+    Message,
+    UnmaskShares,
+    accept,
+)
 from zerosum.secagg.messages.durable_record import Decisions
 from zerosum.secagg.parties.directory import Directory
+from zerosum.secagg.parties.interface import Incoming
 from zerosum.secagg.parties.neighbourhood import Neighbourhood
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import End, Phase, Repeat, Stage
+
+M = TypeVar("M", bound=Message)
 
 
 class SessionClient:
@@ -31,7 +43,7 @@ class SessionClient:
             raise LocalProtocolError(str(error)) from error
         self._session = session
         self._index = index
-        self._phases = (*session.stages, "done")
+        self._order: tuple[Stage | End, ...] = (*session.stages, End.DONE)
         self._phase = 0
         self._wiped = False
 
@@ -46,20 +58,31 @@ class SessionClient:
         return self._index
 
     @property
-    def stage(self) -> str:
+    def stage(self) -> Stage | End:
         """The stage that comes next: one of the session's, or done."""
-        return self._phases[self._phase]
+        return self._order[self._phase]
 
-    def _require_phase(self, first: str, last: str = "done") -> None:
+    def _enter(self, stage: Stage) -> Phase:
+        """Return a stage's row of the phase table, if a message is answered there now."""
         if self._wiped:
             raise LocalProtocolError("the party was wiped")
-        if first not in self._phases:
-            raise OutOfOrder(f"a session under a {self._session.mode} server has no {first}")
-        if not self._phases.index(first) <= self._phase <= self._phases.index(last):
-            raise OutOfOrder(f"{first} is not possible: the next stage is {self.stage}")
+        phase = self._session.phases.get(stage)
+        if phase is None:
+            raise OutOfOrder(f"a session under a {self._session.mode} server has no {stage}")
+        if self._phase > self._order.index(phase.until) and phase.repeat is Repeat.NEVER:
+            raise AlreadyContributed("this session's contribution was already made")
+        if not self._order.index(stage) <= self._phase <= self._order.index(phase.until):
+            raise OutOfOrder(f"{stage} is not possible: the next stage is {self.stage}")
+        return phase
 
-    def _advance(self, stage: str, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        self._phase = max(self._phase, self._phases.index(stage))
+    def _read(self, phase: Phase, expected: type[M], message: Incoming) -> M:
+        """Return the message of a stage, of the type that the phase table names."""
+        if expected.code is not phase.reads:
+            raise OutOfOrder(f"{phase.stage} does not read {expected.__name__}")
+        return accept(message, expected, self._session)
+
+    def _advance(self, phase: Phase, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        self._phase = max(self._phase, self._order.index(phase.then))
         return persist
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from zerosum.secagg.messages.all_messages import Message
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import End, Stage
 
 Incoming: TypeAlias = "bytes | bytearray | memoryview | Message"
 
@@ -44,7 +45,7 @@ class SumResult:
 
     total: NDArray[Any]
     survivors: tuple[int, ...]
-    dropouts: dict[str, tuple[int, ...]]
+    dropouts: dict[Stage, tuple[int, ...]]
     wrong_shares: tuple[tuple[int, int], ...] = ()
     liars: tuple[int, ...] = ()
     decodings: int = 0
@@ -93,8 +94,8 @@ class Client(Protocol):
         ...
 
     @property
-    def stage(self) -> str:
-        """The stage that comes next; "done" after the last."""
+    def stage(self) -> Stage | End:
+        """The stage that comes next; done after the last."""
         ...
 
     def advertise(self) -> Step:
@@ -139,8 +140,8 @@ class Server(Protocol):
         ...
 
     @property
-    def stage(self) -> str:
-        """The stage whose messages are being received; "done" or "failed" at the end."""
+    def stage(self) -> Stage | End:
+        """The stage whose messages are being received, or how the session ended."""
         ...
 
     @property

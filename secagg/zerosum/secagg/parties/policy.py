@@ -18,7 +18,8 @@ from zerosum.secagg.errors import (
 )
 from zerosum.secagg.graph.failure_bounds import SECURITY, as_written
 from zerosum.secagg.graph.parameters import check
-from zerosum.secagg.session import Protocol, ServerMode, Session
+from zerosum.secagg.session import Protocol, Session
+from zerosum.secagg.stages import ServerMode
 
 
 @dataclass(frozen=True, kw_only=True)
