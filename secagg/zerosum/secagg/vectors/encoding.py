@@ -1,4 +1,4 @@
-"""Real vectors to integers and back: rotation, clamp, scale, rounding, and the room a sum needs.
+"""Real vectors to integers and back: rotation, clamp, scale and rounding.
 
 The integers carry the sensitivity. Whatever a float clip did before, an encoded vector leaves
 here only if the exact sum of its squares is at most floor(Delta2^2).
@@ -25,8 +25,6 @@ from zerosum.secagg.vectors.rotation import random_signs, walsh_hadamard
 from zerosum.secagg.vectors.saturation import OnCut, measure
 
 MAX_REJECTIONS = 100
-WRAP_EXPONENT = 40
-MAX_RING_BITS = 64
 
 _ROUNDING_BETA = math.exp(-0.5)
 
@@ -39,10 +37,6 @@ Rule = Literal["l2", "l1", "records"]
 
 class NotFiniteError(ValueError):
     """A vector holds NaN or infinite entries, so it can be neither clipped nor encoded."""
-
-
-class MessageCanWrapError(ValueError):
-    """The sum of encoded vectors, before any noise, does not fit into the ring."""
 
 
 def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
@@ -387,130 +381,3 @@ def _padded_copy(vector: NDArray[np.float64], length: int) -> NDArray[np.float64
     result = np.zeros(length)
     result[: vector.size] = vector
     return result
-
-
-def log2_wrap_probability(
-    ring_bits: int,
-    *,
-    cohort: int,
-    bound: int,
-    noise_variance: float,
-    dimension: int,
-    slack: int = 0,
-) -> float:
-    """Return log2 of an upper bound on P(some coordinate of a noised sum wraps).
-
-    Chernoff's bound for Skellam noise of total variance v, margin m, both signs and d coordinates:
-    2 d exp( sqrt(m^2 + v^2) - v - m asinh(m/v) ). Skellam's cumulants dominate those of a Gaussian
-    of the same variance, so it holds for sums of Gaussians too.
-
-    Parameters
-    ----------
-    ring_bits : int
-        Bits b of the ring; sums are read in [-2^(b-1), 2^(b-1)).
-    cohort : int
-        Number of vectors added.
-    bound : int
-        Largest magnitude of a coordinate of one message.
-    noise_variance : float
-        Variance of all the noise in a coordinate of the sum.
-    dimension : int
-        Coordinates.
-    slack : int
-        Further integer units that noise rounded at each client may add to the sum.
-    """
-    margin = (1 << (ring_bits - 1)) - cohort * bound - slack
-    return _log2_noise_reaches(margin, noise_variance, dimension)
-
-
-def _log2_noise_reaches(margin: int, variance: float, dimension: int) -> float:
-    if margin <= 0:
-        return 0.0
-    if variance == 0:
-        return -math.inf
-    ratio = margin / variance
-    # v (sqrt(1 + r^2) - 1 - r asinh r), without the cancellation at small r.
-    exponent = margin * (ratio / (1 + math.sqrt(1 + ratio * ratio)) - math.asinh(ratio))
-    return min(0.0, exponent / math.log(2) + 1 + math.log2(dimension))
-
-
-def largest_of(total: NDArray[np.int64]) -> int:
-    """Return the largest magnitude, as a Python integer: abs(-2^63) overflows in int64."""
-    return max(int(total.max(initial=0)), -int(total.min(initial=0)))
-
-
-def is_plausible(
-    total: NDArray[np.int64],
-    *,
-    survivors: int,
-    bound: int,
-    noise_variance: float,
-    slack: int = 0,
-) -> bool:
-    """Return whether a centred sum can be one of honest clients.
-
-    No coordinate exceeds ``survivors`` times ``bound`` by more than noise does with probability
-    2^-40 (the bound of :func:`log2_wrap_probability`). A client that sent other than it should,
-    or a sum that wrapped, mostly shows here.
-
-    Parameters
-    ----------
-    total : ndarray of int64, shape (d,)
-        Before the server adds noise.
-    survivors : int
-        Vectors in the sum.
-    bound, slack
-        As in :func:`log2_wrap_probability`.
-    noise_variance : float
-        Variance of the survivors' noise in a coordinate.
-    """
-    margin = largest_of(total) - survivors * bound - slack
-    return margin <= 0 or _log2_noise_reaches(margin, noise_variance, total.size) > -WRAP_EXPONENT
-
-
-def ring_bits_needed(
-    cohort: int, coordinate_bound: int, noise_variance: float, dimension: int, *, slack: int = 0
-) -> int:
-    """Return the smallest ring in which a session wraps with probability at most 2^-40.
-
-    Parameters
-    ----------
-    cohort, coordinate_bound, noise_variance, dimension, slack
-        As in :func:`log2_wrap_probability`.
-
-    Raises
-    ------
-    MessageCanWrapError
-        If no ring of at most 64 bits is large enough.
-    """
-    for bits in range(2, MAX_RING_BITS + 1):
-        exponent = log2_wrap_probability(
-            bits,
-            cohort=cohort,
-            bound=coordinate_bound,
-            noise_variance=noise_variance,
-            dimension=dimension,
-            slack=slack,
-        )
-        if message_fits(bits, cohort, coordinate_bound) and exponent <= -WRAP_EXPONENT:
-            return bits
-    raise MessageCanWrapError(
-        f"no ring of {MAX_RING_BITS} bits holds the sum of {cohort} vectors with entries up to "
-        f"{coordinate_bound} and noise of standard deviation {math.sqrt(noise_variance):.4g}"
-    )
-
-
-def message_fits(ring_bits: int, cohort: int, bound: int) -> bool:
-    """Return whether the sum of ``cohort`` messages, without noise, cannot wrap."""
-    return cohort * bound <= (1 << (ring_bits - 1)) - 1
-
-
-def check_message_fits(ring_bits: int, cohort: int, bound: int) -> None:
-    """Raise MessageCanWrapError, with the numbers, if a sum of messages alone can wrap."""
-    if not message_fits(ring_bits, cohort, bound):
-        needed = (cohort * bound).bit_length() + 1
-        raise MessageCanWrapError(
-            f"ring_bits = {ring_bits}: {cohort} clients of at most {bound} a coordinate sum to "
-            f"{cohort * bound}, but the ring holds up to {(1 << (ring_bits - 1)) - 1}; use at "
-            f"least {needed} bits, fewer encoding bits or a smaller cohort"
-        )
