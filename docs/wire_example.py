@@ -104,7 +104,7 @@ def play() -> tuple[list[Spoken], tuple[int, ...]]:
 
 
 def _answer(
-    client: ClientParty, stage: str, message: Message | None, vector: Sequence[int]
+    client: ClientParty, stage: Stage, message: Message | None, vector: Sequence[int]
 ) -> Message:
     if message is None:
         return client.advertise().send

@@ -240,7 +240,17 @@ class Session:
         return {index: position for position, index in enumerate(self.cohort)}
 
     def position(self, index: int) -> int:
-        """Return the place in the cohort of a roster index.
+        """Return a client's place in the cohort.
+
+        Parameters
+        ----------
+        index : int
+            Roster index.
+
+        Returns
+        -------
+        int
+            From 0.
 
         Raises
         ------
@@ -266,6 +276,14 @@ class Session:
     @classmethod
     def from_bytes(cls, data: bytes) -> "Session":
         """Read canonical bytes that came from a peer.
+
+        Parameters
+        ----------
+        data : bytes
+
+        Returns
+        -------
+        Session
 
         Raises
         ------

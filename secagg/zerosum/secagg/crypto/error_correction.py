@@ -34,6 +34,8 @@ from zerosum.secagg.randomness import Keystream
 Words = NDArray[np.uint64]
 
 _P = np.uint64(PRIME)
+# Choices of t shares that are all tried, in one product. Decoding bears errors in half of the
+# redundancy only, and few shares have little of it.
 _MOST_SUBSETS = 1000
 
 
@@ -67,7 +69,7 @@ def dual_weights(points: Sequence[int]) -> Words:
 
 
 def syndromes(words: Words, points: Words, count: int) -> Words:
-    """Return sum over i of words_i x_i^j for j < ``count``, shape (words, count).
+    """Compute the syndromes of words: sum over i of words_i x_i^j for j < ``count``.
 
     Parameters
     ----------
@@ -75,6 +77,12 @@ def syndromes(words: Words, points: Words, count: int) -> Words:
         Multiplied by :func:`dual_weights`.
     points : ndarray of uint64, shape (m,)
     count : int
+        How many syndromes.
+
+    Returns
+    -------
+    ndarray of uint64, shape (words, count)
+        Below p; all zero for a word of a polynomial of degree below m - count.
     """
     found = np.zeros((len(words), max(0, count)), np.uint64)
     powers = words
@@ -108,6 +116,10 @@ def locate_all(
         Where a word has a value.
     stream : Keystream
         Coefficients of the combination: drawn when all values are in, or a liar could cancel them.
+
+    Returns
+    -------
+    Located
     """
     redundancy = np.maximum(redundancy, 0)
     # One word that lacks many values would leave the combination few syndromes.
@@ -198,12 +210,21 @@ def _reversed_values(coefficients: Words, points: Words) -> Words:
 def locate_errors(
     points: Sequence[int], values: NDArray[np.unsignedinteger], threshold: int
 ) -> tuple[int, ...] | None:
-    """Return which values are off the one polynomial of degree below t that most are on.
+    """Locate the values off the one polynomial of degree below t that most are on.
+
+    Parameters
+    ----------
+    points : sequence of int
+        m distinct points.
+    values : ndarray of unsigned integers, shape (m,)
+        Below p.
+    threshold : int
+        t.
 
     Returns
     -------
     tuple of int or None
-        None if more than floor((m - t) / 2) values would have to be wrong.
+        Places in ``points``; None if more than floor((m - t) / 2) values would have to be wrong.
     """
     x, redundancy = np.array(points, np.uint64), np.array([len(points) - threshold])
     words = (dual_weights(points) * values.astype(np.uint64) % _P)[None, :]
@@ -303,7 +324,21 @@ def _by_subsets(
 def off_polynomial(
     points: Sequence[int], shares: NDArray[np.uint32], chosen: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the places whose shares differ from the polynomials through the chosen ones."""
+    """Find the shares that differ from the polynomials through the chosen ones.
+
+    Parameters
+    ----------
+    points : sequence of int
+        m distinct points.
+    shares : ndarray of uint32, shape (m, 9)
+    chosen : sequence of int
+        Places of t shares that are trusted.
+
+    Returns
+    -------
+    tuple of int
+        Places in ``points``, ascending.
+    """
     others = sorted(set(range(len(points))) - set(chosen))
     if not others:
         return ()

@@ -74,6 +74,10 @@ def recover(
         Coefficients that wrong shares are located with: not known before the shares are in.
         What is found does not depend on them, but for a chance of 2^-31 for each wrong share,
         which costs one more decoding.
+
+    Returns
+    -------
+    Recovered
     """
     counts = table.counts().tolist()
     out = Recovered(failed={dealer: () for dealer in dealers if counts[dealer] < threshold})

@@ -36,7 +36,8 @@ LARGEST_ROSTER = (1 << 24) - 1
 factorials take some hundred megabytes, and it is the server that tells a client how many there are.
 """
 
-# A float is at most this far from the short fraction that it stands for.
+# Largest denominator of the short fraction that a float stands for: 0.29 is meant as 29/100, and
+# 0.29 x 100 in floats is 28.999999999999996, which floor takes to 28.
 _FINEST = 10**9
 # Up to this many clients an undecided sum over groups is redone in fractions.
 _EXACT_UP_TO = 256
@@ -66,6 +67,20 @@ class Assumptions:
     ) -> "Assumptions":
         """Count the colluders and dropouts of a cohort of n from a roster.
 
+        Parameters
+        ----------
+        n, roster : int
+            Sizes of the cohort and of the roster that it was drawn from.
+        dropout, corruption : float
+            Fractions of the cohort that drops out, and of the roster that colludes.
+        server : ServerMode
+        security, correctness : float
+            Bounds on the probability of each failure.
+
+        Returns
+        -------
+        Assumptions
+
         Raises
         ------
         LocalProtocolError
@@ -87,7 +102,25 @@ def as_written(fraction: float) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def share_of(fraction: float, count: int, name: str) -> int:
-    """Return floor(fraction x count) of the fraction that was meant, such as 1/3 or 0.29."""
+    """Return floor(fraction x count) of the fraction that was meant.
+
+    Parameters
+    ----------
+    fraction : float
+        In 0 .. 1; read as the short fraction that it stands for, such as 1/3 or 0.29.
+    count : int
+    name : str
+        The fraction's, for the message.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    LocalProtocolError
+        If the fraction is outside 0 .. 1.
+    """
     if not 0 <= fraction <= 1:
         raise LocalProtocolError(f"{name} = {fraction} is not in 0 .. 1")
     return math.floor(as_written(fraction) * count)
@@ -97,7 +130,7 @@ def share_of(fraction: float, count: int, name: str) -> int:
 def colluders_in(
     n: int, roster: int, corruption: float, server: str, security: float = SECURITY
 ) -> int:
-    """Return c, how many of a cohort collude.
+    """Bound how many of a cohort collude.
 
     Parameters
     ----------
@@ -111,6 +144,11 @@ def colluders_in(
         P[Hyp(roster, floor(corruption x roster), n) > c] <= security.
     security : float
         Probability that c is exceeded, for a semi-honest server.
+
+    Returns
+    -------
+    int
+        c.
 
     Raises
     ------
@@ -134,22 +172,57 @@ def colluders_in(
 
 
 def check_level(level: float, name: str) -> None:
-    """Refuse a bound on a probability that is none."""
+    """Refuse a bound on a probability that is none.
+
+    Parameters
+    ----------
+    level : float
+    name : str
+        The bound's, for the message.
+
+    Raises
+    ------
+    LocalProtocolError
+        If ``level`` is not in 0 .. 1, or is 1.
+    """
     if not 0 <= level < 1:
         raise LocalProtocolError(f"{name} = {level} is not a probability below 1")
 
 
 def exposing(a: Assumptions, degree: int, threshold: int) -> int:
-    """Return how many colluders among its neighbours expose a client.
+    """Count the colluders among its neighbours that expose a client.
 
     A server that lies needs t shares of each secret, and may show two parts of the honest
     neighbours two sets of survivors; only colluders give shares of both: 2t <= k + colluders.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    int
     """
     return 2 * threshold - degree if a.malicious else threshold
 
 
 def is_secret(a: Assumptions, degree: int, count: int) -> bool:
-    """Return whether so many colluders among a client's neighbours are rare enough."""
+    """Return whether so many colluders among a client's neighbours are rare enough.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree : int
+        k.
+    count : int
+        Colluders that expose a client, as :func:`exposing` counts them.
+
+    Returns
+    -------
+    bool
+    """
     return tails.is_rare(a.n - 1, a.colluders, degree, count, a.security, a.n)
 
 
@@ -213,7 +286,20 @@ def _removed(a: Assumptions) -> int:
 def is_connected(
     a: Assumptions, degree: int, threshold: int, *, isolation_only: bool = False
 ) -> bool:
-    """Return whether the connectivity terms hold, or only that of one isolated client."""
+    """Return whether the connectivity terms hold.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+    isolation_only : bool
+        Count the isolation of one client alone, as published tables do.
+
+    Returns
+    -------
+    bool
+    """
     if a.malicious and not isolation_only:
         return _stays_together(a.n, a.colluders, degree, threshold, a.security)
     if a.malicious:
@@ -229,19 +315,55 @@ def is_connected(
 
 
 def log_secrecy(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on exposing a client."""
+    """Bound the probability of exposing a client.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     count = exposing(a, degree, threshold)
     return math.log(a.n) + tails.log_tail(a.n - 1, a.colluders, degree, count)
 
 
 def log_correctness(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on leaving a client with too few neighbours."""
+    """Bound the probability of leaving a client with too few neighbours.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     shortage = degree - threshold + 1
     return math.log(a.n) + tails.log_tail(a.n - 1, a.dropped, degree, shortage)
 
 
 def log_isolation(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on isolating one client."""
+    """Bound the probability of isolating one client.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     if a.malicious:
         honest = a.n - a.colluders
         return math.log(honest) + tails.log_tail(a.n - 1, a.colluders, degree, threshold)
@@ -249,7 +371,19 @@ def log_isolation(a: Assumptions, degree: int, threshold: int) -> float:
 
 
 def log_connectivity(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on closed groups; semi-honest, on two removed windows."""
+    """Bound the probability of closed groups; semi-honest, of two removed windows.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     if a.malicious:
         return _log_closed_groups(a.n, a.colluders, degree, threshold)[0]
     if degree == a.n - 1:

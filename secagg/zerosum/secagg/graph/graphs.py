@@ -178,7 +178,22 @@ def _permuted_harary(seed: bytes, size: int, degree: int) -> HararyGraph:
 
 
 def draw_neighbours(session: Session, position: int, seed: bytes) -> Positions:
-    """Draw k distinct positions other than ``position``, uniformly, from a 32-byte seed."""
+    """Draw k distinct positions other than the own, uniformly.
+
+    Parameters
+    ----------
+    session : Session
+        Its cohort and degree k.
+    position : int
+        The client's own.
+    seed : bytes
+        32 bytes.
+
+    Returns
+    -------
+    ndarray of int, shape (k,)
+        Ascending.
+    """
     others, stream = session.size - 1, Keystream(seed)
     mask = np.uint64((1 << (others - 1).bit_length()) - 1)
     drawn = np.empty(0, np.uint64)

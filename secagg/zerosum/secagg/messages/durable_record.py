@@ -85,7 +85,7 @@ class Decisions:
             )
 
     def decide(self, phase: Phase, message: bytes, survivors: bytes | None = None) -> Decision:
-        """Return the decision to answer a message, unless an earlier one forbids it.
+        """Decide to answer a message, unless an earlier decision forbids it.
 
         Parameters
         ----------
@@ -95,6 +95,11 @@ class Decisions:
             SHA-256 of the incoming message.
         survivors : bytes, optional
             U3 as a bitmap, at confirm and unmask.
+
+        Returns
+        -------
+        Decision
+            To be committed before the answer leaves; the earlier one where a message is repeated.
 
         Raises
         ------
@@ -170,6 +175,14 @@ class HighWater:
 
     def rise(self, session: Session) -> tuple[bytes, ...]:
         """Admit a session that is about to begin, and return the line for the durable record.
+
+        Parameters
+        ----------
+        session : Session
+
+        Returns
+        -------
+        tuple of bytes
 
         Raises
         ------

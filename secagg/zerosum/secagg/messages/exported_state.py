@@ -51,13 +51,35 @@ class HiddenBytes(bytes):
 
 
 def seal_state(tag: bytes, parts: Sequence[bytes]) -> bytes:
-    """Return a tag, the parts after their lengths, and a checksum."""
+    """Join a tag, the parts after their lengths, and a checksum.
+
+    Parameters
+    ----------
+    tag : bytes
+        Names the kind of state and its version.
+    parts : sequence of bytes
+
+    Returns
+    -------
+    bytes
+    """
     body = tag + b"".join(map(prefixed, parts))
     return body + hashlib.sha256(body).digest()
 
 
 def open_state(tag: bytes, data: bytes, count: int) -> list[bytes]:
-    """Undo :func:`seal_state` for so many parts.
+    """Split what :func:`seal_state` joined.
+
+    Parameters
+    ----------
+    tag : bytes
+    data : bytes
+    count : int
+        How many parts there are.
+
+    Returns
+    -------
+    list of bytes
 
     Raises
     ------
@@ -75,7 +97,20 @@ def open_state(tag: bytes, data: bytes, count: int) -> list[bytes]:
 
 
 def read_place(session: bytes, index: bytes, phase: bytes) -> tuple[Session, int, int]:
-    """Return the session, the client's roster index and how many stages it has behind it.
+    """Read where a client stands: in which session, as whom, and how far.
+
+    Parameters
+    ----------
+    session, index, phase : bytes
+        Canonical bytes of a session, eight of a roster index, one of a number of stages.
+
+    Returns
+    -------
+    session : Session
+    index : int
+        The client's roster index.
+    phase : int
+        How many stages it has behind it.
 
     Raises
     ------
@@ -93,6 +128,16 @@ def read_place(session: bytes, index: bytes, phase: bytes) -> tuple[Session, int
 
 def read_lines(lines: bytes, session: Session) -> tuple[bytes, ...]:
     """Return the lines of the record that a state holds: of its session only, in order.
+
+    Parameters
+    ----------
+    lines : bytes
+        Lines of the durable record, joined.
+    session : Session
+
+    Returns
+    -------
+    tuple of bytes
 
     Raises
     ------
@@ -144,6 +189,14 @@ class ClientState:
     @classmethod
     def from_bytes(cls, data: bytes) -> "ClientState":
         """Read canonical bytes.
+
+        Parameters
+        ----------
+        data : bytes
+
+        Returns
+        -------
+        ClientState
 
         Raises
         ------

@@ -7,6 +7,7 @@ holds. Parties accept bytes or the objects themselves.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self, TypeVar
@@ -29,8 +30,8 @@ def _checksum(*parts: bytes | memoryview) -> bytes:
 
 
 @dataclass(frozen=True)
-class Message:
-    """What all messages share.
+class Message(ABC):
+    """A message of one session: frozen fields with canonical bytes.
 
     Parameters
     ----------
@@ -50,8 +51,9 @@ class Message:
         parts = (head, *self._parts())
         return b"".join((*parts, _checksum(*parts)))
 
+    @abstractmethod
     def _parts(self) -> tuple[bytes, ...]:
-        raise TypeError(f"{type(self).__name__} has no canonical bytes")
+        """Return the canonical bytes of the fields."""
 
     def to_bytes(self) -> bytes:
         """Return the canonical bytes."""
@@ -68,25 +70,79 @@ class Message:
         return len(self.to_bytes())
 
     @classmethod
+    @abstractmethod
     def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
-        """Read the fields after the head; lengths are checked by :meth:`validate`."""
-        raise TypeError(f"{cls.__name__} has no canonical bytes")
+        """Read the fields after the head; :meth:`validate` checks what they hold.
 
+        Parameters
+        ----------
+        session : bytes
+            Digest of the session.
+        reader : Reader
+            At the first field.
+        of : Session
+            Says how long each field is.
+
+        Returns
+        -------
+        Message
+            Of this class.
+
+        Raises
+        ------
+        MalformedMessage
+            If the bytes end before the fields do.
+        """
+
+    @abstractmethod
     def validate(self, of: Session) -> None:
-        """Refuse fields whose shape the session excludes."""
+        """Refuse fields whose shape the session excludes.
+
+        Parameters
+        ----------
+        of : Session
+
+        Raises
+        ------
+        RemoteProtocolError
+            ``MalformedMessage``, or ``WrongParty`` where the client is not in the cohort.
+        """
 
 
 M = TypeVar("M", bound=Message)
 
 
 def check_length(data: bytes, size: int, what: str) -> None:
-    """Refuse a field of another length than the session asks for."""
+    """Refuse a field of another length than the session asks for.
+
+    Parameters
+    ----------
+    data : bytes
+    size : int
+        Bytes expected.
+    what : str
+        The field's name, for the message.
+
+    Raises
+    ------
+    MalformedMessage
+        If ``data`` has another length.
+    """
     if len(data) != size:
         raise MalformedMessage(f"{what}: {size} bytes expected, {len(data)} found")
 
 
 def session_of(data: bytes | bytearray | memoryview) -> bytes:
-    """Return the digest of the session that a message says it belongs to; nothing else is read.
+    """Read the digest of the session that a message says it belongs to; nothing else is read.
+
+    Parameters
+    ----------
+    data : bytes-like
+
+    Returns
+    -------
+    bytes
+        32 bytes: what the message says, not what it is.
 
     Raises
     ------
@@ -100,6 +156,19 @@ def session_of(data: bytes | bytearray | memoryview) -> bytes:
 
 def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Session) -> M:
     """Read one message of the type that the stage calls for.
+
+    Parameters
+    ----------
+    data : bytes-like
+        From a peer: anything.
+    expected : type of Message
+        As the phase table names it.
+    session : Session
+
+    Returns
+    -------
+    Message
+        Of the expected type, and valid in the session.
 
     Raises
     ------
@@ -132,6 +201,17 @@ def accept(
     message: "bytes | bytearray | memoryview | Message", expected: type[M], session: Session
 ) -> M:
     """Return a message, read from bytes or checked as an object, of the type expected.
+
+    Parameters
+    ----------
+    message : bytes-like or Message
+    expected : type of Message
+    session : Session
+
+    Returns
+    -------
+    Message
+        Of the expected type, and valid in the session.
 
     Raises
     ------

@@ -42,12 +42,38 @@ def advert_bytes(of: Session) -> int:
 
 
 def advert_statement(session: bytes, index: int, fields: bytes) -> bytes:
-    """Return what client ``index`` signs at advertise: its advert, without the signature."""
+    """Return what a client signs at advertise: its advert, without the signature.
+
+    Parameters
+    ----------
+    session : bytes
+        Digest of the session.
+    index : int
+        Roster index.
+    fields : bytes
+        :attr:`Advert.fields`.
+
+    Returns
+    -------
+    bytes
+    """
     return _ADVERT_TAG + session + u64(index) + fields
 
 
 def survivors_statement(session: bytes, request: bytes, survivors: bytes) -> bytes:
-    """Return what every client signs at confirm: the request and U3, a bitmap."""
+    """Return what every client signs at confirm: session, request and U3.
+
+    Parameters
+    ----------
+    session, request : bytes
+        Digests.
+    survivors : bytes
+        U3, a bitmap in cohort order.
+
+    Returns
+    -------
+    bytes
+    """
     return _SURVIVORS_TAG + session + request + survivors
 
 
@@ -99,7 +125,21 @@ class Advert(Message):
 
 
 def check_neighbours(neighbours: bytes, position: int, of: Session) -> None:
-    """Refuse neighbours that are not strictly ascending positions of others in the cohort."""
+    """Refuse neighbours that are not strictly ascending positions of others in the cohort.
+
+    Parameters
+    ----------
+    neighbours : bytes
+        As :func:`~zerosum.secagg.wire.to_positions` writes them; empty where none are drawn.
+    position : int
+        The client's own.
+    of : Session
+
+    Raises
+    ------
+    MalformedMessage
+        If they are anything else.
+    """
     if not neighbours:
         return
     places = from_positions(neighbours, of.size)

@@ -157,7 +157,7 @@ class ClientParty(StagedClient):
         return self._check_contribute(self._enter(Stage.CONTRIBUTE), message).request
 
     def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
-        """Return the masked vector; once.
+        """Mask the vector and return it; once.
 
         Parameters
         ----------
@@ -165,6 +165,10 @@ class ClientParty(StagedClient):
         vector : ndarray, shape (vector_length,)
             In the ring: centred int64 or int32, or of the ring's own container; as
             :meth:`~zerosum.secagg.vectors.ring.Ring.contain` takes it.
+
+        Returns
+        -------
+        Step
 
         Raises
         ------
@@ -263,6 +267,11 @@ class ClientParty(StagedClient):
             Not drawn from: everything expands from the exported seed.
         record : iterable of bytes
             Every line of the durable record; it overrules an older state.
+
+        Returns
+        -------
+        ClientParty
+            At the exported stage.
 
         Raises
         ------

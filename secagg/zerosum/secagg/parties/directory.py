@@ -47,6 +47,15 @@ class Directory:
     def of(cls, message: Adverts, session: Session) -> "Directory":
         """Read the adverts and check all but their signatures.
 
+        Parameters
+        ----------
+        message : Adverts
+        session : Session
+
+        Returns
+        -------
+        Directory
+
         Raises
         ------
         RemoteProtocolError
@@ -75,11 +84,19 @@ class Directory:
     def check_signatures(
         self, session: Session, roster: Roster, cache: SessionCache | None = None
     ) -> None:
-        """Check that each advert is signed by the client that the roster names.
+        """Verify that each advert is signed by the client that the roster names.
+
+        Parameters
+        ----------
+        session : Session
+        roster : Roster
+        cache : SessionCache, optional
+            Remembers broadcasts whose signatures are good, for parties of one process.
 
         Raises
         ------
         BadSignature
+            If one is not.
         """
         if cache is not None and (self.digest,) in cache.verified:
             return

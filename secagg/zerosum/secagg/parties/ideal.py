@@ -137,6 +137,21 @@ class IdealClientParty(SessionClient):
     ) -> "IdealClientParty":
         """Rebuild a party from :meth:`export` and the durable record.
 
+        Parameters
+        ----------
+        data : bytes
+            What ``export`` returned, at this or an earlier stage.
+        identity, roster, source, cache
+            Not used: nothing is signed, drawn or cached.
+        policy : Policy, optional
+            Whether the client still trusts the server.
+        record : iterable of bytes
+            Every line of the durable record.
+
+        Returns
+        -------
+        IdealClientParty
+
         Raises
         ------
         LocalProtocolError

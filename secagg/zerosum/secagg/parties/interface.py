@@ -111,7 +111,21 @@ class Client(Protocol):
         ...
 
     def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
-        """Answer with the vector, once."""
+        """Answer with the vector, once.
+
+        Parameters
+        ----------
+        message : bytes or Message
+            What the server asks at contribute.
+        vector : ndarray, shape (vector_length,)
+            In the ring: centred int64 or int32, or of the ring's own container; as
+            :meth:`~zerosum.secagg.vectors.ring.Ring.contain` takes it.
+
+        Returns
+        -------
+        Step
+            Masked or not, by the session's protocol.
+        """
         ...
 
     def confirm(self, message: Incoming) -> Step:

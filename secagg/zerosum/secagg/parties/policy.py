@@ -129,10 +129,15 @@ class Policy:
     def admit_protocol(self, session: Session) -> None:
         """Refuse a session under a protocol that this client does not take part in.
 
+        Parameters
+        ----------
+        session : Session
+            From a message, or from a state that was kept of it.
+
         Raises
         ------
         ProtocolRefused
-            Whatever brought the session: a message, or a state that was kept of it.
+            If the policy does not accept its protocol.
         """
         if session.protocol not in self.protocols:
             accepted = " or ".join(sorted(self.protocols))

@@ -22,6 +22,17 @@ def seal_shares(
 ) -> bytes:
     """Split both secrets, and seal a pair of shares for each neighbour that advertised.
 
+    Parameters
+    ----------
+    session : Session
+    secrets : PartySecrets
+        b_u, s_sk, and the seed of the polynomials.
+    channel : Channel
+        The client's own.
+    directory : Directory
+        The adverts that the client was shown.
+    around : Neighbourhood
+
     Returns
     -------
     bytes
@@ -54,6 +65,19 @@ def open_shares(
     survivors: NDArray[np.bool_],
 ) -> tuple[list[int], bytes]:
     """Open one share of each dealer in U2: of its self mask in U3, of its mask key outside.
+
+    Parameters
+    ----------
+    session : Session
+    channel : Channel
+        The client's own.
+    directory : Directory
+        The adverts that the client was shown.
+    around : Neighbourhood
+    request : ContributeRequest
+        U2, and the sealed shares.
+    survivors : ndarray of bool, shape (cohort size,)
+        U3 by position.
 
     Returns
     -------

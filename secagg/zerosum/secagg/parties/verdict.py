@@ -37,7 +37,7 @@ class Verdict:
 def judge(
     recovered: Recovered, counts: Sequence[int], threshold: int, colluders: int | None
 ) -> Verdict:
-    """Name those who lied, if no more than c parties did: c is ``colluders``, and 1 at least.
+    """Name liars, if no more than c parties lied: c is ``colluders``, and 1 at least.
 
     - Who is in wrong pairs with more than c others is one of the c: otherwise all of these are.
       A pair counts where its dealer's polynomial is beyond doubt. A second one with the same value
@@ -58,6 +58,10 @@ def judge(
         t.
     colluders : int or None
         The most that are assumed to lie together; None names nobody.
+
+    Returns
+    -------
+    Verdict
     """
     wrong = tuple((v, h) for v, holders in sorted(recovered.wrong.items()) for h in holders)
     liars: set[int] = set()

@@ -24,8 +24,12 @@ from zerosum.secagg.vectors.fast_rounding import (
 from zerosum.secagg.vectors.rotation import random_signs, walsh_hadamard
 from zerosum.secagg.vectors.saturation import OnCut, measure
 
+# A rounding is accepted with probability 1 - beta at least, so that this many all fail with
+# probability e^-50: then the vector was longer than its clip.
 MAX_REJECTIONS = 100
 
+# beta: the share of roundings that conditioning may reject. A smaller one costs fewer draws and
+# more sensitivity; exp(-1/2) is the choice of Kairouz, Liu and Steinke.
 _ROUNDING_BETA = math.exp(-0.5)
 
 RECORD_RESOLUTION = 100
@@ -52,6 +56,11 @@ def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
         Clip norm in integer units, C/gamma.
     dimension : int
         Length of the encoded vector, padding included.
+
+    Returns
+    -------
+    float
+        In integer units.
     """
     root = math.sqrt(dimension)
     conditional = (
@@ -63,7 +72,20 @@ def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
 
 
 def l1_sensitivity(l2: float, dimension: int) -> float:
-    """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers."""
+    """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers.
+
+    Parameters
+    ----------
+    l2 : float
+        Delta2, in integer units.
+    dimension : int
+        Length d of the encoded vector.
+
+    Returns
+    -------
+    float
+        In integer units.
+    """
     return l2 * min(math.sqrt(dimension), l2)
 
 
@@ -81,6 +103,11 @@ def l1_rounded(scaled_clip: float, dimension: int) -> int:
         L1 clip norm in integer units, C/gamma.
     dimension : int
         Length of the encoded vector.
+
+    Returns
+    -------
+    int
+        In integer units.
     """
     spread = min(dimension / 4, scaled_clip)
     excess = min(math.sqrt(dimension) / 2, 1 / 6 + math.sqrt(1 / 36 + spread))
@@ -167,6 +194,10 @@ class Encoding:
             Rotate first.
         rule : str
             What ``clip`` bounds.
+
+        Returns
+        -------
+        Encoding
 
         Raises
         ------
@@ -318,7 +349,16 @@ class Encoding:
         return None
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the real vector of a centred integer sum, shape (length,) to (dimension,).
+        """Decode a centred integer sum into a real vector.
+
+        Parameters
+        ----------
+        total : ndarray of int, shape (length,)
+            A centred sum.
+
+        Returns
+        -------
+        ndarray of float64, shape (dimension,)
 
         Raises
         ------

@@ -17,8 +17,12 @@ LARGEST_BOUND = (1 << 15) - 1
 SMALLEST_NORM = 1e-12
 """Below, squares of entries are lost to float32's range."""
 NORM_MARGIN = 1.001
+"""What a norm is multiplied by before it is compared: more than it may be off."""
+# An int32 holds 15 bits of magnitude, 15 binary places, a sign, and a bit for the coin's carry.
 _PLACES = 15
+# Three arrays of 128 KiB: they stay in a core's own cache.
 _PIECE = 1 << 15
+# Far below float32's largest, so that an entry times it is infinite only where it is clamped.
 _LARGEST_SCALE = 1e30
 
 
@@ -36,7 +40,19 @@ def finite_norm(vector: NDArray[np.float32]) -> float | None:
 
 
 def can_round(scale: float, bound: int) -> bool:
-    """Return whether integers up to ``bound``, ``scale`` to the unit, fit what is computed here."""
+    """Return whether results up to a bound fit the fixed-point numbers of :func:`rounded`.
+
+    Parameters
+    ----------
+    scale : float
+        Integer units in one.
+    bound : int
+        Largest magnitude of a result.
+
+    Returns
+    -------
+    bool
+    """
     return bound <= LARGEST_BOUND and scale * 2**_PLACES < _LARGEST_SCALE
 
 

@@ -27,7 +27,7 @@ def log2_wrap_probability(
     dimension: int,
     slack: int = 0,
 ) -> float:
-    """Return log2 of an upper bound on P(some coordinate of a noised sum wraps).
+    """Bound the probability that some coordinate of a noised sum wraps.
 
     Chernoff's bound for Skellam noise of total variance v, margin m, both signs and d coordinates:
     2 d exp( sqrt(m^2 + v^2) - v - m asinh(m/v) ). Skellam's cumulants dominate those of a Gaussian
@@ -47,6 +47,11 @@ def log2_wrap_probability(
         Coordinates.
     slack : int
         Further integer units that noise rounded at each client may add to the sum.
+
+    Returns
+    -------
+    float
+        At most 0; -inf where it cannot happen.
     """
     margin = (1 << (ring_bits - 1)) - cohort * bound - slack
     return _log2_noise_reaches(margin, noise_variance, dimension)
@@ -92,6 +97,10 @@ def is_plausible(
         As in :func:`log2_wrap_probability`.
     noise_variance : float
         Variance of the survivors' noise in a coordinate.
+
+    Returns
+    -------
+    bool
     """
     margin = largest_of(total) - survivors * bound - slack
     return margin <= 0 or _log2_noise_reaches(margin, noise_variance, total.size) > -WRAP_EXPONENT
@@ -100,12 +109,17 @@ def is_plausible(
 def ring_bits_needed(
     cohort: int, coordinate_bound: int, noise_variance: float, dimension: int, *, slack: int = 0
 ) -> int:
-    """Return the smallest ring in which a session wraps with probability at most 2^-40.
+    """Find the smallest ring in which a session wraps with probability at most 2^-40.
 
     Parameters
     ----------
     cohort, coordinate_bound, noise_variance, dimension, slack
         As in :func:`log2_wrap_probability`.
+
+    Returns
+    -------
+    int
+        2 to 64.
 
     Raises
     ------
@@ -130,12 +144,39 @@ def ring_bits_needed(
 
 
 def message_fits(ring_bits: int, cohort: int, bound: int) -> bool:
-    """Return whether the sum of ``cohort`` messages, without noise, cannot wrap."""
+    """Return whether the sum of ``cohort`` messages, without noise, cannot wrap.
+
+    Parameters
+    ----------
+    ring_bits : int
+    cohort : int
+        Number of vectors added.
+    bound : int
+        Largest magnitude of a coordinate of one message.
+
+    Returns
+    -------
+    bool
+    """
     return cohort * bound <= (1 << (ring_bits - 1)) - 1
 
 
 def check_message_fits(ring_bits: int, cohort: int, bound: int) -> None:
-    """Raise MessageCanWrapError, with the numbers, if a sum of messages alone can wrap."""
+    """Refuse a ring in which a sum of messages alone can wrap.
+
+    Parameters
+    ----------
+    ring_bits : int
+    cohort : int
+        Number of vectors added.
+    bound : int
+        Largest magnitude of a coordinate of one message.
+
+    Raises
+    ------
+    MessageCanWrapError
+        With the numbers, and how many bits would do.
+    """
     if not message_fits(ring_bits, cohort, bound):
         needed = (cohort * bound).bit_length() + 1
         raise MessageCanWrapError(
