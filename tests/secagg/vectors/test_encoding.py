@@ -304,3 +304,33 @@ def test_one_pass_leaves_other_types_to_the_careful_one():
 def test_only_a_centred_sum_of_its_own_length_is_decoded(total):
     with pytest.raises(ValueError, match="signed integers of shape"):
         Encoding(dimension=3, limit=1.0, bound=100).decode(total)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dimension": 0}, "at least 1"),
+        ({"bound": 0}, "at least 1"),
+        ({"limit": 0.0}, "must be positive"),
+        ({"limit": math.inf}, "must be positive"),
+        ({"limit": math.nan}, "must be positive"),
+    ],
+)
+def test_an_encoding_without_room_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Encoding(**({"dimension": 3, "limit": 1.0, "bound": 100} | changes))
+
+
+def test_a_vector_that_overflows_when_rotated_is_refused():
+    encoding = Encoding.from_bits(16, dimension=4, clip=1.0, rotation_seed=SEED)
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match="rotated"):
+        encoding.encode(np.full(4, 1e308), coins())
+
+
+def test_a_sensitivity_needs_a_clip_and_an_l1_bound_follows_from_it():
+    encoding = Encoding.from_bits(8, dimension=100, clip=1.0)
+    expected = l1_sensitivity(encoding.l2_sensitivity, 100)
+    assert encoding.l1_sensitivity == expected > encoding.l2_sensitivity
+    plain = Encoding(dimension=3, limit=1.0, bound=100)
+    with pytest.raises(ValueError, match="no sensitivity"):
+        _ = plain.l2_sensitivity
