@@ -1,4 +1,4 @@
-"""Exact modular sums of integer vectors that nobody but their owners sees.
+"""Secure aggregation: exact modular sums of integer vectors that only their owners see.
 
 A :class:`Session` says who takes part and under which parameters. Each client runs a
 :class:`ClientParty`, the server a :class:`ServerParty`: messages in, messages out, no sockets, no
@@ -8,12 +8,15 @@ Against a server that may lie (``mode=ServerMode.MALICIOUS``) clients have an :c
 hold a :class:`Roster` signed by an authority (:class:`SignedRoster`), and check sessions by a
 :class:`Policy`. Degree and threshold come from :func:`graph_parameters`.
 
-A client's method returns a :class:`Step`: the caller makes ``persist`` durable (file and directory
-fsynced), and only then sends ``send``; all lines it ever kept go back in as ``record`` whenever a
-party is built, and :class:`HighWater` admits rounds in ascending order only. What a peer does
-wrong is a :class:`RemoteProtocolError` that leaves the state as it was; what the caller does wrong
-is a :class:`LocalProtocolError`; a session that cannot end in a sum raises
+A client's method returns a :class:`Step`. The caller makes ``persist`` durable (file and directory
+fsynced), and only then sends ``send``. All durable lines go back in as ``record`` whenever a party
+is built. :class:`HighWater` admits rounds in ascending order only.
+
+A peer's mistake is a :class:`RemoteProtocolError`, and the state is as it was. The caller's mistake
+is a :class:`LocalProtocolError`. A session that cannot end in a sum raises
 :class:`TooFewSurvivors` or :class:`ReconstructionFailed` at the server.
+
+The order of the stages, and why, stands in :mod:`zerosum.secagg.stages`.
 
 ``docs/secagg.md`` has a session with restarts and dropouts, and what is promised;
 ``docs/secagg-wire.md`` every byte.

@@ -1,4 +1,4 @@
-"""Where random bits come from: the operating system, or a seed that protects nobody.
+"""Random sources: the operating system, or a seed that protects nobody.
 
 Two kinds of source share one type, :class:`Keystream`, so that code which draws noise does
 not know which it was given. A deployed party makes its own with :func:`system_keystream`.
@@ -20,7 +20,7 @@ _ZEROS = bytes(1 << 16)
 
 
 class RandomSource(Protocol):
-    """Anything that hands out random bytes."""
+    """A source of random bytes."""
 
     def take(self, count: int) -> bytes:
         """Return the next ``count`` random bytes."""

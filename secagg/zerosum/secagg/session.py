@@ -1,4 +1,4 @@
-"""What every key, share and message is bound to: the session, and the request within it."""
+"""The session and the request: parameters that every key, share and message is bound to."""
 
 import enum
 import hashlib
@@ -31,7 +31,7 @@ _U64_LIMIT = 1 << 64
 
 
 class Protocol(enum.StrEnum):
-    """What hides a vector from the server: masks, or nothing but its promise.
+    """How vectors are hidden from the server: by masks, or by its promise alone.
 
     ``ideal`` trusts the server to keep the sum only; under ``none`` it keeps every vector.
     """
@@ -42,7 +42,7 @@ class Protocol(enum.StrEnum):
 
 
 class NoiseDraw(enum.StrEnum):
-    """Who draws the noise of a sum: each client its own, or a trusted server once."""
+    """Draw the noise of a sum at each client, or once at a trusted server."""
 
     PER_CLIENT = "per_client"
     SUMMED = "summed"
@@ -140,9 +140,9 @@ class Session:
                 raise LocalProtocolError(f"{name} = {value} is not in 0 .. 2^64 - 1")
 
     def _check_noise(self) -> None:
-        """Refuse noise that nobody would add: a server that sees only masks cannot be trusted to.
+        """Refuse server noise in a masked sum.
 
-        A client that leaves the noise of a masked sum to others sends its vector without any.
+        A server that sees only masked vectors is not trusted, so nobody would add the noise.
         """
         if self.noise_draw is NoiseDraw.SUMMED and self.protocol is not Protocol.IDEAL:
             raise LocalProtocolError(

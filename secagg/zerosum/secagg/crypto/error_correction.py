@@ -41,7 +41,7 @@ _MOST_SUBSETS = 1000
 
 @dataclass(frozen=True, eq=False)
 class Located:
-    """Where words are wrong.
+    """Places of wrong values in many words.
 
     Attributes
     ----------
@@ -84,12 +84,12 @@ def syndromes(words: Words, points: Words, count: int) -> Words:
     ndarray of uint64, shape (words, count)
         Below p; all zero for a word of a polynomial of degree below m - count.
     """
-    found = np.zeros((len(words), max(0, count)), np.uint64)
+    sums = np.zeros((len(words), max(0, count)), np.uint64)
     powers = words
     for j in range(count):
-        found[:, j] = powers.sum(axis=1) % _P
+        sums[:, j] = powers.sum(axis=1) % _P
         powers = powers * points % _P
-    return found
+    return sums
 
 
 def locate_all(
@@ -127,15 +127,15 @@ def locate_all(
     explained, places = _jointly(words[together], points, redundancy[together], stream)
     explained &= ~(places & ~given[together]).any(axis=1)
     wrong, sound = np.zeros(words.shape, bool), np.zeros(len(words), bool)
-    kept = together[explained]
-    wrong[kept], sound[kept] = places[explained], True
+    done = together[explained]
+    wrong[done], sound[done] = places[explained], True
     left = np.flatnonzero(~sound)
-    found = syndromes(words[left], points, int(redundancy[left].max(initial=0)))
-    found[np.arange(found.shape[1]) >= redundancy[left, None]] = 0
-    off = found.any(axis=1)
+    rows = syndromes(words[left], points, int(redundancy[left].max(initial=0)))
+    rows[np.arange(rows.shape[1]) >= redundancy[left, None]] = 0
+    off = rows.any(axis=1)
     sound[left[~off]] = True
-    left, found = left[off], found[off]
-    locator, length = _locators(found, redundancy[left])
+    left, rows = left[off], rows[off]
+    locator, length = _locators(rows, redundancy[left])
     zeros = _zeros(locator, points) & given[left]
     decoded = (zeros.sum(axis=1) == length) & (2 * length <= redundancy[left])
     wrong[left[decoded]], sound[left[decoded]] = zeros[decoded], True
@@ -157,27 +157,27 @@ def _jointly(
     # S(z) L(z) has no terms from z^errors on where L has a word's places among its own: the first
     # of them tells, but for one chance in p. Those before, at 1 / x, are the word's error at x but
     # for a factor (Forney, "On decoding BCH codes", IEEE Transactions on Information Theory 11).
-    found = syndromes(words, points, errors + 1)
-    product = np.zeros_like(found)
+    rows = syndromes(words, points, errors + 1)
+    product = np.zeros_like(rows)
     for i, coefficient in enumerate(locator[0, : errors + 1]):
-        product[:, i:] = (product[:, i:] + coefficient * found[:, : errors + 1 - i]) % _P
+        product[:, i:] = (product[:, i:] + coefficient * rows[:, : errors + 1 - i]) % _P
     at = np.flatnonzero(zeros)
     places[:, at] = _reversed_values(product[:, :errors], points[at]) != 0
     return product[:, errors] == 0, places
 
 
-def _locators(found: Words, redundancy: NDArray[np.intp]) -> tuple[Words, NDArray[np.intp]]:
+def _locators(rows: Words, redundancy: NDArray[np.intp]) -> tuple[Words, NDArray[np.intp]]:
     """Return the shortest recurrence of each row of syndromes, lowest first, and its length.
 
     Coefficients of more than half of all syndromes are cut off: such a row is not decodable.
     """
-    count, total = found.shape
+    count, total = rows.shape
     width = total // 2 + 1
     locator = np.zeros((count, width), np.uint64)
     locator[:, 0] = 1
     before, scale = locator.copy(), np.ones(count, np.uint64)
     length = np.zeros(count, np.intp)
-    padded = np.concatenate([np.zeros((count, width - 1), np.uint64), found], axis=1)
+    padded = np.concatenate([np.zeros((count, width - 1), np.uint64), rows], axis=1)
     shifted = np.zeros_like(locator)
     for j in range(total):
         window = padded[:, j : j + width][:, ::-1]
@@ -228,8 +228,7 @@ def locate_errors(
     """
     x, redundancy = np.array(points, np.uint64), np.array([len(points) - threshold])
     words = (dual_weights(points) * values.astype(np.uint64) % _P)[None, :]
-    found = syndromes(words, x, int(redundancy[0]))
-    locator, length = _locators(found, redundancy)
+    locator, length = _locators(syndromes(words, x, int(redundancy[0])), redundancy)
     places = np.flatnonzero(_zeros(locator, x)[0])
     if len(places) != length[0] or 2 * len(places) > redundancy[0]:
         return None
@@ -263,16 +262,16 @@ def recover_around(
         The secret, and the places in ``points`` of the shares that are not on its polynomials.
         None if no search within bounds finds the secret.
     """
-    found = _by_decoding(points, shares, threshold, check, stream)
-    if found is None and comb(len(points), threshold) <= _MOST_SUBSETS:
-        found = _by_subsets(points, shares, threshold, check)
-    if found is None:
+    candidate = _by_decoding(points, shares, threshold, check, stream)
+    if candidate is None and comb(len(points), threshold) <= _MOST_SUBSETS:
+        candidate = _by_subsets(points, shares, threshold, check)
+    if candidate is None:
         return None
-    chosen, secret = found
+    chosen, secret = candidate
     return secret, off_polynomial(points, shares, chosen)
 
 
-_Found = tuple[tuple[int, ...], bytes] | None
+_Candidate = tuple[tuple[int, ...], bytes] | None
 
 
 def _attempt(
@@ -280,7 +279,7 @@ def _attempt(
     shares: NDArray[np.uint32],
     chosen: tuple[int, ...],
     check: Callable[[bytes], bool],
-) -> _Found:
+) -> _Candidate:
     secret = combine([points[i] for i in chosen], shares[list(chosen)])
     return (chosen, secret) if secret is not None and check(secret) else None
 
@@ -291,7 +290,7 @@ def _by_decoding(
     threshold: int,
     check: Callable[[bytes], bool],
     stream: Keystream,
-) -> _Found:
+) -> _Candidate:
     coefficients = uniform_elements(stream, shares.shape[1])
     mixed = (shares * coefficients % _P).sum(axis=1) % _P
     wrong = locate_errors(points, mixed, threshold)
@@ -306,19 +305,23 @@ def _by_subsets(
     shares: NDArray[np.uint32],
     threshold: int,
     check: Callable[[bytes], bool],
-) -> _Found:
+) -> _Candidate:
     # All candidates in one product: wrong shares of a few dealers would cost what all others do.
     count = len(points)
     spare = np.array(list(combinations(range(count), count - threshold)), np.intp)
     rows = leave_out_rows(points, np.array(points, np.uint64)[spare])
     limbs = weigh(rows, np.broadcast_to(shares[:, None, :], (count, len(rows), shares.shape[1])))
-    found = []
+    candidates = []
     for row in np.flatnonzero((limbs >> np.uint64(LIMB_BITS) == 0).all(axis=1)).tolist():
         secret = from_limbs(limbs[row].tolist())
         if secret is not None and check(secret):
-            found.append((tuple(np.delete(np.arange(count), spare[row]).tolist()), secret))
+            candidates.append((tuple(np.delete(np.arange(count), spare[row]).tolist()), secret))
     # Wrong shares can cross the true secret at zero: most shares decide who was wrong.
-    return min(found, key=lambda each: len(off_polynomial(points, shares, each[0])), default=None)
+    return min(
+        candidates,
+        key=lambda candidate: len(off_polynomial(points, shares, candidate[0])),
+        default=None,
+    )
 
 
 def off_polynomial(

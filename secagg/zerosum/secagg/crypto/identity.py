@@ -1,4 +1,4 @@
-"""Who is who: long-lived signing keys, and the list of them that every client holds.
+"""Identities: long-lived signing keys, and the roster of them that every client holds.
 
 Signatures are Ed25519 (RFC 8032). The roster is signed by an authority whose key clients hold
 before the run: the server is never the authority for keys.

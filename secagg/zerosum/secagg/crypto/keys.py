@@ -191,7 +191,7 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class PartySecrets:
-    """Everything that one party draws for a session, expanded from its one seed."""
+    """Secrets of one party in a session, expanded from its one seed."""
 
     channel: KeyPair
     mask: KeyPair

@@ -106,13 +106,13 @@ class DenseShares(ShareTable):
 
     def holders(self, dealer: int) -> NDArray[np.intp]:
         """Return who released a share of a dealer's secret, ascending."""
-        found: NDArray[np.intp] = self._live[self._given[:, dealer]]
-        return found
+        holders: NDArray[np.intp] = self._live[self._given[:, dealer]]
+        return holders
 
     def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
         """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
-        found: NDArray[np.uint32] = self._shares[np.searchsorted(self._live, holders), dealer]
-        return found
+        rows: NDArray[np.uint32] = self._shares[np.searchsorted(self._live, holders), dealer]
+        return rows
 
     def combine(
         self, dealers: Sequence[int], threshold: int, wrong: Wrong
@@ -205,8 +205,8 @@ class DenseShares(ShareTable):
         return dual_weights(self._points.tolist())
 
     def _redundancy(self, dealers: Sequence[int], threshold: int) -> NDArray[np.intp]:
-        found: NDArray[np.intp] = self.counts()[list(dealers)] - threshold
-        return found
+        redundancy: NDArray[np.intp] = self.counts()[list(dealers)] - threshold
+        return redundancy
 
     def _erasures(self, dealers: NDArray[np.intp]) -> NDArray[np.uint64]:
         """Return, by holder and dealer, the product of x - x_e over the holders without a share.

@@ -1,4 +1,4 @@
-"""How a masking graph fails, and how rarely.
+"""Bounds on the failures of a masking graph.
 
 Each client gives shares to k neighbours, t of which recover a secret. Three things can fail:
 too many colluders among one client's neighbours (secrecy), too few survivors among them
@@ -23,10 +23,19 @@ SECURITY = 2.0**-40
 
 
 def security_of(openings: int) -> float:
-    """Return what one of so many sessions may fail with, so that all together do with 2^-40.
+    """Return the security level of one session, so that all together fail with 2^-40.
 
     A union bound: a server that lies may begin sessions until what clients drew suits it. Client
     and server divide the same float by the same number, and compare the same bound.
+
+    Parameters
+    ----------
+    openings : int
+        Sessions that a client's policy allows.
+
+    Returns
+    -------
+    float
     """
     return SECURITY / openings
 
@@ -45,7 +54,7 @@ _EXACT_UP_TO = 256
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a graph must stand: c of n collude, d drop out, and how rarely it may fail."""
+    """Threats to a masking graph: c of n collude, d drop out; and how rarely it may fail."""
 
     server: ServerMode
     n: int
@@ -247,8 +256,8 @@ def _log_closed_groups(n: int, colluders: int, degree: int, threshold: int) -> t
         + math.log(degree / (n - 1))
     )
     running = np.minimum(np.logaddexp.accumulate(steps), 0.0)
-    each = running[sizes + colluders - 1 - threshold]
-    terms = tails.log_choose(n - colluders, sizes) + sizes * each
+    tail_logs = running[sizes + colluders - 1 - threshold]
+    terms = tails.log_choose(n - colluders, sizes) + sizes * tail_logs
     total = tails.log_sum(terms)
     depth = float(np.abs(running[np.isfinite(running)]).max(initial=0.0))
     slack = tails.error_bound(n) + len(good) * (depth + 1) * 2.0**-52

@@ -1,4 +1,4 @@
-"""What a client decided in a session, in lines that outlive its process.
+"""Durable record of a client's decisions: lines that outlive its process.
 
 A line holds the session, the stage and the hash of the message answered, at confirm and unmask
 also the hash of U3: decisions, never seeds or shares. The caller makes the lines of a step
@@ -143,7 +143,7 @@ class Decisions:
 
 
 class HighWater:
-    """How far each run has come at one client: sessions begin in ascending order only.
+    """High-water mark of each run at one client: sessions begin in ascending order only.
 
     It is consulted and raised before the client advertises, and at no other stage, so that
     rounds can overlap: later stages are admitted by the decisions of their own session.
@@ -192,6 +192,9 @@ class HighWater:
         run, mark = hashlib.sha256(session.run_id).hexdigest(), (session.round, session.attempt)
         before = self._marks.get(run)
         if before is not None and mark <= before:
-            raise StaleSession(f"round and attempt {mark} do not come after {before}")
+            raise StaleSession(
+                f"round and attempt {mark} do not come after {before}, which began already: "
+                "a server that lost a session begins a new attempt"
+            )
         self._marks[run] = mark
         return (f"{_MARK}{run} {mark[0]} {mark[1]}".encode("ascii"),)

@@ -152,7 +152,7 @@ def read_lines(lines: bytes, session: Session) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True)
 class ClientState:
-    """What a client exports.
+    """Volatile state of a client between two processes.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class ClientState:
     lines : tuple of bytes
         Its decisions.
     adverts, request, answer
-        What it answered at share and at contribute, and what it answered at unmask.
+        The messages it answered at share and contribute, and its answer at unmask.
     """
 
     session: Session
@@ -181,8 +181,8 @@ class ClientState:
     def to_bytes(self) -> HiddenBytes:
         """Return the canonical bytes; secret while there is a seed."""
         place = (self.session.to_bytes(), u64(self.index), bytes((self.phase,)))
-        kept = (self.adverts, self.request, self.answer)
-        messages = [b"" if message is None else message.to_bytes() for message in kept]
+        answered = (self.adverts, self.request, self.answer)
+        messages = [b"" if message is None else message.to_bytes() for message in answered]
         sealed = seal_state(_TAG, [*place, self.seed, b"\n".join(self.lines), *messages])
         return HiddenBytes(sealed)
 
@@ -203,7 +203,7 @@ class ClientState:
         LocalProtocolError
             If they are anything else.
         """
-        encoded, index, phase, seed, lines, *kept = open_state(_TAG, bytes(data), 8)
+        encoded, index, phase, seed, lines, *messages = open_state(_TAG, bytes(data), 8)
         session, client, answered = read_place(encoded, index, phase)
         over = answered == len(session.stages)
         if len(seed) != SEED_BYTES and (seed or not over):
@@ -214,9 +214,9 @@ class ClientState:
             answered,
             seed,
             read_lines(lines, session),
-            _read(kept[0], Adverts, session),
-            _read(kept[1], ContributeRequest, session),
-            _read(kept[2], UnmaskShares, session),
+            _read(messages[0], Adverts, session),
+            _read(messages[1], ContributeRequest, session),
+            _read(messages[2], UnmaskShares, session),
         )
 
 

@@ -1,4 +1,4 @@
-"""What all messages have in common: head, checksum, and the one way in.
+"""Framing of all messages: head, checksum, and the one reader.
 
 Every message starts with a magic, the protocol version, its type and the session's digest, and
 ends with a checksum, which finds accidents and stops nobody. A reader knows from the session how

@@ -1,4 +1,4 @@
-"""What clients say to the server, one message a stage, and what they sign."""
+"""Messages from clients, one a stage, and the statements they sign."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""What the server says to clients, one message a stage."""
+"""Messages from the server, one a stage."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,4 +1,4 @@
-"""What takes the place of keys, shares and signatures where the server is trusted."""
+"""Messages of sessions whose server is trusted: presence, in place of keys and shares."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,4 +1,4 @@
-"""The client of a session: one answer to each of the server's messages."""
+"""The masking client of a session: one answer to each of the server's messages."""
 
 import dataclasses
 import hashlib
@@ -50,7 +50,7 @@ _NOTHING = hashlib.sha256(b"").digest()
 
 
 class ClientParty(StagedClient):
-    """One client in one session: messages in, messages out.
+    """Mask one client's vector in one session: messages in, messages out.
 
     Each stage's method checks the server's message, and returns what to make durable and what to
     send. It raises :class:`~zerosum.secagg.errors.RemoteProtocolError` and leaves the state as
@@ -113,7 +113,7 @@ class ClientParty(StagedClient):
         self._seed = (source or SystemRandomness()).take(SEED_BYTES)
 
     def advertise(self) -> Step:
-        """Return the advert: two public keys and the commitment to the self mask's seed.
+        """Advertise two public keys and the commitment to the self mask's seed.
 
         On a sparse graph against a malicious server it says which neighbours were drawn.
         """
@@ -123,7 +123,7 @@ class ClientParty(StagedClient):
         return Step(self._advance(phase, self._decisions.commit(decision)), advert)
 
     def share(self, message: Incoming) -> Step:
-        """Return the shares of both secrets, sealed for each neighbour that advertised.
+        """Share both secrets, sealed for each neighbour that advertised.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class ClientParty(StagedClient):
         return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def confirm(self, message: Incoming) -> Step:
-        """Return the signature of the set of survivors, U3; of one set only.
+        """Sign the set of survivors, U3; one set only.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class ClientParty(StagedClient):
         return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def unmask(self, message: Incoming) -> Step:
-        """Return one share of each dealer: of the self mask in U3, of the mask key outside.
+        """Release one share of each dealer: of the self mask in U3, of the mask key outside.
 
         The party's secrets are forgotten; the answer is kept, and given again for the same U3.
 
@@ -325,8 +325,8 @@ class ClientParty(StagedClient):
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         session, secrets = self._session, self._own_secrets()
         own = self_mask(self._hkdf, secrets.self_seed, request.request, self._index)
-        asked = MaskInputs(session, *self._known(), request)
-        add_masks(vector, asked, own, secrets.mask, self._cache, self._threads)
+        inputs = MaskInputs(session, *self._known(), request)
+        add_masks(vector, inputs, own, secrets.mask, self._cache, self._threads)
         session.ring.reduce(vector)
 
     def _check_survivors(self, survivors: bytes) -> NDArray[np.bool_]:

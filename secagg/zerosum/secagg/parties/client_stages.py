@@ -1,4 +1,4 @@
-"""The stages of a session at a client, and what it derives from its seed."""
+"""State of a client in a session: its stage, its identity, and secrets from its seed."""
 
 from typing import TypeVar
 
@@ -25,11 +25,7 @@ M = TypeVar("M", bound=Message)
 
 
 class SessionClient:
-    """One client's place in a session, and the stages that it has behind it.
-
-    What a party that masks and one that trusts the server (:mod:`~zerosum.secagg.parties.ideal`)
-    share.
-    """
+    """Follow the phase table at one client, whatever protects its vector."""
 
     def _sit(self, session: Session, index: int, *, masks: bool) -> None:
         if session.masked != masks:
@@ -87,7 +83,7 @@ class SessionClient:
 
 
 class StagedClient(SessionClient):
-    """Where one client stands in one session, who it is, and what it was shown.
+    """Hold a masking client's secrets, its identity and the messages it answered.
 
     :class:`~zerosum.secagg.parties.client.ClientParty` fills it and answers messages.
     """
@@ -173,14 +169,14 @@ class StagedClient(SessionClient):
     def _read_directory(self, adverts: Adverts) -> Directory:
         if self._cache is None or not self._session.complete:
             return Directory.of(adverts, self._session)
-        known: Directory | None = self._cache.broadcasts.get(adverts.digest)
-        if known is None:
-            known = Directory.of(adverts, self._session)
-            self._cache.broadcasts[adverts.digest] = known
-        return known
+        directory: Directory | None = self._cache.broadcasts.get(adverts.digest)
+        if directory is None:
+            directory = Directory.of(adverts, self._session)
+            self._cache.broadcasts[adverts.digest] = directory
+        return directory
 
     def _known(self) -> tuple[Directory, Neighbourhood]:
-        """Return what was checked at share, read again in a new process."""
+        """Return the adverts checked at share, read again in a new process."""
         if self._directory is None or self._around is None:
             if self._adverts is None:
                 raise OutOfOrder("no adverts were answered in this session")

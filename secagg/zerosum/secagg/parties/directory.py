@@ -76,10 +76,10 @@ class Directory:
         return cls(message.digest, entries, channel, mask, drawn)
 
     def naming(self, position: int) -> NDArray[np.intp]:
-        """Return who, of those that are in here, drew ``position`` as a neighbour; ascending."""
-        who: NDArray[np.intp] = np.array(list(self.entries), np.intp)
-        found: NDArray[np.intp] = who[(self.drawn == position).any(axis=1)]
-        return found
+        """Return the clients in here that drew ``position`` as a neighbour; ascending."""
+        positions: NDArray[np.intp] = np.array(list(self.entries), np.intp)
+        naming: NDArray[np.intp] = positions[(self.drawn == position).any(axis=1)]
+        return naming
 
     def check_signatures(
         self, session: Session, roster: Roster, cache: SessionCache | None = None

@@ -1,4 +1,4 @@
-"""What every kind of party looks like from outside: steps, results, and the two roles."""
+"""Interfaces of all parties: steps, results, and the two roles."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Incoming: TypeAlias = "bytes | bytearray | memoryview | Message"
 
 @dataclass(frozen=True)
 class Step:
-    """What a client wants done: make ``persist`` durable, and only then send ``send``."""
+    """Lines and a message: make ``persist`` durable, and only then send ``send``."""
 
     persist: tuple[bytes, ...]
     send: Message
@@ -23,7 +23,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class SumResult:
-    """How a session ended.
+    """Outcome of a session.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class SumResult:
     survivors : tuple of int
         Roster indices of those whose vectors are in the sum.
     dropouts : dict
-        For each stage, the roster indices of those who vanished in it. Those of "unmask" are
+        For each stage, the roster indices of those who vanished in it. Dropouts of unmask are
         survivors: they contributed, and then did not help to open the sum.
     wrong_shares : tuple of (int, int)
         Roster indices of the dealer and the holder of each wrong share that was found: the holder

@@ -27,7 +27,7 @@ from zerosum.secagg.wire import to_mask
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """Whom a client shares and masks with, of those whose adverts it was shown.
+    """Share and mask neighbours of one client, among the adverts it was shown.
 
     Attributes
     ----------

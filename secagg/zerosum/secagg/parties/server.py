@@ -243,9 +243,9 @@ class ServerParty(StagedServer):
 
         def adverts_around(position: int) -> Message:
             peers = edges.masking(position)
-            shown = np.union1d(peers[alive[peers]], position)
-            entries = b"".join(adverts[p].entry for p in shown.tolist())
-            return Adverts(session.digest, to_bitmap(shown, session.size), entries)
+            present = np.union1d(peers[alive[peers]], position)
+            entries = b"".join(adverts[p].entry for p in present.tolist())
+            return Adverts(session.digest, to_bitmap(present, session.size), entries)
 
         return Outbox(self._indices(live), live, adverts_around)
 
@@ -302,7 +302,7 @@ class ServerParty(StagedServer):
         kind = DenseShares if session.complete else EdgeShares
         table = kind(session.size, self._shares)
         self._shares.clear()
-        # The coefficients that wrong shares are located with are drawn now, when all are in.
+        # Drawn only now: who knew the coefficients before answering could make wrong shares cancel.
         recovered = recover(
             sharers, table, session.threshold, self._check_secret, system_keystream()
         )

@@ -1,4 +1,4 @@
-"""The stages of a session at the server, and when it ends early: the same for every protocol."""
+"""Stages and rules of ending at the server: the same for every protocol."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from zerosum.secagg.stages import OPENING, End, MessageCode, Phase, Stage
 
 
 class StagedServer(ABC):
-    """Who is live at which stage, and the rules by which a session ends.
+    """Follow the phase table at the server: who is live, and when a session ends early.
 
     A subclass takes the messages of one client (and raises with its state unchanged), makes
     those of the next stage, and gives the sum after the last.
@@ -154,10 +154,11 @@ class StagedServer(ABC):
             return live
         while live:
             counts = self._graph.counts(self._mask(live))
-            kept = [p for p in live if counts[p] >= self._session.threshold]
-            if len(kept) == len(live):
+            connected = [p for p in live if counts[p] >= self._session.threshold]
+            if len(connected) == len(live):
                 break
-            live = kept
+            # Whoever leaves takes a neighbour from others: look again.
+            live = connected
         return live
 
     def _mask(self, positions: list[int]) -> NDArray[np.bool_]:

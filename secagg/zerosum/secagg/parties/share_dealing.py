@@ -1,4 +1,4 @@
-"""Dealing a client's secrets out to its neighbours, and opening what they dealt to it."""
+"""Deal a client's secrets to its neighbours, and open the shares they dealt to it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,5 +97,5 @@ def open_shares(
             opened[p] = plain[SHARE_BYTES:] if alive[p] else plain[:SHARE_BYTES]
     table = np.frombuffer(b"".join(opened.values()), "<u4").reshape(-1, LIMBS)
     sound = np.all(table < PRIME, axis=1)
-    kept = [p for p, good in zip(opened, sound.tolist(), strict=True) if good]
-    return kept, table[sound].tobytes()
+    good = [p for p, is_sound in zip(opened, sound.tolist(), strict=True) if is_sound]
+    return good, table[sound].tobytes()

@@ -36,7 +36,7 @@ RECORD_RESOLUTION = 100
 """Integer units in C / sqrt(d), at least, where sums of clipped records are rounded."""
 
 Rule = Literal["l2", "l1", "records"]
-"""What bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
+"""Norm that bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
 
 
 class NotFiniteError(ValueError):
@@ -296,7 +296,7 @@ class Encoding:
             real = walsh_hadamard(self._signs * _padded_copy(real, self.length))
             if not np.isfinite(real).all():
                 raise ValueError("a vector too large to be rotated cannot be encoded")
-        self._tell(real, 1.0, on_cut)
+        self._report_cut(real, 1.0, on_cut)
         scaled = np.clip(real, -self.limit, self.limit) * (self.bound / self.limit)
         np.clip(scaled, -self.bound, self.bound, out=scaled)
         return self._rounded(scaled, rounding)
@@ -339,13 +339,13 @@ class Encoding:
         reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
         bound = None if reach < self.bound else self.bound
         if bound is not None:
-            self._tell(vector, shrunk, on_cut)
+            self._report_cut(vector, shrunk, on_cut)
         if self.clip is None:
             return rounded(vector, scale, bound, rounding)
         for _ in range(MAX_REJECTIONS + 1):
-            found = rounded(vector, scale, bound, rounding)
-            if self._within(found):
-                return found
+            candidate = rounded(vector, scale, bound, rounding)
+            if self._within(candidate):
+                return candidate
         return None
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -375,7 +375,9 @@ class Encoding:
             real = self._signs * walsh_hadamard(real)
         return real[: self.dimension]
 
-    def _tell(self, vector: NDArray[np.floating[Any]], shrunk: float, on_cut: OnCut | None) -> None:
+    def _report_cut(
+        self, vector: NDArray[np.floating[Any]], shrunk: float, on_cut: OnCut | None
+    ) -> None:
         """Measure what is cut of a vector that is going to be clipped by a factor."""
         if on_cut is None or not self.can_cut:
             return

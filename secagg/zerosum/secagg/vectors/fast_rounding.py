@@ -17,7 +17,7 @@ LARGEST_BOUND = (1 << 15) - 1
 SMALLEST_NORM = 1e-12
 """Below, squares of entries are lost to float32's range."""
 NORM_MARGIN = 1.001
-"""What a norm is multiplied by before it is compared: more than it may be off."""
+"""Factor on a norm before it is compared: more than the norm may be off."""
 # An int32 holds 15 bits of magnitude, 15 binary places, a sign, and a bit for the coin's carry.
 _PLACES = 15
 # Three arrays of 128 KiB: they stay in a core's own cache.
@@ -81,7 +81,7 @@ def rounded(
     limit = None if bound is None else np.float32(bound << _PLACES)
     size = min(length, _PIECE)
     real, fixed, coins = (np.empty(size, kind) for kind in (np.float32, np.int32, np.int32))
-    found = np.empty(length, np.int32)
+    result = np.empty(length, np.int32)
     with np.errstate(over="ignore", under="ignore"):
         for start in range(0, length, _PIECE):
             part = slice(start, min(start + _PIECE, length))
@@ -95,8 +95,8 @@ def rounded(
             np.copyto(c, rounding.words(size, np.uint16))  # numpy adds one type, and fast
             np.right_shift(c, 1, out=c)
             np.add(k, c, out=k)
-            np.right_shift(k, _PLACES, out=found[part])
-    return found
+            np.right_shift(k, _PLACES, out=result[part])
+    return result
 
 
 def squared_norm(vector: NDArray[np.signedinteger[Any]]) -> int:

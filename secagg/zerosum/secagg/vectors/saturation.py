@@ -16,7 +16,7 @@ _EDGE = 1 + 2**-20
 
 @dataclass(frozen=True)
 class Cut:
-    """What the range of an encoding cuts of one vector.
+    """Coordinates of one vector beyond the range of its encoding.
 
     Attributes
     ----------
