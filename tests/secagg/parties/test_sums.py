@@ -82,7 +82,7 @@ def test_every_schedule_on_a_sparse_graph_gives_the_plain_sum_or_names_who_is_cu
             assert told == wanted
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schedule=schedules())
 def test_every_schedule_of_dropouts_gives_the_plain_sum_or_the_right_refusal(lab, schedule):
     session, real, ideal, gone = play_both(lab, schedule)
