@@ -87,7 +87,7 @@ def test_rosters_survive_their_bytes_and_are_equal_only_when_they_are(lab):
         (0, {1: bytes(32), 2: bytes(32)}),
     ],
 )
-def test_senseless_rosters_are_refused(version, entries):
+def test_rosters_out_of_range_are_refused(version, entries):
     with pytest.raises(LocalProtocolError):
         Roster(version, entries)
 

@@ -47,7 +47,7 @@ def test_known_numbers_of_colluders(n, roster, corruption, expected):
     ("arguments", "name"),
     [((5, 4, 0.1), "roster"), ((5, 9, 1.1), "corruption"), ((5, 9, 0.1, 1.0), "security")],
 )
-def test_senseless_arguments_are_named(arguments, name):
+def test_arguments_out_of_range_are_named(arguments, name):
     with pytest.raises(LocalProtocolError, match=name):
         colluders(*arguments)
 

@@ -151,13 +151,13 @@ def test_a_public_sparse_graph_is_judged_by_the_dropouts_that_the_session_allows
         {"server_modes": frozenset()},
     ],
 )
-def test_senseless_policies_are_refused(change):
+def test_policy_values_out_of_range_are_refused(change):
     with pytest.raises(LocalProtocolError):
         Policy(**{"corruption": 0.1, "smallest_cohort": 2, **change})
 
 
 @pytest.mark.parametrize("missing", ["corruption", "smallest_cohort"])
-def test_how_many_may_collude_and_how_few_may_be_summed_have_no_default(missing):
+def test_corruption_and_smallest_cohort_have_no_default(missing):
     given = {"corruption": 0.0, "smallest_cohort": 2}
     Policy(**given)
     del given[missing]

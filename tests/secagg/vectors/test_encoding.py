@@ -112,7 +112,7 @@ def test_rounding_is_unbiased_without_a_clip() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_is_not_finite_is_refused(bad: float) -> None:
+def test_nan_and_infinite_entries_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="NaN"):
         Encoding.from_bits(8, dimension=2, clip=1.0).encode([0.0, bad], coins())
 

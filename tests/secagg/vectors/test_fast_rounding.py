@@ -40,7 +40,7 @@ class Zeros:
         return np.zeros(count, dtype)
 
 
-def test_truncation_would_be_found_out():
+def test_truncation_fails_the_bound_on_bias():
     values = np.full(100_000, 0.4, np.float32)
     assert abs(rounded(values, 1.0, 32767, coins()).mean() - 0.4) < 0.01
     assert abs(rounded(values, 1.0, 32767, Zeros()).mean() - 0.4) > 0.01
@@ -134,11 +134,11 @@ def test_one_pass_agrees_with_clipping_and_encoding(norm, rotation):
         np.zeros(3, np.float32),
     ],
 )
-def test_what_takes_more_care_is_left_to_it(vector):
+def test_one_pass_declines_vectors_without_a_finite_norm(vector):
     assert encoding(4).encode_clipped(vector, coins()) is None
 
 
-def test_settings_that_do_not_fit_are_left_too():
+def test_one_pass_declines_encodings_beyond_its_range():
     zero = np.zeros(4, np.float32)
     assert encoding(4, bits=17).encode_clipped(zero, coins()) is None
     assert encoding(4, rule="l1").encode_clipped(zero, coins()) is None

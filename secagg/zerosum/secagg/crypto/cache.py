@@ -71,7 +71,8 @@ class SharedCache:
     Parameters
     ----------
     sessions : int
-        How many sessions to keep; the one used longest ago is forgotten first.
+        How many sessions to keep; the one used longest ago is forgotten first. Two are under way
+        where rounds are pipelined.
     """
 
     def __init__(self, sessions: int = 2) -> None:

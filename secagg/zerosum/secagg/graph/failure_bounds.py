@@ -19,6 +19,8 @@ from zerosum.secagg.errors import LocalProtocolError
 from zerosum.secagg.graph import tails
 from zerosum.secagg.stages import ServerMode
 
+# Statistical security: unlike a key, a draw of neighbours cannot be searched offline. An attacker
+# has as many tries as sessions, which clients count (:func:`security_of`).
 SECURITY = 2.0**-40
 
 

@@ -20,6 +20,8 @@ from zerosum.secagg.graph.failure_bounds import (
 )
 from zerosum.secagg.stages import ServerMode
 
+# A session that fails for want of shares costs a new attempt and no privacy, so that it may fail
+# more often than secrecy does.
 CORRECTNESS = 2.0**-20
 
 # Below about this many clients ``auto`` takes the complete graph: there it costs little.
