@@ -133,8 +133,8 @@ def phase_table(*phases: Phase) -> PhaseTable:
 # Why these stages stand in this order
 # ------------------------------------
 # A vector x leaves its client under masks that cancel in the sum. Clients vanish at any moment, so
-# the masks of those who do must be removable by the others; a removable mask can be removed by a
-# liar too. Every stage is the answer to one half of that, and none can move.
+# the others must be able to remove the masks of those who do. A liar could then remove masks too.
+# Each stage answers one of these two facts, and none can move.
 #
 # advertise: masks are agreed in pairs, so every client needs its neighbours' public keys before
 #   anything else. The commitment to the self mask's seed b_u goes out now, before anybody can
@@ -147,7 +147,8 @@ def phase_table(*phases: Phase) -> PhaseTable:
 #   until then a client with too few neighbours simply drops out, from then on the sum needs it.
 # contribute: the first stage that reads data or knows the request, so that the two before can
 #   ride along with the messages of the session before (OPENING). Its answer is made once and never
-#   again: one x under two requests or two draws of masks is two equations in one unknown.
+#   again: two answers under the same masks differ by the difference of their vectors, so that the
+#   noise of one would no longer cover the other.
 # confirm: U3, those who contributed, decides which secret of a client is released: b_u of one in
 #   U3, the mask key of one outside. Each alone hides x; both together unmask it. The server alone
 #   knows U3, so a lying one could name two, and collect each secret from another half. Therefore
@@ -156,17 +157,17 @@ def phase_table(*phases: Phase) -> PhaseTable:
 #   semi-honest server names one U3 to all, so that its sessions save this exchange.
 # unmask: secrets leave here alone, so this is last, and afterwards a client has none.
 #
-# Why a message may come twice: replies are lost, and a client that met a repetition with fresh
-#   keys or a second signature would do the server's splitting for it. So each answer is a function
-#   of the stored seed and the message; the same message gets the same bytes, another one is a
+# Why a message may come twice: replies are lost. A client that answered a repetition with fresh
+#   keys or a second signature would itself hand the server two views. So each answer is a function
+#   of the stored seed and the message: the same message gets the same bytes, another one is a
 #   ConflictingMessage. At unmask the same U3 is enough: signatures around it may differ, and
 #   shares depend on U3 alone. Repetition ends when unmask is answered, since the seed dies then;
 #   the answer of unmask itself is kept, as its loss may cost the sum.
 #
-# A server repeats nothing here: it sends when it closes a stage, and who is late is a dropout.
+# A server repeats nothing: it sends when it closes a stage, and a late client is a dropout.
 
 _ADVERTISE, _SHARE, _CONTRIBUTE, _CONFIRM, _UNMASK = Stage
-_NEVER, _SAME, _U3 = Repeat
+_NEVER, _SAME, _U3 = Repeat  # nothing, the same message, a message with the same U3
 _M = MessageCode
 
 # fmt: off

@@ -27,7 +27,7 @@ M = TypeVar("M", bound=Message)
 class SessionClient:
     """Follow the phase table at one client, whatever protects its vector."""
 
-    def _sit(self, session: Session, index: int, *, masks: bool) -> None:
+    def _join(self, session: Session, index: int, *, masks: bool) -> None:
         if session.masked != masks:
             own = "masked sessions" if masks else "sessions that trust the server"
             raise LocalProtocolError(
@@ -96,7 +96,7 @@ class StagedClient(SessionClient):
         decisions: Decisions,
         threads: int,
     ) -> None:
-        self._sit(session, index, masks=True)
+        self._join(session, index, masks=True)
         self._cache: SessionCache | None = None if cache is None else cache.of(session.digest)
         self._decisions = decisions
         self._threads = threads

@@ -71,7 +71,7 @@ class IdealClientParty(SessionClient):
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
     ) -> None:
-        self._sit(session, index, masks=False)
+        self._join(session, index, masks=False)
         if policy is not None:
             policy.admit(session, roster)
         self._decisions = Decisions(session.digest, record)
