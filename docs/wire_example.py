@@ -25,7 +25,8 @@ from zerosum.secagg.messages.all_messages import (
 )
 from zerosum.secagg.parties.client import ClientParty
 from zerosum.secagg.parties.server import ServerParty
-from zerosum.secagg.session import DIGEST_BYTES, ServerMode, Session, request_digest
+from zerosum.secagg.session import DIGEST_BYTES, Session, request_digest
+from zerosum.secagg.stages import ServerMode, Stage
 
 COHORT = (2, 5, 2**64 - 1)
 VECTORS = ((1, -2, 3, 4), (10, 20, -30, 40), (100, 200, 300, -400))
@@ -98,19 +99,19 @@ def play() -> tuple[list[Spoken], tuple[int, ...]]:
             answer = _answer(client, stage, asked.get(index), VECTORS[place])
             said.append(Spoken(stage, f"client {index} to server", answer))
             server.receive(index, answer.to_bytes())
-        asked = dict(server.close(request_digest(*REQUEST_PARTS) if stage == "share" else None))
+        asked = dict(server.close(request_digest(*REQUEST_PARTS) if stage == Stage.SHARE else None))
     return said, tuple(session.ring.centre(server.result.total).tolist())
 
 
 def _answer(
-    client: ClientParty, stage: str, message: Message | None, vector: Sequence[int]
+    client: ClientParty, stage: Stage, message: Message | None, vector: Sequence[int]
 ) -> Message:
     if message is None:
         return client.advertise().send
     data = message.to_bytes()
-    if stage == "contribute":
+    if stage == Stage.CONTRIBUTE:
         return client.contribute(data, np.array(vector, np.int64)).send
-    steps = {"share": client.share, "confirm": client.confirm, "unmask": client.unmask}
+    steps = {Stage.SHARE: client.share, Stage.CONFIRM: client.confirm, Stage.UNMASK: client.unmask}
     return steps[stage](data).send
 
 

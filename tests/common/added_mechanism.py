@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from zerosum.client.privacy.events import ORDERS, NoiseDpEvent, share_divergences
-from zerosum.secagg.vectors.encoding import skellam_log_tail
+from zerosum.secagg.vectors.wrapping import skellam_log_tail
 
 NAME = "added"
 

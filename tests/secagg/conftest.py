@@ -104,13 +104,17 @@ def plain_sum(session: Session, vectors: dict[int, np.ndarray], who: Iterable[in
 
 @dataclass
 class Play:
-    """A session under way; ``sent`` holds what each client said, by stage."""
+    """A session under way; ``sent`` holds what each client said, by stage.
+
+    Two plays that are ``seeded`` say the same.
+    """
 
     session: Session
     ideal: bool = False
     cached: bool = False
     as_bytes: bool = False
     keep: bool = False
+    seeded: bool = False
     change: Callable[[str, int, Any], Any] = lambda stage, index, message: message
     sent: dict[str, dict[int, Any]] = field(default_factory=dict)
     asked: dict[str, dict[int, Any]] = field(default_factory=dict)
@@ -122,7 +126,13 @@ class Play:
         cache = SharedCache() if self.cached else None
         kind = IdealClientParty if self.ideal else ClientParty
         self.clients: dict[int, Any] = {
-            index: kind(self.session, index, cache=cache, **credentials(self.session, index))
+            index: kind(
+                self.session,
+                index,
+                cache=cache,
+                source=Bytes(f"seed {index}") if self.seeded else None,
+                **credentials(self.session, index),
+            )
             for index in self.session.cohort
         }
         roster = roster_of(self.session)

@@ -86,7 +86,7 @@ def test_the_digest_tells_every_field_apart(lab):
         {"protocol": "none", "noise_draw": "summed"},
     ],
 )
-def test_senseless_sessions_are_refused(lab, change):
+def test_session_parameters_out_of_range_are_refused(lab, change):
     with pytest.raises(LocalProtocolError):
         lab.session(5, **{"threshold": 1, **change})
 

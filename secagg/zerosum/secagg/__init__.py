@@ -1,4 +1,4 @@
-"""Exact modular sums of integer vectors that nobody but their owners sees.
+"""Secure aggregation: exact modular sums of integer vectors that only their owners see.
 
 A :class:`Session` says who takes part and under which parameters. Each client runs a
 :class:`ClientParty`, the server a :class:`ServerParty`: messages in, messages out, no sockets, no
@@ -8,12 +8,15 @@ Against a server that may lie (``mode=ServerMode.MALICIOUS``) clients have an :c
 hold a :class:`Roster` signed by an authority (:class:`SignedRoster`), and check sessions by a
 :class:`Policy`. Degree and threshold come from :func:`graph_parameters`.
 
-A client's method returns a :class:`Step`: the caller makes ``persist`` durable (file and directory
-fsynced), and only then sends ``send``; all lines it ever kept go back in as ``record`` whenever a
-party is built, and :class:`HighWater` admits rounds in ascending order only. What a peer does
-wrong is a :class:`RemoteProtocolError` that leaves the state as it was; what the caller does wrong
-is a :class:`LocalProtocolError`; a session that cannot end in a sum raises
+A client's method returns a :class:`Step`. The caller makes ``persist`` durable (file and directory
+fsynced), and only then sends ``send``. All durable lines go back in as ``record`` whenever a party
+is built. :class:`HighWater` admits rounds in ascending order only.
+
+A peer's mistake is a :class:`RemoteProtocolError`, and the state is as it was. The caller's mistake
+is a :class:`LocalProtocolError`. A session that cannot end in a sum raises
 :class:`TooFewSurvivors` or :class:`ReconstructionFailed` at the server.
+
+The order of the stages, and why, stands in :mod:`zerosum.secagg.stages`.
 
 ``docs/secagg.md`` has a session with restarts and dropouts, and what is promised;
 ``docs/secagg-wire.md`` every byte.
@@ -40,15 +43,15 @@ Five clients sum three numbers each, against a server that may lie:
 >>> for index, client in clients.items():
 ...     server.receive(index, client.advertise().send.to_bytes())
 >>> messages = server.close()
->>> while server.stage != "done":
+>>> while server.stage is not End.DONE:
 ...     stage = server.stage
 ...     for index, message in messages.items():
-...         if stage == "contribute":
+...         if stage is Stage.CONTRIBUTE:
 ...             step = clients[index].contribute(message.to_bytes(), np.array([index, 1, -1]))
 ...         else:
 ...             step = getattr(clients[index], stage)(message.to_bytes())
 ...         server.receive(index, step.send.to_bytes())  # step.persist was made durable before
-...     messages = server.close(request if stage == "share" else None)
+...     messages = server.close(request if stage is Stage.SHARE else None)
 >>> session.ring.centre(server.result.total)
 array([10,  5, -5])
 >>> server.result.survivors
@@ -115,7 +118,8 @@ from zerosum.secagg.parties.ideal import IdealClientParty, IdealServerParty
 from zerosum.secagg.parties.interface import Client, Server, Step, SumResult
 from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.server import ServerParty
-from zerosum.secagg.session import NoiseDraw, Protocol, ServerMode, Session, request_digest
+from zerosum.secagg.session import NoiseDraw, Protocol, Session, request_digest
+from zerosum.secagg.stages import End, ServerMode, Stage
 from zerosum.secagg.vectors.ring import Ring
 
 __all__ = [
@@ -138,6 +142,7 @@ __all__ = [
     "Contribution",
     "DuplicateKey",
     "DuplicateMessage",
+    "End",
     "GraphParameters",
     "HighWater",
     "IdealClientParty",
@@ -171,6 +176,7 @@ __all__ = [
     "SharedCache",
     "Shares",
     "SignedRoster",
+    "Stage",
     "StaleSession",
     "StateLost",
     "Step",

@@ -1,4 +1,4 @@
-"""What can go wrong, and whose fault it is.
+"""Errors, by whose fault they are.
 
 :class:`LocalProtocolError` is our caller's mistake and is fixed by changing code.
 :class:`RemoteProtocolError` is the peer's: the party that raises it has not changed its state,

@@ -1,4 +1,4 @@
-"""Where random bits come from: the operating system, or a seed that protects nobody.
+"""Random sources: the operating system, or a seed that protects nobody.
 
 Two kinds of source share one type, :class:`Keystream`, so that code which draws noise does
 not know which it was given. A deployed party makes its own with :func:`system_keystream`.
@@ -20,7 +20,7 @@ _ZEROS = bytes(1 << 16)
 
 
 class RandomSource(Protocol):
-    """Anything that hands out random bytes."""
+    """A source of random bytes."""
 
     def take(self, count: int) -> bytes:
         """Return the next ``count`` random bytes."""
@@ -62,7 +62,19 @@ class Keystream:
         return self._encryptor.update(bytes(count))
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]] = np.uint64) -> np.ndarray:
-        """Return the next ``count`` little-endian unsigned words as an array of ``dtype``."""
+        """Return the next little-endian unsigned words.
+
+        Parameters
+        ----------
+        count : int
+        dtype : type
+            An unsigned integer type.
+
+        Returns
+        -------
+        ndarray of dtype, little-endian, shape (count,)
+            Read-only; uniform.
+        """
         size = np.dtype(dtype).itemsize
         return np.frombuffer(self.take(count * size), dtype=np.dtype(dtype).newbyteorder("<"))
 
@@ -87,6 +99,10 @@ def insecure_keystream(seed: int, purpose: str, *indices: int) -> Keystream:
         What the bits are for; different purposes never share bits.
     *indices : int
         Usually round and client.
+
+    Returns
+    -------
+    Keystream
     """
     return Keystream(derive_seed(seed, purpose, *indices))
 
@@ -114,6 +130,16 @@ def numpy_generator(seed: int, purpose: str, *indices: int) -> np.random.Generat
     """Return a numpy generator for experiment randomness: batches, partitions, faults.
 
     Never for noise or for the protocol: those read a :class:`Keystream`.
+
+    Parameters
+    ----------
+    seed, *indices : int
+    purpose : str
+        As for :func:`derive_seed`.
+
+    Returns
+    -------
+    numpy.random.Generator
     """
     # The numbers 0 to 255 as an array: numpy takes a list of them ten times slower.
     numbers = np.frombuffer(derive_seed(seed, purpose, *indices), np.uint8).astype(np.uint32)

@@ -1,4 +1,4 @@
-"""What every key, share and message is bound to: the session, and the request within it."""
+"""The session and the request: parameters that every key, share and message is bound to."""
 
 import enum
 import hashlib
@@ -12,6 +12,13 @@ from zerosum.secagg.errors import (
     UnknownVersion,
     WrongParty,
 )
+from zerosum.secagg.stages import (
+    MASKED_PHASES,
+    TRUSTED_PHASES,
+    PhaseTable,
+    ServerMode,
+    Stage,
+)
 from zerosum.secagg.vectors.ring import Ring
 from zerosum.secagg.wire import Reader, prefixed, u64
 
@@ -23,15 +30,8 @@ _REQUEST_TAG = b"zerosum request\0"
 _U64_LIMIT = 1 << 64
 
 
-class ServerMode(enum.StrEnum):
-    """What the server is trusted with."""
-
-    SEMI_HONEST = "semi-honest"
-    MALICIOUS = "malicious"
-
-
 class Protocol(enum.StrEnum):
-    """What hides a vector from the server: masks, or nothing but its promise.
+    """How vectors are hidden from the server: by masks, or by its promise alone.
 
     ``ideal`` trusts the server to keep the sum only; under ``none`` it keeps every vector.
     """
@@ -42,7 +42,7 @@ class Protocol(enum.StrEnum):
 
 
 class NoiseDraw(enum.StrEnum):
-    """Who draws the noise of a sum: each client its own, or a trusted server once."""
+    """Draw the noise of a sum at each client, or once at a trusted server."""
 
     PER_CLIENT = "per_client"
     SUMMED = "summed"
@@ -52,10 +52,6 @@ _MODE_CODES = {ServerMode.SEMI_HONEST: 0, ServerMode.MALICIOUS: 1}
 _MODES = {code: mode for mode, code in _MODE_CODES.items()}
 _PROTOCOLS = tuple(Protocol)
 _NOISE_DRAWS = tuple(NoiseDraw)
-_STAGES = {
-    ServerMode.SEMI_HONEST: ("advertise", "share", "contribute", "unmask"),
-    ServerMode.MALICIOUS: ("advertise", "share", "contribute", "confirm", "unmask"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +140,9 @@ class Session:
                 raise LocalProtocolError(f"{name} = {value} is not in 0 .. 2^64 - 1")
 
     def _check_noise(self) -> None:
-        """Refuse noise that nobody would add: a server that sees only masks cannot be trusted to.
+        """Refuse server noise in a masked sum.
 
-        A client that leaves the noise of a masked sum to others sends its vector without any.
+        A server that sees only masked vectors is not trusted, so nobody would add the noise.
         """
         if self.noise_draw is NoiseDraw.SUMMED and self.protocol is not Protocol.IDEAL:
             raise LocalProtocolError(
@@ -225,9 +221,14 @@ class Session:
         return self.signed and not self.complete
 
     @property
-    def stages(self) -> tuple[str, ...]:
-        """The names of the stages, in order."""
-        return _STAGES[self.mode]
+    def phases(self) -> PhaseTable:
+        """The phase table: what is read and sent at each stage, and what comes next."""
+        return (MASKED_PHASES if self.masked else TRUSTED_PHASES)[self.mode]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, in order."""
+        return tuple(self.phases)
 
     @cached_property
     def ring(self) -> Ring:
@@ -239,7 +240,17 @@ class Session:
         return {index: position for position, index in enumerate(self.cohort)}
 
     def position(self, index: int) -> int:
-        """Return the place in the cohort of a roster index.
+        """Return a client's place in the cohort.
+
+        Parameters
+        ----------
+        index : int
+            Roster index.
+
+        Returns
+        -------
+        int
+            From 0.
 
         Raises
         ------
@@ -265,6 +276,14 @@ class Session:
     @classmethod
     def from_bytes(cls, data: bytes) -> "Session":
         """Read canonical bytes that came from a peer.
+
+        Parameters
+        ----------
+        data : bytes
+
+        Returns
+        -------
+        Session
 
         Raises
         ------

@@ -38,7 +38,13 @@ class Reader:
         return len(self._data) - self._offset
 
     def take(self, count: int) -> bytes:
-        """Return the next ``count`` bytes."""
+        """Return the next ``count`` bytes.
+
+        Raises
+        ------
+        MalformedMessage
+            If fewer are left.
+        """
         if count > self.remaining:
             raise MalformedMessage(f"{count} bytes expected, {self.remaining} left")
         start = self._offset
@@ -55,7 +61,13 @@ class Reader:
         return self.take(self.u64())
 
     def finish(self) -> None:
-        """Refuse bytes after the end."""
+        """Refuse bytes after the end.
+
+        Raises
+        ------
+        MalformedMessage
+            If there are any.
+        """
         if self.remaining:
             raise MalformedMessage(f"{self.remaining} bytes after the end of the message")
 
@@ -66,12 +78,35 @@ def position_bytes(size: int) -> int:
 
 
 def to_positions(positions: NDArray[np.intp], size: int) -> bytes:
-    """Return ascending positions as fixed-width little-endian integers."""
+    """Write ascending positions as fixed-width little-endian integers.
+
+    Parameters
+    ----------
+    positions : ndarray of int, shape (m,)
+    size : int
+        The cohort's.
+
+    Returns
+    -------
+    bytes
+        2 for each, or 4 in a cohort above 65,536.
+    """
     return positions.astype(f"<u{position_bytes(size)}").tobytes()
 
 
 def from_positions(data: bytes, size: int) -> NDArray[np.intp]:
-    """Return the positions that :func:`to_positions` wrote."""
+    """Read the positions that :func:`to_positions` wrote.
+
+    Parameters
+    ----------
+    data : bytes
+    size : int
+        The cohort's.
+
+    Returns
+    -------
+    ndarray of int, shape (m,)
+    """
     return np.frombuffer(data, f"<u{position_bytes(size)}").astype(np.intp)
 
 
@@ -81,14 +116,37 @@ def bitmap_bytes(size: int) -> int:
 
 
 def to_bitmap(positions: Iterable[int] | NDArray[np.intp], size: int) -> bytes:
-    """Return a set of positions as bits in cohort order, least significant first."""
+    """Write a set of positions as bits in cohort order, least significant first.
+
+    Parameters
+    ----------
+    positions : iterable of int, or ndarray of int
+    size : int
+        The cohort's.
+
+    Returns
+    -------
+    bytes
+    """
     bits = np.zeros(size, bool)
     bits[positions if isinstance(positions, np.ndarray) else list(positions)] = True
     return np.packbits(bits, bitorder="little").tobytes()
 
 
 def check_bitmap(bitmap: bytes, size: int) -> None:
-    """Refuse a bitmap of the wrong length or with a bit past the cohort's end."""
+    """Refuse a bitmap of the wrong length or with a bit past the cohort's end.
+
+    Parameters
+    ----------
+    bitmap : bytes
+    size : int
+        The cohort's.
+
+    Raises
+    ------
+    MalformedMessage
+        If it is one.
+    """
     if len(bitmap) != bitmap_bytes(size) or int.from_bytes(bitmap, "little") >> size:
         raise MalformedMessage("a set of clients is not a bitmap of the cohort")
 
@@ -99,12 +157,34 @@ def bitmap_count(bitmap: bytes) -> int:
 
 
 def bitmap_has(bitmap: bytes, position: int) -> bool:
-    """Tell whether a bitmap holds ``position``."""
+    """Return whether a bitmap holds a position.
+
+    Parameters
+    ----------
+    bitmap : bytes
+    position : int
+
+    Returns
+    -------
+    bool
+    """
     return bool(bitmap[position >> 3] >> (position & 7) & 1)
 
 
 def to_mask(bitmap: bytes, size: int) -> NDArray[np.bool_]:
-    """Return, for each of ``size`` positions, whether a bitmap holds it."""
+    """Read a bitmap as a mask over all positions.
+
+    Parameters
+    ----------
+    bitmap : bytes
+    size : int
+        The cohort's.
+
+    Returns
+    -------
+    ndarray of bool, shape (size,)
+        Whether the bitmap holds each position.
+    """
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=size, bitorder="little")
     return bits.view(bool)
 

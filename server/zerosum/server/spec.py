@@ -20,6 +20,7 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.client.training.metric_names import ALLOWED, is_metric_name
+from zerosum.secagg.stages import Stage
 
 MOST_STEPS = 1_000_000
 """Rounds of a run, and steps of DP-SGD at one client: what can be planned in seconds."""
@@ -182,9 +183,9 @@ for."""
     """Seconds to wait for the answers of a protocol stage."""
     train_timeout: PositiveFloat = 600.0
     """Seconds to wait for the answers of the stage that trains."""
-    timeouts: dict[
-        Literal["advertise", "share", "contribute", "confirm", "unmask"], PositiveFloat
-    ] = Field(default_factory=dict)
+    timeouts: dict[Annotated[Stage, Field(strict=False)], PositiveFloat] = Field(
+        default_factory=dict
+    )
     """Seconds to wait at single stages, as `confirm = 20.0`, in place of the two above."""
     pipeline: bool = True
     """Send the keys and shares of a round along with the messages of the round before: two \
@@ -201,8 +202,8 @@ folder, for this run alone."""
 
     def seconds(self, stage: str) -> float:
         """Return how long the answers of a stage are waited for."""
-        usual = self.train_timeout if stage == "contribute" else self.stage_timeout
-        return next((limit for name, limit in self.timeouts.items() if name == stage), usual)
+        usual = self.train_timeout if stage == Stage.CONTRIBUTE else self.stage_timeout
+        return self.timeouts.get(Stage(stage), usual)
 
 
 class Experiment(Spec):

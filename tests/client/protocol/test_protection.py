@@ -19,7 +19,7 @@ from zerosum.client.protocol.protection import (
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE, quoted
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import Keystream, insecure_keystream
-from zerosum.secagg.vectors.encoding import MessageCanWrapError
+from zerosum.secagg.vectors.wrapping import MessageCanWrapError
 
 DISTRIBUTED = PrivacySpec(noise_multiplier=2.0, clip=1.0, honest_fraction=0.8)
 LOCAL = PrivacySpec(model="local", noise_multiplier=2.0, clip=1.0)

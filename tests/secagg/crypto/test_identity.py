@@ -87,7 +87,7 @@ def test_rosters_survive_their_bytes_and_are_equal_only_when_they_are(lab):
         (0, {1: bytes(32), 2: bytes(32)}),
     ],
 )
-def test_senseless_rosters_are_refused(version, entries):
+def test_rosters_out_of_range_are_refused(version, entries):
     with pytest.raises(LocalProtocolError):
         Roster(version, entries)
 
@@ -177,3 +177,25 @@ def test_identity_and_roster_are_needed_and_must_fit(lab):
     state = ClientParty(session, a, identity=lab.identity(a), roster=roster).export()
     with pytest.raises(LocalProtocolError, match="identity key and the roster"):
         ClientParty.restore(state)
+
+
+def test_a_roster_that_its_reader_would_not_build_is_malformed(lab):
+    roster = lab.roster((10, 13, 16))
+    data = bytearray(roster.to_bytes())
+    at = len(data) - 40 * len(roster) + 8
+    data[at + 40 : at + 72] = data[at : at + 32]  # the second client has the first one's key
+    with pytest.raises(MalformedMessage, match="not valid: two clients"):
+        Roster.from_bytes(bytes(data))
+
+
+def test_a_signed_roster_is_checked_with_a_whole_key(lab):
+    authority = lab.identity(1)
+    signed = SignedRoster.sign(lab.roster((10, 13, 16)), authority)
+    assert signed.admit(authority.public) == signed.roster
+    with pytest.raises(LocalProtocolError, match="32 bytes, not 31"):
+        signed.admit(authority.public[:31])
+
+
+def test_equal_rosters_hash_alike(lab):
+    roster = lab.roster((10, 13, 16))
+    assert len({roster, Roster.from_bytes(roster.to_bytes()), lab.roster((10, 13, 17))}) == 2

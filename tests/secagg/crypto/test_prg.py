@@ -60,7 +60,7 @@ def test_more_streams_than_are_opened_at_once_are_all_added():
 @pytest.mark.parametrize("bits", [16, 20, 64])
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_nothing(bits, threads, monkeypatch):
-    monkeypatch.setattr(prg, "_FEWEST_BYTES", 64)
+    monkeypatch.setattr(prg, "_THREAD_BYTES", 64)
     ring, seeds = Ring(bits), [i.to_bytes(16, "big") + b"\xff" * 16 for i in range(300)]
     sums = []
     for count in (1, threads):

@@ -24,7 +24,7 @@ from zerosum.secagg.graph.parameters import (
     is_feasible,
     smallest_sparse,
 )
-from zerosum.secagg.session import ServerMode
+from zerosum.secagg.stages import ServerMode
 
 with (Path(__file__).parents[2] / "vectors" / "graph_parameters.csv").open() as file:
     ROWS = list(csv.DictReader(file))
@@ -457,7 +457,7 @@ def test_what_a_refusal_calls_feasible_is_the_most_that_is(n, more, dropout, cor
         ({"correctness": -0.1}, "correctness"),
     ],
 )
-def test_senseless_arguments_are_named(changes, name):
+def test_arguments_out_of_range_are_named(changes, name):
     with pytest.raises(LocalProtocolError, match=name):
         graph_parameters(**{"n": 10, "dropout": 0.1, "corruption": 0.1, **changes})
 
@@ -549,7 +549,9 @@ def test_easier_assumptions_never_ask_for_a_larger_degree(
 
 @given(st.integers(3, 300), fractions, fractions, st.sampled_from(SERVERS))
 @settings(deadline=None, max_examples=80)
-def test_what_is_chosen_is_accepted_by_clients_with_the_same_policy(n, dropout, corruption, server):
+def test_chosen_parameters_are_accepted_by_clients_with_the_same_policy(
+    n, dropout, corruption, server
+):
     try:
         chosen = graph_parameters(n, dropout, corruption, server)
     except NoFeasibleGraph:

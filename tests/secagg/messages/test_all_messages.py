@@ -21,7 +21,7 @@ from zerosum.secagg.messages.all_messages import (
     UnmaskShares,
     accept,
 )
-from zerosum.secagg.parties.ideal import CohortQuestion, Presence, Roll
+from zerosum.secagg.messages.unmasked import CohortQuestion, Presence, Roll
 
 TYPES = (Advert, Adverts, Shares, ContributeRequest, Contribution, UnmaskRequest, UnmaskShares)
 
@@ -96,7 +96,10 @@ def test_an_object_with_fields_of_the_wrong_size_is_refused(spoken, lab):
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    # tests/fuzz gives thousands of mutations to every reader; here the checksum is right, too.
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_garbage_gives_success_or_a_remote_error(spoken, data):

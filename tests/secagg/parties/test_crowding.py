@@ -119,7 +119,7 @@ def test_a_clients_own_edge_does_not_make_it_a_crowder():
     assert not crowders(only, k).size
 
 
-def test_what_is_absent_or_empty_crowds_nobody():
+def test_absent_and_empty_neighbour_lists_crowd_nobody():
     assert not crowders([np.empty(0, np.intp)] * 5, 2).size
 
 

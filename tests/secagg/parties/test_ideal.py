@@ -1,14 +1,18 @@
 """The ideal functionality keeps the real protocol's stages and adds what a simulator needs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from zerosum.secagg import (
+    BadSurvivorSet,
     Client,
     ClientParty,
     IdealClientParty,
     IdealServerParty,
     LocalProtocolError,
+    MalformedMessage,
     OutOfOrder,
     RequestMismatch,
     Server,
@@ -16,6 +20,7 @@ from zerosum.secagg import (
     TooFewSurvivors,
     request_digest,
 )
+from zerosum.secagg.wire import to_bitmap
 
 
 def test_kept_contributions_are_the_plain_ring_vectors(lab):
@@ -97,3 +102,47 @@ def test_both_kinds_of_party_have_the_same_shape(lab):
     servers: list[Server] = [ServerParty(session), IdealServerParty(open_)]
     assert [client.stage for client in clients] == ["advertise", "advertise"]
     assert [server.stage for server in servers] == ["advertise", "advertise"]
+
+
+def test_an_ideal_client_refuses_sets_that_exclude_it_or_are_too_small(lab):
+    session = lab.session(4, threshold=2, protocol="ideal", min_survivors=3)
+    play = lab.Play(session, ideal=True).until("contribute")
+    client, question = play.clients[10], play.messages[10]
+    assert client.admit(question) == lab.REQUEST
+    for present, why in (((1, 2, 3), "does not hold this one"), ((0, 1), "fewer than 3")):
+        other = dataclasses.replace(question, sharers=to_bitmap(present, 4))
+        with pytest.raises(BadSurvivorSet, match=why):
+            client.contribute(other, play.vectors[10])
+    client.contribute(question, play.vectors[10])
+
+
+def test_presence_counts_at_its_own_stage_alone(lab):
+    play = lab.play(3, ideal=True)
+    early = play.clients[10].advertise().send
+    play.until("share")
+    with pytest.raises(OutOfOrder, match="another stage"):
+        play.server.receive(10, early)
+    torn = dataclasses.replace(early, stage=play.session.stages.index("contribute"))
+    with pytest.raises(MalformedMessage, match="presence at stage 2"):
+        play.server.receive(10, torn.to_bytes())
+
+
+def test_presence_of_many_is_taken_at_every_stage_but_contribute(lab):
+    play = lab.play(3, ideal=True)
+    assert not play.server.keeps
+    play.server.receive_presence(play.session.cohort)
+    play.close()
+    play.server.receive_presence(play.session.cohort[:2])
+    with pytest.raises(LocalProtocolError, match="not live"):
+        play.server.receive_presence(play.session.cohort)
+    play.server.receive_presence(play.session.cohort[2:])
+    play.close()
+    with pytest.raises(LocalProtocolError, match="the stage is contribute"):
+        play.server.receive_presence(play.session.cohort)
+    play.server.receive_sum(play.session.cohort, np.zeros(11, np.int64))
+    play.close()
+    play.server.receive_presence(play.session.cohort)
+    play.close()
+    assert play.server.result.survivors == play.session.cohort
+    with pytest.raises(LocalProtocolError, match="the stage is done"):
+        play.server.receive_presence(play.session.cohort)

@@ -91,7 +91,7 @@ def tenth(n):
     return Deal(n, graph.threshold, gone=range(3, n, 10)), max(1, graph.colluders)
 
 
-@pytest.mark.parametrize("n", [20, 50, 100, 200, 499])
+@pytest.mark.parametrize("n", [20, 50, 100, 200, pytest.param(499, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("many", [False, True], ids=["one liar", "c liars"])
 def test_errors_of_liars_are_located_once_and_the_liars_named(n, many):
     deal, colluders = tenth(n)

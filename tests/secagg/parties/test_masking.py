@@ -87,7 +87,7 @@ def test_a_party_that_lives_elsewhere_leaves_each_to_its_own(lab):
 
 
 def test_threads_change_no_bit(lab, monkeypatch):
-    monkeypatch.setattr("zerosum.secagg.crypto.prg._FEWEST_BYTES", 16)
+    monkeypatch.setattr("zerosum.secagg.crypto.prg._THREAD_BYTES", 16)
     for cached in (0, 1):
         one, two = (sourced(lab, vector_length=1003)[cached] for _ in range(2))
         for client in two.clients.values():

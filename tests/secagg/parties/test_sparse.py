@@ -240,5 +240,5 @@ def server_peak(lab, n, degree):
 
 
 def test_server_memory_follows_the_edges_and_not_the_square_of_the_cohort(lab):
-    small, large = (server_peak(lab, n, 10) for n in (100, 400))
+    small, large = (server_peak(lab, n, 10) for n in (60, 240))
     assert large < 5 * small

@@ -227,7 +227,7 @@ def isolated_vector(play, around, answers, victim):
 
 @pytest.mark.parametrize(
     ("n", "degree", "threshold"),
-    [(300, 14, 6), pytest.param(1000, 68, 46, marks=pytest.mark.slow)],
+    [(150, 14, 6), pytest.param(1000, 68, 46, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("confirm", [False, True])
 def test_without_confirm_a_split_view_isolates_a_client_of_a_sparse_graph(

@@ -87,7 +87,7 @@ def test_a_message_in_memory_with_a_word_too_large_is_refused_as_on_the_wire(lab
 @pytest.mark.parametrize(
     "words", [np.zeros(3, np.int64), np.zeros(3), np.zeros(3, ">u4"), np.zeros((3, 1), np.uint32)]
 )
-def test_what_is_no_row_of_words_is_not_packed(words):
+def test_only_rows_of_unsigned_words_are_packed(words):
     for bits in (5, 16):
         with pytest.raises(LocalProtocolError):
             pack_words(words, bits)

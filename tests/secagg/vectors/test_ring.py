@@ -147,7 +147,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_what_is_no_vector_of_the_ring_is_refused_by_name(name):
+def test_arrays_of_another_kind_are_refused_by_name(name):
     with pytest.raises(LocalProtocolError):
         Ring(20).contain(STRANGE[name], 2)
 
@@ -206,7 +206,7 @@ def test_centring_takes_the_container_alone():
     ],
     ids=["list", "None", "float", "bool", "signed", "big-endian", "masked array"],
 )
-def test_what_is_no_vector_of_the_container_is_named_by_every_method(vector):
+def test_every_method_names_an_array_that_is_not_of_the_container(vector):
     ring = Ring(20)
     for use in (
         ring.reduce,

@@ -103,11 +103,9 @@ def build_app(environment: EnvironmentOf) -> ClientApp:
         decorate(handler)
 
     register(_hello, app.query("hello"))
-    register(stages.advertise, app.query("advertise"))
-    register(stages.share, app.query("share"))
-    register(stages.contribute, app.train("contribute"))
-    register(stages.confirm, app.query("confirm"))
-    register(stages.unmask, app.query("unmask"))
+    for name, message_type in flower_messages.STAGE_TYPES.items():
+        decorate = app.train if message_type.startswith("train.") else app.query
+        register(getattr(stages, name), decorate(str(name)))
     return app
 
 

@@ -19,7 +19,8 @@ from zerosum.client.privacy.mechanism import (
 from zerosum.client.privacy.noise_range import check_noise, check_positive
 from zerosum.client.privacy.samplers import TAU, skellam_sampler
 from zerosum.secagg.randomness import Keystream
-from zerosum.secagg.vectors.encoding import Encoding, skellam_log_tail
+from zerosum.secagg.vectors.encoding import Encoding
+from zerosum.secagg.vectors.wrapping import skellam_log_tail
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

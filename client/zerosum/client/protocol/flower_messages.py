@@ -5,16 +5,15 @@ the contribute stage also carries the model as an ArrayRecord. A stage of the ne
 sealed shares, may ride along in a ConfigRecord of its own, and is answered in one.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-STAGE_TYPES: Final = {
-    "advertise": "query.advertise",
-    "share": "query.share",
-    "contribute": "train.contribute",
-    "confirm": "query.confirm",
-    "unmask": "query.unmask",
+from zerosum.secagg.stages import OPENING, Stage
+
+STAGE_TYPES: Final[Mapping[str, str]] = {
+    stage: f"{'train' if stage is Stage.CONTRIBUTE else 'query'}.{stage}" for stage in Stage
 }
 """Flower message type of each protocol stage, in order; confirm only under a malicious server."""
 
@@ -23,7 +22,7 @@ HELLO_TYPE: Final = "query.hello"
 OWN_LOG: Final = "the reason is in this client's log"
 """All that a server is told of a refusal or a failure."""
 
-PIGGYBACKED: Final = ("advertise", "share")
+PIGGYBACKED: Final = OPENING
 """Stages that may ride along with a message of the session before."""
 
 RECORD: Final = "zerosum"
@@ -82,7 +81,7 @@ def joined(
     if piggybacked is not None:
         record = ConfigRecord(dict(piggybacked.config_records[RECORD]))
         if stage:
-            record["stage"], record["round"] = stage, round
+            record["stage"], record["round"] = str(stage), round
         content[PIGGYBACK] = record
     return content
 

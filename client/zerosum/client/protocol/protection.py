@@ -29,16 +29,15 @@ from zerosum.client.protocol.saturation_log import log_cut
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE, ZERO_SENT
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import Keystream
-from zerosum.secagg.vectors.encoding import (
+from zerosum.secagg.vectors.encoding import Encoding, NotFiniteError
+from zerosum.secagg.vectors.saturation import FOLDS, Cut, OnCut
+from zerosum.secagg.vectors.wrapping import (
     MAX_RING_BITS,
-    Encoding,
-    NotFiniteError,
     check_message_fits,
     is_plausible,
     log2_wrap_probability,
     ring_bits_needed,
 )
-from zerosum.secagg.vectors.saturation import FOLDS, Cut, OnCut
 
 logger = logging.getLogger("zerosum.client")
 

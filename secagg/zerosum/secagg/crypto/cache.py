@@ -1,4 +1,4 @@
-"""What parties that live in one process may compute once for all of them.
+"""A cache of agreed keys, signatures and streams for parties of one process.
 
 The cache holds secrets of many clients side by side: it is for simulations, where one process
 plays them all. With it and without, every message has the same bits.
@@ -71,7 +71,8 @@ class SharedCache:
     Parameters
     ----------
     sessions : int
-        How many sessions to keep; the one used longest ago is forgotten first.
+        How many sessions to keep; the one used longest ago is forgotten first. Two are under way
+        where rounds are pipelined.
     """
 
     def __init__(self, sessions: int = 2) -> None:

@@ -34,12 +34,14 @@ from zerosum.secagg.randomness import Keystream
 Words = NDArray[np.uint64]
 
 _P = np.uint64(PRIME)
+# Choices of t shares that are all tried, in one product. Decoding bears errors in half of the
+# redundancy only, and few shares have little of it.
 _MOST_SUBSETS = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Located:
-    """Where words are wrong.
+    """Places of wrong values in many words.
 
     Attributes
     ----------
@@ -67,7 +69,7 @@ def dual_weights(points: Sequence[int]) -> Words:
 
 
 def syndromes(words: Words, points: Words, count: int) -> Words:
-    """Return sum over i of words_i x_i^j for j < ``count``, shape (words, count).
+    """Compute the syndromes of words: sum over i of words_i x_i^j for j < ``count``.
 
     Parameters
     ----------
@@ -75,13 +77,19 @@ def syndromes(words: Words, points: Words, count: int) -> Words:
         Multiplied by :func:`dual_weights`.
     points : ndarray of uint64, shape (m,)
     count : int
+        How many syndromes.
+
+    Returns
+    -------
+    ndarray of uint64, shape (words, count)
+        Below p; all zero for a word of a polynomial of degree below m - count.
     """
-    found = np.zeros((len(words), max(0, count)), np.uint64)
+    sums = np.zeros((len(words), max(0, count)), np.uint64)
     powers = words
     for j in range(count):
-        found[:, j] = powers.sum(axis=1) % _P
+        sums[:, j] = powers.sum(axis=1) % _P
         powers = powers * points % _P
-    return found
+    return sums
 
 
 def locate_all(
@@ -108,6 +116,10 @@ def locate_all(
         Where a word has a value.
     stream : Keystream
         Coefficients of the combination: drawn when all values are in, or a liar could cancel them.
+
+    Returns
+    -------
+    Located
     """
     redundancy = np.maximum(redundancy, 0)
     # One word that lacks many values would leave the combination few syndromes.
@@ -115,15 +127,15 @@ def locate_all(
     explained, places = _jointly(words[together], points, redundancy[together], stream)
     explained &= ~(places & ~given[together]).any(axis=1)
     wrong, sound = np.zeros(words.shape, bool), np.zeros(len(words), bool)
-    kept = together[explained]
-    wrong[kept], sound[kept] = places[explained], True
+    done = together[explained]
+    wrong[done], sound[done] = places[explained], True
     left = np.flatnonzero(~sound)
-    found = syndromes(words[left], points, int(redundancy[left].max(initial=0)))
-    found[np.arange(found.shape[1]) >= redundancy[left, None]] = 0
-    off = found.any(axis=1)
+    rows = syndromes(words[left], points, int(redundancy[left].max(initial=0)))
+    rows[np.arange(rows.shape[1]) >= redundancy[left, None]] = 0
+    off = rows.any(axis=1)
     sound[left[~off]] = True
-    left, found = left[off], found[off]
-    locator, length = _locators(found, redundancy[left])
+    left, rows = left[off], rows[off]
+    locator, length = _locators(rows, redundancy[left])
     zeros = _zeros(locator, points) & given[left]
     decoded = (zeros.sum(axis=1) == length) & (2 * length <= redundancy[left])
     wrong[left[decoded]], sound[left[decoded]] = zeros[decoded], True
@@ -145,27 +157,27 @@ def _jointly(
     # S(z) L(z) has no terms from z^errors on where L has a word's places among its own: the first
     # of them tells, but for one chance in p. Those before, at 1 / x, are the word's error at x but
     # for a factor (Forney, "On decoding BCH codes", IEEE Transactions on Information Theory 11).
-    found = syndromes(words, points, errors + 1)
-    product = np.zeros_like(found)
+    rows = syndromes(words, points, errors + 1)
+    product = np.zeros_like(rows)
     for i, coefficient in enumerate(locator[0, : errors + 1]):
-        product[:, i:] = (product[:, i:] + coefficient * found[:, : errors + 1 - i]) % _P
+        product[:, i:] = (product[:, i:] + coefficient * rows[:, : errors + 1 - i]) % _P
     at = np.flatnonzero(zeros)
     places[:, at] = _reversed_values(product[:, :errors], points[at]) != 0
     return product[:, errors] == 0, places
 
 
-def _locators(found: Words, redundancy: NDArray[np.intp]) -> tuple[Words, NDArray[np.intp]]:
+def _locators(rows: Words, redundancy: NDArray[np.intp]) -> tuple[Words, NDArray[np.intp]]:
     """Return the shortest recurrence of each row of syndromes, lowest first, and its length.
 
     Coefficients of more than half of all syndromes are cut off: such a row is not decodable.
     """
-    count, total = found.shape
+    count, total = rows.shape
     width = total // 2 + 1
     locator = np.zeros((count, width), np.uint64)
     locator[:, 0] = 1
     before, scale = locator.copy(), np.ones(count, np.uint64)
     length = np.zeros(count, np.intp)
-    padded = np.concatenate([np.zeros((count, width - 1), np.uint64), found], axis=1)
+    padded = np.concatenate([np.zeros((count, width - 1), np.uint64), rows], axis=1)
     shifted = np.zeros_like(locator)
     for j in range(total):
         window = padded[:, j : j + width][:, ::-1]
@@ -198,17 +210,25 @@ def _reversed_values(coefficients: Words, points: Words) -> Words:
 def locate_errors(
     points: Sequence[int], values: NDArray[np.unsignedinteger], threshold: int
 ) -> tuple[int, ...] | None:
-    """Return which values are off the one polynomial of degree below t that most are on.
+    """Locate the values off the one polynomial of degree below t that most are on.
+
+    Parameters
+    ----------
+    points : sequence of int
+        m distinct points.
+    values : ndarray of unsigned integers, shape (m,)
+        Below p.
+    threshold : int
+        t.
 
     Returns
     -------
     tuple of int or None
-        None if more than floor((m - t) / 2) values would have to be wrong.
+        Places in ``points``; None if more than floor((m - t) / 2) values would have to be wrong.
     """
     x, redundancy = np.array(points, np.uint64), np.array([len(points) - threshold])
     words = (dual_weights(points) * values.astype(np.uint64) % _P)[None, :]
-    found = syndromes(words, x, int(redundancy[0]))
-    locator, length = _locators(found, redundancy)
+    locator, length = _locators(syndromes(words, x, int(redundancy[0])), redundancy)
     places = np.flatnonzero(_zeros(locator, x)[0])
     if len(places) != length[0] or 2 * len(places) > redundancy[0]:
         return None
@@ -242,16 +262,16 @@ def recover_around(
         The secret, and the places in ``points`` of the shares that are not on its polynomials.
         None if no search within bounds finds the secret.
     """
-    found = _by_decoding(points, shares, threshold, check, stream)
-    if found is None and comb(len(points), threshold) <= _MOST_SUBSETS:
-        found = _by_subsets(points, shares, threshold, check)
-    if found is None:
+    candidate = _by_decoding(points, shares, threshold, check, stream)
+    if candidate is None and comb(len(points), threshold) <= _MOST_SUBSETS:
+        candidate = _by_subsets(points, shares, threshold, check)
+    if candidate is None:
         return None
-    chosen, secret = found
+    chosen, secret = candidate
     return secret, off_polynomial(points, shares, chosen)
 
 
-_Found = tuple[tuple[int, ...], bytes] | None
+_Candidate = tuple[tuple[int, ...], bytes] | None
 
 
 def _attempt(
@@ -259,7 +279,7 @@ def _attempt(
     shares: NDArray[np.uint32],
     chosen: tuple[int, ...],
     check: Callable[[bytes], bool],
-) -> _Found:
+) -> _Candidate:
     secret = combine([points[i] for i in chosen], shares[list(chosen)])
     return (chosen, secret) if secret is not None and check(secret) else None
 
@@ -270,7 +290,7 @@ def _by_decoding(
     threshold: int,
     check: Callable[[bytes], bool],
     stream: Keystream,
-) -> _Found:
+) -> _Candidate:
     coefficients = uniform_elements(stream, shares.shape[1])
     mixed = (shares * coefficients % _P).sum(axis=1) % _P
     wrong = locate_errors(points, mixed, threshold)
@@ -285,25 +305,43 @@ def _by_subsets(
     shares: NDArray[np.uint32],
     threshold: int,
     check: Callable[[bytes], bool],
-) -> _Found:
+) -> _Candidate:
     # All candidates in one product: wrong shares of a few dealers would cost what all others do.
     count = len(points)
     spare = np.array(list(combinations(range(count), count - threshold)), np.intp)
     rows = leave_out_rows(points, np.array(points, np.uint64)[spare])
     limbs = weigh(rows, np.broadcast_to(shares[:, None, :], (count, len(rows), shares.shape[1])))
-    found = []
+    candidates = []
     for row in np.flatnonzero((limbs >> np.uint64(LIMB_BITS) == 0).all(axis=1)).tolist():
         secret = from_limbs(limbs[row].tolist())
         if secret is not None and check(secret):
-            found.append((tuple(np.delete(np.arange(count), spare[row]).tolist()), secret))
+            candidates.append((tuple(np.delete(np.arange(count), spare[row]).tolist()), secret))
     # Wrong shares can cross the true secret at zero: most shares decide who was wrong.
-    return min(found, key=lambda each: len(off_polynomial(points, shares, each[0])), default=None)
+    return min(
+        candidates,
+        key=lambda candidate: len(off_polynomial(points, shares, candidate[0])),
+        default=None,
+    )
 
 
 def off_polynomial(
     points: Sequence[int], shares: NDArray[np.uint32], chosen: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the places whose shares differ from the polynomials through the chosen ones."""
+    """Find the shares that differ from the polynomials through the chosen ones.
+
+    Parameters
+    ----------
+    points : sequence of int
+        m distinct points.
+    shares : ndarray of uint32, shape (m, 9)
+    chosen : sequence of int
+        Places of t shares that are trusted.
+
+    Returns
+    -------
+    tuple of int
+        Places in ``points``, ascending.
+    """
     others = sorted(set(range(len(points))) - set(chosen))
     if not others:
         return ()

@@ -1,4 +1,4 @@
-"""Who is who: long-lived signing keys, and the list of them that every client holds.
+"""Identities: long-lived signing keys, and the roster of them that every client holds.
 
 Signatures are Ed25519 (RFC 8032). The roster is signed by an authority whose key clients hold
 before the run: the server is never the authority for keys.
@@ -128,6 +128,14 @@ class Roster:
     def from_bytes(cls, data: bytes) -> "Roster":
         """Read canonical bytes that came from a peer.
 
+        Parameters
+        ----------
+        data : bytes
+
+        Returns
+        -------
+        Roster
+
         Raises
         ------
         MalformedMessage
@@ -163,6 +171,10 @@ class Roster:
     def check_session(self, session: Session) -> None:
         """Refuse a session that is bound to another roster, or asks a client not in this one.
 
+        Parameters
+        ----------
+        session : Session
+
         Raises
         ------
         WrongRoster
@@ -185,7 +197,7 @@ class Roster:
     def verifies(
         self, index: int, signature: bytes, message: bytes, cache: SessionCache | None = None
     ) -> bool:
-        """Tell whether a signature of a message is by the client with this roster index.
+        """Verify that a signature of a message is by the client with this roster index.
 
         Parameters
         ----------
@@ -193,6 +205,11 @@ class Roster:
         signature, message : bytes
         cache : SessionCache, optional
             Remembers what was found good, for parties of one process.
+
+        Returns
+        -------
+        bool
+            False also where the roster does not hold the client.
         """
         public = self.entries.get(index)
         if public is None or len(signature) != SIGNATURE_BYTES:
@@ -225,7 +242,17 @@ class SignedRoster:
 
     @classmethod
     def sign(cls, roster: Roster, authority: IdentityKey) -> "SignedRoster":
-        """Sign a roster as its authority."""
+        """Sign a roster as its authority.
+
+        Parameters
+        ----------
+        roster : Roster
+        authority : IdentityKey
+
+        Returns
+        -------
+        SignedRoster
+        """
         return cls(roster, authority.sign(_SIGNED_TAG + roster.digest))
 
     def to_bytes(self) -> bytes:

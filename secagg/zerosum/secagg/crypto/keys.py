@@ -60,12 +60,37 @@ class Hkdf:
         return outer.digest()
 
     def derive(self, secret: bytes, info: bytes, length: int = 32) -> bytes:
-        """Extract and expand."""
+        """Extract and expand: the whole of HKDF.
+
+        Parameters
+        ----------
+        secret, info : bytes
+        length : int
+            Bytes wanted.
+
+        Returns
+        -------
+        bytes
+        """
         return expand(self.extract(secret), info, length)
 
 
 def expand(key: bytes, info: bytes, length: int = 32) -> bytes:
-    """Return ``length`` bytes of HKDF-Expand under a 32-byte extracted key."""
+    """Expand a 32-byte extracted key: HKDF-Expand.
+
+    Parameters
+    ----------
+    key : bytes
+        32 bytes, as :meth:`Hkdf.extract` returns them.
+    info : bytes
+        The label of what is derived.
+    length : int
+        Bytes wanted.
+
+    Returns
+    -------
+    bytes
+    """
     padded = key.ljust(_BLOCK, b"\0")
     inner, outer = padded.translate(_INNER), padded.translate(_OUTER)
     sha256 = hashlib.sha256
@@ -81,6 +106,11 @@ def expand(key: bytes, info: bytes, length: int = 32) -> bytes:
 
 def check_public_key(key: bytes) -> None:
     """Refuse an X25519 key that is not canonical, or is of low order.
+
+    Parameters
+    ----------
+    key : bytes
+        32 bytes.
 
     Raises
     ------
@@ -161,7 +191,7 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class PartySecrets:
-    """Everything that one party draws for a session, expanded from its one seed."""
+    """Secrets of one party in a session, expanded from its one seed."""
 
     channel: KeyPair
     mask: KeyPair
@@ -173,7 +203,23 @@ class PartySecrets:
     def expand(
         cls, seed: bytes, hkdf: Hkdf, index: int, cache: SessionCache | None
     ) -> "PartySecrets":
-        """Expand the 32-byte seed of client ``index``."""
+        """Expand a client's seed into all that it draws for a session.
+
+        Parameters
+        ----------
+        seed : bytes
+            32 bytes, fresh for each session.
+        hkdf : Hkdf
+            Salted with the session's digest.
+        index : int
+            The client's roster index.
+        cache : SessionCache or None
+            Shared with other parties of this process.
+
+        Returns
+        -------
+        PartySecrets
+        """
         key = hkdf.extract(seed)
         labels = (b"channel key", b"mask key", b"self mask", b"polynomials", b"neighbours")
         channel, mask, *others = (expand(key, _PARTY + u64(index) + label) for label in labels)
@@ -181,12 +227,43 @@ class PartySecrets:
 
 
 def commitment(session: bytes, index: int, self_seed: bytes) -> bytes:
-    """Return the commitment of client ``index`` to the seed of its self mask."""
+    """Commit a client to the seed of its self mask.
+
+    Parameters
+    ----------
+    session : bytes
+        Digest of the session.
+    index : int
+        Roster index.
+    self_seed : bytes
+        b_u, 32 bytes: as many as there are, so that the hash alone hides it.
+
+    Returns
+    -------
+    bytes
+        32 bytes.
+    """
     return hashlib.sha256(_COMMIT + session + u64(index) + self_seed).digest()
 
 
 def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int) -> Stream:
-    """Return the stream of the self mask of client ``index``."""
+    """Derive the stream of a client's self mask.
+
+    Parameters
+    ----------
+    hkdf : Hkdf
+        Salted with the session's digest.
+    self_seed : bytes
+        b_u, 32 bytes.
+    request : bytes
+        The request's digest.
+    index : int
+        The client's roster index.
+
+    Returns
+    -------
+    Stream
+    """
     return Stream(hkdf.derive(self_seed, _SELF + request + u64(index)))
 
 
@@ -210,13 +287,19 @@ class PairMasks:
         self._opened: dict[bytes, Stream] = {}
 
     def stream(self, peer: bytes, low: int, high: int) -> Stream:
-        """Return the stream shared with the peer whose public key is ``peer``.
+        """Derive the stream shared with one peer.
 
         Parameters
         ----------
         peer : bytes
+            The peer's public mask key.
         low, high : int
             The two roster indices, ascending.
+
+        Returns
+        -------
+        Stream
+            At its start.
         """
         agreed = self._own.agree(peer)
         info = self._label + u64(low) + u64(high)
@@ -261,7 +344,22 @@ class Channel:
         self._agreed: dict[bytes, bytes] = {}
 
     def seal(self, plain: bytes, recipient: int, peer: bytes) -> bytes:
-        """Seal what we tell client ``recipient``, whose public key is ``peer``."""
+        """Seal a message to one client.
+
+        Parameters
+        ----------
+        plain : bytes
+            The pair of shares: one for each recipient and session, since the nonce is constant.
+        recipient : int
+            Roster index.
+        peer : bytes
+            The recipient's public channel key.
+
+        Returns
+        -------
+        bytes
+            16 more than ``plain``.
+        """
         direction = self._index + u64(recipient)
         agreed = self._agree(peer)
         cipher = AESGCM(expand(agreed, _SHARE + direction))
@@ -270,7 +368,21 @@ class Channel:
         return cipher.encrypt(_NONCE, plain, self._associated + direction)
 
     def open(self, sealed: bytes, sender: int, peer: bytes) -> bytes | None:
-        """Open what ``sender``, whose public key is ``peer``, told us; None if it is forged."""
+        """Open the message of one client.
+
+        Parameters
+        ----------
+        sealed : bytes
+        sender : int
+            Roster index.
+        peer : bytes
+            The sender's public channel key.
+
+        Returns
+        -------
+        bytes or None
+            None if the envelope is forged or damaged.
+        """
         direction = u64(sender) + self._index
         agreed, cipher = self._agree(peer), None
         if self._cache is not None:

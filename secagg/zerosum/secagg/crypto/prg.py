@@ -22,15 +22,19 @@ from zerosum.secagg.vectors.packing import CONTAINERS
 from zerosum.secagg.vectors.ring import Ring
 
 SEED_BYTES = 32
+# So small that a chunk of the accumulator and the drawn keystream stay in a core's own cache.
 CHUNK_BYTES = 256 << 10
+# Smaller, since here the same chunk of many accumulators shares that cache.
 SHARED_CHUNK_BYTES = 64 << 10
 
-_AT_ONCE = 256
+# Streams and pairs that are open at a time, where a generator gives thousands.
+_STREAMS_AT_ONCE = 256
 _PAIRS_AT_ONCE = 4096
-_BLOCK = 16
-_LINE = 64
-_FEWEST_BYTES = 256 << 10
-_kept = threading.local()
+_BLOCK_BYTES = 16
+_LINE_BYTES = 64
+# A thread with less than this to do costs more than it saves.
+_THREAD_BYTES = 256 << 10
+_reused = threading.local()
 
 
 class Stream:
@@ -48,7 +52,7 @@ class Stream:
 
     def opened_at(self, offset: int) -> CipherContext:
         """Return another context of the stream, ``offset`` bytes, whole blocks, from its start."""
-        counter = int.from_bytes(self._counter, "big") + offset // _BLOCK
+        counter = int.from_bytes(self._counter, "big") + offset // _BLOCK_BYTES
         return _context(self._key, (counter % (1 << 128)).to_bytes(16, "big"))
 
 
@@ -69,7 +73,7 @@ class _Pad:
 
     def __init__(self, chunk: int, dtype: np.dtype[Any]) -> None:
         self._zeros = _zeros(max(chunk, 4 * CHUNK_BYTES))
-        self._bytes = _buffer(chunk + _BLOCK)
+        self._bytes = _buffer(chunk + _BLOCK_BYTES)
         self._words = np.frombuffer(self._bytes, dtype.newbyteorder("<"), chunk // dtype.itemsize)
 
     def cut(self, chunk: NDArray[Any]) -> tuple[memoryview, memoryview, NDArray[Any]]:
@@ -82,12 +86,12 @@ class _Pad:
 
 
 def _buffer(size: int) -> memoryview:
-    kept: memoryview | None = getattr(_kept, "buffer", None)
-    if kept is None or len(kept) < size:
-        kept = _aligned(size).data
-        if size <= CHUNK_BYTES + _BLOCK:
-            _kept.buffer = kept
-    return kept[:size]
+    buffer: memoryview | None = getattr(_reused, "buffer", None)
+    if buffer is None or len(buffer) < size:
+        buffer = _aligned(size).data
+        if size <= CHUNK_BYTES + _BLOCK_BYTES:
+            _reused.buffer = buffer
+    return buffer[:size]
 
 
 @lru_cache(maxsize=4)
@@ -104,18 +108,18 @@ def _zeros(size: int) -> memoryview:
 
 
 def _aligned(size: int) -> NDArray[np.uint8]:
-    spare = np.empty(size + _LINE, np.uint8)
-    start = -spare.ctypes.data % _LINE
+    spare = np.empty(size + _LINE_BYTES, np.uint8)
+    start = -spare.ctypes.data % _LINE_BYTES
     return spare[start : start + size]
 
 
 def _chunks(total: NDArray[Any], chunk_bytes: int) -> list[NDArray[Any]]:
     """Cut an accumulator into chunks of about one size, all but the first at a cache line."""
-    line = _LINE // total.itemsize
+    line = _LINE_BYTES // total.itemsize
     # What precedes the first line counts as a whole one, and is cut off the first chunk.
-    before = total.ctypes.data % _LINE // total.itemsize
+    before = total.ctypes.data % _LINE_BYTES // total.itemsize
     lines = -(-(before + len(total)) // line)
-    count = max(1, -(-lines * _LINE // chunk_bytes))
+    count = max(1, -(-lines * _LINE_BYTES // chunk_bytes))
     words = max(1, -(-lines // count)) * line
     cuts = [0, *range(words - before, len(total), words), len(total)]
     return [total[start:stop] for start, stop in pairwise(cuts)]
@@ -155,7 +159,7 @@ def accumulate(
     signs = ((iter(added), True), (iter(subtracted), False))
     with ThreadPoolExecutor(len(parts)) as pool:
         for streams, positive in signs:
-            while group := list(islice(streams, _AT_ONCE)):
+            while group := list(islice(streams, _STREAMS_AT_ONCE)):
                 plus, minus = (group, ()) if positive else ((), group)
                 jobs = [
                     pool.submit(_accumulate_part, part, plus, minus, _opening(offset), chunk_bytes)
@@ -176,8 +180,8 @@ def _quickest(total: NDArray[Any]) -> NDArray[Any]:
 
 def _parts(total: NDArray[Any], threads: int) -> list[tuple[int, NDArray[Any]]]:
     """Return (offset in bytes, part) of the accumulator for each thread, at whole blocks."""
-    count = max(1, min(threads, total.nbytes // _FEWEST_BYTES))
-    line = _LINE // total.itemsize
+    count = max(1, min(threads, total.nbytes // _THREAD_BYTES))
+    line = _LINE_BYTES // total.itemsize
     words = max(1, -(-len(total) // (count * line)) * line)
     return [(i * total.itemsize, total[i : i + words]) for i in range(0, len(total), words)] or [
         (0, total)
@@ -199,7 +203,7 @@ def _accumulate_part(
     chunks = _chunks(words, chunk_bytes)
     pad = _Pad(max((chunk.nbytes for chunk in chunks), default=0), words.dtype)
     for streams, positive in ((iter(added), True), (iter(subtracted), False)):
-        while group := [opened(stream).update_into for stream in islice(streams, _AT_ONCE)]:
+        while group := [opened(stream).update_into for stream in islice(streams, _STREAMS_AT_ONCE)]:
             for chunk in chunks:
                 zeros, buffer, drawn = pad.cut(chunk)
                 if positive:
@@ -298,7 +302,21 @@ def _accumulate_pairs_part(
 
 
 def expand(seed: bytes, length: int, ring: Ring) -> NDArray[Any]:
-    """Return the mask of one seed: ``length`` uniform elements of the ring."""
+    """Expand one seed into a mask.
+
+    Parameters
+    ----------
+    seed : bytes
+        32 bytes.
+    length : int
+        Coordinates d.
+    ring : Ring
+
+    Returns
+    -------
+    ndarray in the ring's container, shape (d,)
+        Uniform elements of the ring.
+    """
     mask = ring.zeros(length)
     accumulate(mask, [Stream(seed)])
     return ring.reduce(mask)

@@ -21,7 +21,7 @@ the sum. More than one are tried, because those that follow may show who lied to
 
 @dataclass
 class Recovered:
-    """What could be recovered.
+    """Recovered secrets, wrong shares and failures.
 
     Attributes
     ----------
@@ -74,6 +74,10 @@ def recover(
         Coefficients that wrong shares are located with: not known before the shares are in.
         What is found does not depend on them, but for a chance of 2^-31 for each wrong share,
         which costs one more decoding.
+
+    Returns
+    -------
+    Recovered
     """
     counts = table.counts().tolist()
     out = Recovered(failed={dealer: () for dealer in dealers if counts[dealer] < threshold})
@@ -106,11 +110,11 @@ class _Search:
             return self._combine(dealers)
         if table.agree(dealers, self.threshold, self.stream) and not self._combine(dealers):
             return []
-        found = table.locate(dealers, self.threshold, self.stream)
-        self.out.decodings += found.decodings
-        for place in np.flatnonzero(found.wrong.any(axis=1)).tolist():
-            self._note(dealers[place], table.live[found.wrong[place]].tolist())
-        self.out.scattered.update(dealers[i] for i in np.flatnonzero(~found.sound).tolist())
+        located = table.locate(dealers, self.threshold, self.stream)
+        self.out.decodings += located.decodings
+        for place in np.flatnonzero(located.wrong.any(axis=1)).tolist():
+            self._note(dealers[place], table.live[located.wrong[place]].tolist())
+        self.out.scattered.update(dealers[i] for i in np.flatnonzero(~located.sound).tolist())
         return self._combine([dealer for dealer in dealers if dealer not in self.out.secrets])
 
     def _combine(self, dealers: Sequence[int]) -> list[int]:
@@ -143,14 +147,14 @@ class _Search:
         def check(secret: bytes) -> bool:
             return self.check(dealer, secret)
 
-        found = self._without_known(holders.tolist(), points, shares, check)
-        if found is None:
+        recovered = self._without_known(holders.tolist(), points, shares, check)
+        if recovered is None:
             out.decodings += 1
-            found = recover_around(points, shares, self.threshold, check, self.stream)
-        if found is None:
+            recovered = recover_around(points, shares, self.threshold, check, self.stream)
+        if recovered is None:
             out.failed[dealer] = tuple(holders.tolist())
             return False
-        out.secrets[dealer], places = found
+        out.secrets[dealer], places = recovered
         out.wrong.pop(dealer, None)
         # Two polynomials with the same value at zero share t - 2 more points at most: up to so
         # many wrong shares leave no other one with as few.

@@ -21,8 +21,11 @@ LIMBS = 9
 TOP_LIMB_BITS = 8 * SECRET_BYTES - LIMB_BITS * (LIMBS - 1)
 
 _P = np.uint64(PRIME)
+# float64 holds integers up to 2^53 exactly. Centred elements are below 2^30 and, split at 16 bits,
+# below 2^15: so many products may be added before a sum is reduced.
 _SPLIT_BITS = 16
 _TERMS = 1 << (53 - 30 - (_SPLIT_BITS - 1))
+# Two megabytes of differences, and the columns of eight secrets: what stays in cache.
 _CELLS_AT_ONCE = 1 << 18
 _COLUMNS_AT_ONCE = 8 * LIMBS
 
@@ -44,7 +47,18 @@ def from_limbs(limbs: Sequence[int]) -> bytes | None:
 
 
 def uniform_elements(stream: Keystream, count: int) -> NDArray[np.uint64]:
-    """Return ``count`` uniform field elements from a keystream, by rejection."""
+    """Draw uniform field elements from a keystream, by rejection.
+
+    Parameters
+    ----------
+    stream : Keystream
+    count : int
+
+    Returns
+    -------
+    ndarray of uint64, shape (count,)
+        Below p.
+    """
     drawn = np.empty(0, np.uint64)
     while len(drawn) < count:
         words = stream.words(count - len(drawn), np.uint32) & np.uint32(PRIME)

@@ -26,7 +26,8 @@ Released = Mapping[int, tuple[NDArray[np.intp], NDArray[np.uint32]]]
 Wrong = Mapping[int, Sequence[int]]
 
 _P = np.uint64(PRIME)
-_AT_ONCE = 512
+# Dealers whose weights are computed together: a few megabytes at a degree of some hundred.
+_DEALERS_AT_ONCE = 512
 
 
 class ShareTable(ABC):
@@ -42,13 +43,40 @@ class ShareTable(ABC):
 
     @abstractmethod
     def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
-        """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
+        """Return some holders' shares of a dealer's secret.
+
+        Parameters
+        ----------
+        dealer : int
+            Cohort position.
+        holders : ndarray of int, shape (m,)
+            Some of :meth:`holders`, ascending.
+
+        Returns
+        -------
+        ndarray of uint32, shape (m, 9)
+        """
 
     @abstractmethod
     def combine(
         self, dealers: Sequence[int], threshold: int, wrong: Wrong
     ) -> Iterator[tuple[int, bytes | None]]:
-        """Combine, for dealers with enough holders, shares not known to be wrong."""
+        """Combine shares that are not known to be wrong into secrets.
+
+        Parameters
+        ----------
+        dealers : sequence of int
+            Cohort positions, each with ``threshold`` holders at least.
+        threshold : int
+            t.
+        wrong : mapping
+            Wrong shares: dealer's position to those of its holders. They are left out.
+
+        Returns
+        -------
+        iterator of (int, bytes or None)
+            Each dealer and its secret, unchecked; None where a limb is out of range.
+        """
 
 
 class DenseShares(ShareTable):
@@ -78,13 +106,13 @@ class DenseShares(ShareTable):
 
     def holders(self, dealer: int) -> NDArray[np.intp]:
         """Return who released a share of a dealer's secret, ascending."""
-        found: NDArray[np.intp] = self._live[self._given[:, dealer]]
-        return found
+        holders: NDArray[np.intp] = self._live[self._given[:, dealer]]
+        return holders
 
     def shares(self, dealer: int, holders: NDArray[np.intp]) -> NDArray[np.uint32]:
         """Return some holders' shares of a dealer's secret, shape (len(holders), 9)."""
-        found: NDArray[np.uint32] = self._shares[np.searchsorted(self._live, holders), dealer]
-        return found
+        rows: NDArray[np.uint32] = self._shares[np.searchsorted(self._live, holders), dealer]
+        return rows
 
     def combine(
         self, dealers: Sequence[int], threshold: int, wrong: Wrong
@@ -137,7 +165,22 @@ class DenseShares(ShareTable):
         return not syndromes(word[None, :], self._points, count).any()
 
     def locate(self, dealers: Sequence[int], threshold: int, stream: Keystream) -> Located:
-        """Locate the wrong shares of all dealers; columns of what is found are :attr:`live`."""
+        """Locate the wrong shares of all dealers.
+
+        Parameters
+        ----------
+        dealers : sequence of int
+            Cohort positions.
+        threshold : int
+            t.
+        stream : Keystream
+            Coefficients of the combinations.
+
+        Returns
+        -------
+        Located
+            A row for each of ``dealers``, a column for each of :attr:`live`.
+        """
         chosen = np.array(dealers, np.intp)
         words = np.zeros((len(self._live), len(chosen)), np.uint64)
         # Which limb is wrong does not matter: one combination of the nine is enough.
@@ -162,8 +205,8 @@ class DenseShares(ShareTable):
         return dual_weights(self._points.tolist())
 
     def _redundancy(self, dealers: Sequence[int], threshold: int) -> NDArray[np.intp]:
-        found: NDArray[np.intp] = self.counts()[list(dealers)] - threshold
-        return found
+        redundancy: NDArray[np.intp] = self.counts()[list(dealers)] - threshold
+        return redundancy
 
     def _erasures(self, dealers: NDArray[np.intp]) -> NDArray[np.uint64]:
         """Return, by holder and dealer, the product of x - x_e over the holders without a share.
@@ -223,8 +266,8 @@ class EdgeShares(ShareTable):
         self, dealers: Sequence[int], threshold: int, wrong: Wrong
     ) -> Iterator[tuple[int, bytes | None]]:
         """Combine the first shares of a few hundred dealers at a time; ``wrong`` is empty here."""
-        for start in range(0, len(dealers), _AT_ONCE):
-            group = dealers[start : start + _AT_ONCE]
+        for start in range(0, len(dealers), _DEALERS_AT_ONCE):
+            group = dealers[start : start + _DEALERS_AT_ONCE]
             places = self._starts[list(group)][:, None] + np.arange(threshold)
             weights = lagrange_rows(self._holders[places] + 1)
             limbs = weigh(weights, self._rows[places].transpose(1, 0, 2))

@@ -1,1 +1,1 @@
-"""Who shares a mask with whom: graphs, their parameters and failure bounds."""
+"""Masking graphs: neighbours, parameters and bounds on their failures."""

@@ -1,4 +1,4 @@
-"""How a masking graph fails, and how rarely.
+"""Bounds on the failures of a masking graph.
 
 Each client gives shares to k neighbours, t of which recover a secret. Three things can fail:
 too many colluders among one client's neighbours (secrecy), too few survivors among them
@@ -17,16 +17,27 @@ import numpy as np
 
 from zerosum.secagg.errors import LocalProtocolError
 from zerosum.secagg.graph import tails
-from zerosum.secagg.session import ServerMode
+from zerosum.secagg.stages import ServerMode
 
+# Statistical security: unlike a key, a draw of neighbours cannot be searched offline. An attacker
+# has as many tries as sessions, which clients count (:func:`security_of`).
 SECURITY = 2.0**-40
 
 
 def security_of(openings: int) -> float:
-    """Return what one of so many sessions may fail with, so that all together do with 2^-40.
+    """Return the security level of one session, so that all together fail with 2^-40.
 
     A union bound: a server that lies may begin sessions until what clients drew suits it. Client
     and server divide the same float by the same number, and compare the same bound.
+
+    Parameters
+    ----------
+    openings : int
+        Sessions that a client's policy allows.
+
+    Returns
+    -------
+    float
     """
     return SECURITY / openings
 
@@ -36,7 +47,8 @@ LARGEST_ROSTER = (1 << 24) - 1
 factorials take some hundred megabytes, and it is the server that tells a client how many there are.
 """
 
-# A float is at most this far from the short fraction that it stands for.
+# Largest denominator of the short fraction that a float stands for: 0.29 is meant as 29/100, and
+# 0.29 x 100 in floats is 28.999999999999996, which floor takes to 28.
 _FINEST = 10**9
 # Up to this many clients an undecided sum over groups is redone in fractions.
 _EXACT_UP_TO = 256
@@ -44,7 +56,7 @@ _EXACT_UP_TO = 256
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a graph must stand: c of n collude, d drop out, and how rarely it may fail."""
+    """Threats to a masking graph: c of n collude, d drop out; and how rarely it may fail."""
 
     server: ServerMode
     n: int
@@ -65,6 +77,20 @@ class Assumptions:
         correctness: float,
     ) -> "Assumptions":
         """Count the colluders and dropouts of a cohort of n from a roster.
+
+        Parameters
+        ----------
+        n, roster : int
+            Sizes of the cohort and of the roster that it was drawn from.
+        dropout, corruption : float
+            Fractions of the cohort that drops out, and of the roster that colludes.
+        server : ServerMode
+        security, correctness : float
+            Bounds on the probability of each failure.
+
+        Returns
+        -------
+        Assumptions
 
         Raises
         ------
@@ -87,7 +113,25 @@ def as_written(fraction: float) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def share_of(fraction: float, count: int, name: str) -> int:
-    """Return floor(fraction x count) of the fraction that was meant, such as 1/3 or 0.29."""
+    """Return floor(fraction x count) of the fraction that was meant.
+
+    Parameters
+    ----------
+    fraction : float
+        In 0 .. 1; read as the short fraction that it stands for, such as 1/3 or 0.29.
+    count : int
+    name : str
+        The fraction's, for the message.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    LocalProtocolError
+        If the fraction is outside 0 .. 1.
+    """
     if not 0 <= fraction <= 1:
         raise LocalProtocolError(f"{name} = {fraction} is not in 0 .. 1")
     return math.floor(as_written(fraction) * count)
@@ -97,7 +141,7 @@ def share_of(fraction: float, count: int, name: str) -> int:
 def colluders_in(
     n: int, roster: int, corruption: float, server: str, security: float = SECURITY
 ) -> int:
-    """Return c, how many of a cohort collude.
+    """Bound how many of a cohort collude.
 
     Parameters
     ----------
@@ -111,6 +155,11 @@ def colluders_in(
         P[Hyp(roster, floor(corruption x roster), n) > c] <= security.
     security : float
         Probability that c is exceeded, for a semi-honest server.
+
+    Returns
+    -------
+    int
+        c.
 
     Raises
     ------
@@ -134,22 +183,57 @@ def colluders_in(
 
 
 def check_level(level: float, name: str) -> None:
-    """Refuse a bound on a probability that is none."""
+    """Refuse a bound on a probability that is none.
+
+    Parameters
+    ----------
+    level : float
+    name : str
+        The bound's, for the message.
+
+    Raises
+    ------
+    LocalProtocolError
+        If ``level`` is not in 0 .. 1, or is 1.
+    """
     if not 0 <= level < 1:
         raise LocalProtocolError(f"{name} = {level} is not a probability below 1")
 
 
 def exposing(a: Assumptions, degree: int, threshold: int) -> int:
-    """Return how many colluders among its neighbours expose a client.
+    """Count the colluders among its neighbours that expose a client.
 
     A server that lies needs t shares of each secret, and may show two parts of the honest
     neighbours two sets of survivors; only colluders give shares of both: 2t <= k + colluders.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    int
     """
     return 2 * threshold - degree if a.malicious else threshold
 
 
 def is_secret(a: Assumptions, degree: int, count: int) -> bool:
-    """Return whether so many colluders among a client's neighbours are rare enough."""
+    """Return whether so many colluders among a client's neighbours are rare enough.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree : int
+        k.
+    count : int
+        Colluders that expose a client, as :func:`exposing` counts them.
+
+    Returns
+    -------
+    bool
+    """
     return tails.is_rare(a.n - 1, a.colluders, degree, count, a.security, a.n)
 
 
@@ -174,8 +258,8 @@ def _log_closed_groups(n: int, colluders: int, degree: int, threshold: int) -> t
         + math.log(degree / (n - 1))
     )
     running = np.minimum(np.logaddexp.accumulate(steps), 0.0)
-    each = running[sizes + colluders - 1 - threshold]
-    terms = tails.log_choose(n - colluders, sizes) + sizes * each
+    tail_logs = running[sizes + colluders - 1 - threshold]
+    terms = tails.log_choose(n - colluders, sizes) + sizes * tail_logs
     total = tails.log_sum(terms)
     depth = float(np.abs(running[np.isfinite(running)]).max(initial=0.0))
     slack = tails.error_bound(n) + len(good) * (depth + 1) * 2.0**-52
@@ -213,7 +297,20 @@ def _removed(a: Assumptions) -> int:
 def is_connected(
     a: Assumptions, degree: int, threshold: int, *, isolation_only: bool = False
 ) -> bool:
-    """Return whether the connectivity terms hold, or only that of one isolated client."""
+    """Return whether the connectivity terms hold.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+    isolation_only : bool
+        Count the isolation of one client alone, as published tables do.
+
+    Returns
+    -------
+    bool
+    """
     if a.malicious and not isolation_only:
         return _stays_together(a.n, a.colluders, degree, threshold, a.security)
     if a.malicious:
@@ -229,19 +326,55 @@ def is_connected(
 
 
 def log_secrecy(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on exposing a client."""
+    """Bound the probability of exposing a client.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     count = exposing(a, degree, threshold)
     return math.log(a.n) + tails.log_tail(a.n - 1, a.colluders, degree, count)
 
 
 def log_correctness(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on leaving a client with too few neighbours."""
+    """Bound the probability of leaving a client with too few neighbours.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     shortage = degree - threshold + 1
     return math.log(a.n) + tails.log_tail(a.n - 1, a.dropped, degree, shortage)
 
 
 def log_isolation(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on isolating one client."""
+    """Bound the probability of isolating one client.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     if a.malicious:
         honest = a.n - a.colluders
         return math.log(honest) + tails.log_tail(a.n - 1, a.colluders, degree, threshold)
@@ -249,7 +382,19 @@ def log_isolation(a: Assumptions, degree: int, threshold: int) -> float:
 
 
 def log_connectivity(a: Assumptions, degree: int, threshold: int) -> float:
-    """Return the log of the bound on closed groups; semi-honest, on two removed windows."""
+    """Bound the probability of closed groups; semi-honest, of two removed windows.
+
+    Parameters
+    ----------
+    a : Assumptions
+    degree, threshold : int
+        k and t.
+
+    Returns
+    -------
+    float
+        Natural logarithm; -inf where the failure cannot happen.
+    """
     if a.malicious:
         return _log_closed_groups(a.n, a.colluders, degree, threshold)[0]
     if degree == a.n - 1:

@@ -1,4 +1,4 @@
-"""Who shares with whom, who masks with whom, and how many shares recover a secret.
+"""Masking graphs: share neighbours, mask neighbours, and the quorum of a session.
 
 N(u), the share neighbours of u, are those it gives shares to: its out-edges. Its mask neighbours
 are N(u) and all v with u in N(v). On the complete graph, and on the permuted Harary graph of a
@@ -84,7 +84,7 @@ class SparseGraph:
     @cached_property
     def _edges(self) -> tuple[Positions, Positions]:
         """Both ends of every edge: who names, who is named; by position of who names."""
-        lengths = [len(each) for each in self._named]
+        lengths = [len(neighbours) for neighbours in self._named]
         return np.repeat(np.arange(len(lengths)), lengths), np.concatenate(list(self._named))
 
     @cached_property
@@ -149,8 +149,8 @@ class HararyGraph:
         steps = np.concatenate([np.arange(-half, 0), np.arange(1, half + 1)])
         if self._degree % 2:
             steps = np.append(steps, self._size // 2)
-        found: Positions = np.sort(self._order[(self._place[position] + steps) % self._size])
-        return found
+        neighbours: Positions = np.sort(self._order[(self._place[position] + steps) % self._size])
+        return neighbours
 
     def naming(self, position: int) -> Positions:
         """Return N(u): edges run both ways."""
@@ -165,11 +165,11 @@ class HararyGraph:
         half, placed = self._degree // 2, live[self._order].astype(np.int64)
         around = np.concatenate([placed[self._size - half :], placed, placed[:half]])
         sums = np.concatenate([[0], np.cumsum(around)])
-        found = sums[2 * half + 1 :] - sums[: self._size] - placed
+        by_place = sums[2 * half + 1 :] - sums[: self._size] - placed
         if self._degree % 2:
-            found += np.roll(placed, -(self._size // 2))
-        counted: NDArray[np.int64] = found[self._place]
-        return counted
+            by_place += np.roll(placed, -(self._size // 2))
+        counts: NDArray[np.int64] = by_place[self._place]
+        return counts
 
 
 @lru_cache(maxsize=4)
@@ -178,7 +178,22 @@ def _permuted_harary(seed: bytes, size: int, degree: int) -> HararyGraph:
 
 
 def draw_neighbours(session: Session, position: int, seed: bytes) -> Positions:
-    """Draw k distinct positions other than ``position``, uniformly, from a 32-byte seed."""
+    """Draw k distinct positions other than the own, uniformly.
+
+    Parameters
+    ----------
+    session : Session
+        Its cohort and degree k.
+    position : int
+        The client's own.
+    seed : bytes
+        32 bytes.
+
+    Returns
+    -------
+    ndarray of int, shape (k,)
+        Ascending.
+    """
     others, stream = session.size - 1, Keystream(seed)
     mask = np.uint64((1 << (others - 1).bit_length()) - 1)
     drawn = np.empty(0, np.uint64)
@@ -221,7 +236,7 @@ def crowders(named: Sequence[Positions], degree: int) -> Positions:
         Positions, ascending.
     """
     size = len(named)
-    lengths = [len(each) for each in named]
+    lengths = [len(neighbours) for neighbours in named]
     namer, chosen = np.repeat(np.arange(size), lengths), np.concatenate(list(named))
     drawn = np.bincount(chosen, minlength=size)
     # Without u's own edge, at least CROWD k + 1 are left: one more where u is among the namers.
@@ -235,8 +250,10 @@ def crowders(named: Sequence[Positions], degree: int) -> Positions:
         count: tails.rarely_exceeded(size - 1, count, degree, FALSE_NAMING, size)
         for count in set(crowded.tolist())
     }
-    found: Positions = np.flatnonzero(hits > np.array([bounds[c] for c in crowded.tolist()]))
-    return found
+    above_chance: Positions = np.flatnonzero(
+        hits > np.array([bounds[count] for count in crowded.tolist()])
+    )
+    return above_chance
 
 
 def quorum(session: Session) -> int:

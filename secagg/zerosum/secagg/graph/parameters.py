@@ -18,13 +18,16 @@ from zerosum.secagg.graph.failure_bounds import (
     log_isolation,
     log_secrecy,
 )
-from zerosum.secagg.session import ServerMode
+from zerosum.secagg.stages import ServerMode
 
+# A session that fails for want of shares costs a new attempt and no privacy, so that it may fail
+# more often than secrecy does.
 CORRECTNESS = 2.0**-20
 
 # Below about this many clients ``auto`` takes the complete graph: there it costs little.
 COMPLETE_BELOW = 500
 
+# A range of more degrees than this is halved before the slow sum over groups is asked.
 _FEW_DEGREES = 8
 
 
@@ -101,11 +104,21 @@ def _hopeless(a: Assumptions, low: int, high: int, isolation_only: bool) -> bool
 
 
 def smallest_sparse(a: Assumptions, *, isolation_only: bool = False) -> tuple[int, int, int] | None:
-    """Return the smallest sparse degree with its least and largest threshold, if there is one.
+    """Find the smallest sparse degree with its least and largest threshold.
 
     Whether a degree can do is not monotone, for t is whole: so halve ranges of degrees and
-    discard those that are hopeless, leftmost first. ``isolation_only`` counts as connectivity
-    no more than that of one isolated client, as published tables do.
+    discard those that are hopeless, leftmost first.
+
+    Parameters
+    ----------
+    a : Assumptions
+    isolation_only : bool
+        Count as connectivity the isolation of one client alone, as published tables do.
+
+    Returns
+    -------
+    tuple of (int, int, int), or None
+        The degree, its least and its largest threshold; None where no sparse graph can do.
     """
     ranges = [(1, a.n - 2)]
     while ranges:
@@ -325,7 +338,22 @@ def is_feasible(
     """Return whether a sparse degree, 1 .. n - 2, has a threshold that fails rarely enough.
 
     Then the smallest such degree, and every threshold at it, is at most this one: cheaper to know
-    than :func:`parameters`, whose arguments these are.
+    than :func:`graph_parameters`.
+
+    Parameters
+    ----------
+    n : int
+    degree : int
+        k.
+    dropout, corruption : float
+    server : str
+    roster : int, optional
+    security, correctness : float
+        All as for :func:`graph_parameters`.
+
+    Returns
+    -------
+    bool
     """
     whole = n if roster is None else roster
     a = Assumptions.of(n, whole, dropout, corruption, _mode(server), security, correctness)

@@ -16,7 +16,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _GRID = 2.0**20
+# A term e^-60 times as large as the largest is below float64's last place even a million times.
 _NEGLIGIBLE = 60.0
+# Masses of a tail that are computed first: most tails have died out by then.
 _FIRST_WIDTH = 256
 
 
@@ -47,7 +49,18 @@ def error_bound(population: int) -> float:
 
 
 def log_choose(top: Ints | int, bottom: Ints | int) -> Floats:
-    """Return log C(top, bottom) elementwise; -inf where ``bottom`` is not in 0 .. top."""
+    """Compute log C(top, bottom) elementwise.
+
+    Parameters
+    ----------
+    top, bottom : int or ndarray of int
+        Of shapes that broadcast.
+
+    Returns
+    -------
+    ndarray of float64
+        Natural logarithms; -inf where ``bottom`` is not in 0 .. top.
+    """
     above, below = np.broadcast_arrays(np.asarray(top), np.asarray(bottom))
     # Powers of two, so that few tables serve all sizes.
     coarse, fine = _factorials(1 << int(above.max(initial=1)).bit_length())
@@ -96,7 +109,19 @@ def _log_masses(population: int, good: int, draws: int, counts: Ints) -> Floats:
 
 @lru_cache(maxsize=1 << 16)
 def log_tail(population: int, good: int, draws: int, count: int) -> float:
-    """Return log P[Hyp(population, good, draws) >= count], at most 0."""
+    """Compute log P[Hyp(population, good, draws) >= count].
+
+    Parameters
+    ----------
+    population, good, draws : int
+        How many there are, how many of these are good, and how many are drawn.
+    count : int
+
+    Returns
+    -------
+    float
+        Natural logarithm, at most 0.
+    """
     lowest, highest = _support(population, good, draws)
     if count <= lowest:
         return 0.0
@@ -111,7 +136,18 @@ def log_tail(population: int, good: int, draws: int, count: int) -> float:
 
 
 def exact_tail(population: int, good: int, draws: int, count: int) -> Fraction:
-    """Return P[Hyp(population, good, draws) >= count] as a fraction."""
+    """Compute P[Hyp(population, good, draws) >= count] as a fraction.
+
+    Parameters
+    ----------
+    population, good, draws : int
+        How many there are, how many of these are good, and how many are drawn.
+    count : int
+
+    Returns
+    -------
+    Fraction
+    """
     lowest, highest = _support(population, good, draws)
     ways = sum(
         math.comb(good, x) * math.comb(population - good, draws - x)
@@ -121,7 +157,22 @@ def exact_tail(population: int, good: int, draws: int, count: int) -> Fraction:
 
 
 def compare(log_value: float, level: float, slack: float) -> bool | None:
-    """Return whether exp(log_value) <= level, or None if ``slack`` leaves that open."""
+    """Return whether exp(log_value) <= level.
+
+    Parameters
+    ----------
+    log_value : float
+        Natural logarithm of a probability.
+    level : float
+        The bound.
+    slack : float
+        How far ``log_value`` may be off.
+
+    Returns
+    -------
+    bool or None
+        None where ``slack`` leaves it open.
+    """
     if log_value == -math.inf or level == 0:
         return log_value == -math.inf
     gap = log_value - math.log(level)
@@ -131,7 +182,23 @@ def compare(log_value: float, level: float, slack: float) -> bool | None:
 def is_rare(
     population: int, good: int, draws: int, count: int, level: float, times: Fraction | int = 1
 ) -> bool:
-    """Return whether times x P[Hyp(population, good, draws) >= count] <= level, exactly."""
+    """Return whether times x P[Hyp(population, good, draws) >= count] <= level.
+
+    Parameters
+    ----------
+    population, good, draws : int
+        How many there are, how many of these are good, and how many are drawn.
+    count : int
+    level : float
+        The bound.
+    times : Fraction or int
+        How many events are added up.
+
+    Returns
+    -------
+    bool
+        Certain: decided in integers where float64 leaves it open.
+    """
     log_value = log_tail(population, good, draws, count) + math.log(times)
     verdict = compare(log_value, level, error_bound(population))
     if verdict is None:
@@ -140,9 +207,21 @@ def is_rare(
 
 
 def rarely_exceeded(population: int, good: int, draws: int, level: float, times: int = 1) -> int:
-    """Return the smallest x with times x P[Hyp(population, good, draws) > x] <= level.
+    """Find the smallest x with times x P[Hyp(population, good, draws) > x] <= level.
 
-    ``level`` is below ``times``; the answer lies between the least and the largest possible count.
+    Parameters
+    ----------
+    population, good, draws : int
+        How many there are, how many of these are good, and how many are drawn.
+    level : float
+        The bound, below ``times``.
+    times : int
+        How many events are added up.
+
+    Returns
+    -------
+    int
+        Between the least and the largest possible count.
     """
     lowest, highest = _support(population, good, draws)
     # Hoeffding (1963): P[X >= mean + d] <= exp(-2 d^2 / draws), here a negligible part of level.

@@ -1,1 +1,1 @@
-"""What parties send one another and keep, byte by byte."""
+"""Messages, durable records and exported states, byte by byte."""

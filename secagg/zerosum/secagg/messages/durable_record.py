@@ -1,4 +1,4 @@
-"""What a client decided in a session, in lines that outlive its process.
+"""Durable record of a client's decisions: lines that outlive its process.
 
 A line holds the session, the stage and the hash of the message answered, at confirm and unmask
 also the hash of U3: decisions, never seeds or shares. The caller makes the lines of a step
@@ -18,10 +18,10 @@ from zerosum.secagg.errors import (
     StaleSession,
 )
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import Phase, Repeat, Stage
 
-STAGES = ("advertise", "share", "contribute", "confirm", "unmask")
-
-_ON_SURVIVORS = ("confirm", "unmask")
+# Stages that answer a U3; their lines hold its hash as well.
+_ON_SURVIVORS = (Stage.CONFIRM, Stage.UNMASK)
 _TAG = "zerosum/1 decision"
 _MARK = "zerosum/1 high-water "
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 class Decision:
     """The answer given at one stage: to which message, and from confirm on for which U3."""
 
-    stage: str
+    stage: Stage
     message: str
     survivors: str = ""
 
@@ -57,7 +57,7 @@ class Decisions:
 
     def __init__(self, session: bytes, record: Iterable[bytes] = ()) -> None:
         self._head = f"{_TAG} {session.hex()} "
-        self._made: dict[str, Decision] = {}
+        self._made: dict[Stage, Decision] = {}
         head = self._head.encode()
         for line in record:
             if line.startswith(head):
@@ -73,9 +73,9 @@ class Decisions:
         fields = line.decode("ascii", "replace").rstrip("\r\n")[len(self._head) :].split(" ")
         expected = 3 if fields[0] in _ON_SURVIVORS else 2
         hashes = all(map(_HASH.fullmatch, fields[1:]))
-        if fields[0] not in STAGES or len(fields) != expected or not hashes:
+        if fields[0] not in set(Stage) or len(fields) != expected or not hashes:
             raise LocalProtocolError(f"the durable record has a damaged line: {line!r}")
-        return Decision(*fields)
+        return Decision(Stage(fields[0]), *fields[1:])
 
     def _add(self, decision: Decision) -> None:
         made = self._made.setdefault(decision.stage, decision)
@@ -84,35 +84,42 @@ class Decisions:
                 f"the durable record holds two different decisions at {decision.stage}"
             )
 
-    def decide(self, stage: str, message: bytes, survivors: bytes | None = None) -> Decision:
-        """Return the decision to answer a message, unless an earlier one forbids it.
+    def decide(self, phase: Phase, message: bytes, survivors: bytes | None = None) -> Decision:
+        """Decide to answer a message, unless an earlier decision forbids it.
 
         Parameters
         ----------
-        stage : str
-            One of ``STAGES``.
+        phase : Phase
+            The phase table's row of the stage.
         message : bytes
             SHA-256 of the incoming message.
         survivors : bytes, optional
             U3 as a bitmap, at confirm and unmask.
 
+        Returns
+        -------
+        Decision
+            To be committed before the answer leaves; the earlier one where a message is repeated.
+
         Raises
         ------
         AlreadyContributed
-            At contribute, if anything was answered there.
+            If the stage is answered once only, and was.
         ConflictingMessage
             If another message (at unmask, another U3) was answered at this stage.
         """
         hashed = "" if survivors is None else hashlib.sha256(survivors).hexdigest()
-        decision = Decision(stage, message.hex(), hashed)
-        made = self._made.get(stage)
+        decision = Decision(phase.stage, message.hex(), hashed)
+        made = self._made.get(phase.stage)
         if made is None:
             return decision
-        if stage == "contribute":
+        if phase.repeat is Repeat.NEVER:
             raise AlreadyContributed("this session's contribution was already made")
-        same = made.survivors == hashed if stage == "unmask" else made == decision
-        if not same:
-            raise ConflictingMessage(f"another message was answered at {stage} of this session")
+        same_survivors = phase.repeat is Repeat.SAME_SURVIVORS and made.survivors == hashed
+        if made != decision and not same_survivors:
+            raise ConflictingMessage(
+                f"another message was answered at {phase.stage} of this session"
+            )
         return made
 
     def commit(self, decision: Decision) -> tuple[bytes, ...]:
@@ -127,16 +134,16 @@ class Decisions:
 
     def lines(self) -> tuple[bytes, ...]:
         """Return the lines of all decisions, in the order of the stages."""
-        return tuple(self.line(self._made[stage]) for stage in STAGES if stage in self._made)
+        return tuple(self.line(self._made[stage]) for stage in Stage if stage in self._made)
 
     def has_signed(self, survivors: bytes) -> bool:
         """Tell whether ``survivors``, a bitmap, is the U3 that was signed at confirm."""
-        made = self._made.get("confirm")
+        made = self._made.get(Stage.CONFIRM)
         return made is not None and made.survivors == hashlib.sha256(survivors).hexdigest()
 
 
 class HighWater:
-    """How far each run has come at one client: sessions begin in ascending order only.
+    """High-water mark of each run at one client: sessions begin in ascending order only.
 
     It is consulted and raised before the client advertises, and at no other stage, so that
     rounds can overlap: later stages are admitted by the decisions of their own session.
@@ -169,6 +176,14 @@ class HighWater:
     def rise(self, session: Session) -> tuple[bytes, ...]:
         """Admit a session that is about to begin, and return the line for the durable record.
 
+        Parameters
+        ----------
+        session : Session
+
+        Returns
+        -------
+        tuple of bytes
+
         Raises
         ------
         StaleSession
@@ -177,6 +192,9 @@ class HighWater:
         run, mark = hashlib.sha256(session.run_id).hexdigest(), (session.round, session.attempt)
         before = self._marks.get(run)
         if before is not None and mark <= before:
-            raise StaleSession(f"round and attempt {mark} do not come after {before}")
+            raise StaleSession(
+                f"round and attempt {mark} do not come after {before}, which began already: "
+                "a server that lost a session begins a new attempt"
+            )
         self._marks[run] = mark
         return (f"{_MARK}{run} {mark[0]} {mark[1]}".encode("ascii"),)

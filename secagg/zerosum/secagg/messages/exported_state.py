@@ -51,13 +51,35 @@ class HiddenBytes(bytes):
 
 
 def seal_state(tag: bytes, parts: Sequence[bytes]) -> bytes:
-    """Return a tag, the parts after their lengths, and a checksum."""
+    """Join a tag, the parts after their lengths, and a checksum.
+
+    Parameters
+    ----------
+    tag : bytes
+        Names the kind of state and its version.
+    parts : sequence of bytes
+
+    Returns
+    -------
+    bytes
+    """
     body = tag + b"".join(map(prefixed, parts))
     return body + hashlib.sha256(body).digest()
 
 
 def open_state(tag: bytes, data: bytes, count: int) -> list[bytes]:
-    """Undo :func:`seal_state` for so many parts.
+    """Split what :func:`seal_state` joined.
+
+    Parameters
+    ----------
+    tag : bytes
+    data : bytes
+    count : int
+        How many parts there are.
+
+    Returns
+    -------
+    list of bytes
 
     Raises
     ------
@@ -75,7 +97,20 @@ def open_state(tag: bytes, data: bytes, count: int) -> list[bytes]:
 
 
 def read_place(session: bytes, index: bytes, phase: bytes) -> tuple[Session, int, int]:
-    """Return the session, the client's roster index and how many stages it has behind it.
+    """Read where a client stands: in which session, as whom, and how far.
+
+    Parameters
+    ----------
+    session, index, phase : bytes
+        Canonical bytes of a session, eight of a roster index, one of a number of stages.
+
+    Returns
+    -------
+    session : Session
+    index : int
+        The client's roster index.
+    phase : int
+        How many stages it has behind it.
 
     Raises
     ------
@@ -94,6 +129,16 @@ def read_place(session: bytes, index: bytes, phase: bytes) -> tuple[Session, int
 def read_lines(lines: bytes, session: Session) -> tuple[bytes, ...]:
     """Return the lines of the record that a state holds: of its session only, in order.
 
+    Parameters
+    ----------
+    lines : bytes
+        Lines of the durable record, joined.
+    session : Session
+
+    Returns
+    -------
+    tuple of bytes
+
     Raises
     ------
     LocalProtocolError
@@ -107,7 +152,7 @@ def read_lines(lines: bytes, session: Session) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True)
 class ClientState:
-    """What a client exports.
+    """Volatile state of a client between two processes.
 
     Attributes
     ----------
@@ -121,7 +166,7 @@ class ClientState:
     lines : tuple of bytes
         Its decisions.
     adverts, request, answer
-        What it answered at share and at contribute, and what it answered at unmask.
+        The messages it answered at share and contribute, and its answer at unmask.
     """
 
     session: Session
@@ -136,8 +181,8 @@ class ClientState:
     def to_bytes(self) -> HiddenBytes:
         """Return the canonical bytes; secret while there is a seed."""
         place = (self.session.to_bytes(), u64(self.index), bytes((self.phase,)))
-        kept = (self.adverts, self.request, self.answer)
-        messages = [b"" if message is None else message.to_bytes() for message in kept]
+        answered = (self.adverts, self.request, self.answer)
+        messages = [b"" if message is None else message.to_bytes() for message in answered]
         sealed = seal_state(_TAG, [*place, self.seed, b"\n".join(self.lines), *messages])
         return HiddenBytes(sealed)
 
@@ -145,12 +190,20 @@ class ClientState:
     def from_bytes(cls, data: bytes) -> "ClientState":
         """Read canonical bytes.
 
+        Parameters
+        ----------
+        data : bytes
+
+        Returns
+        -------
+        ClientState
+
         Raises
         ------
         LocalProtocolError
             If they are anything else.
         """
-        encoded, index, phase, seed, lines, *kept = open_state(_TAG, bytes(data), 8)
+        encoded, index, phase, seed, lines, *messages = open_state(_TAG, bytes(data), 8)
         session, client, answered = read_place(encoded, index, phase)
         over = answered == len(session.stages)
         if len(seed) != SEED_BYTES and (seed or not over):
@@ -161,9 +214,9 @@ class ClientState:
             answered,
             seed,
             read_lines(lines, session),
-            _read(kept[0], Adverts, session),
-            _read(kept[1], ContributeRequest, session),
-            _read(kept[2], UnmaskShares, session),
+            _read(messages[0], Adverts, session),
+            _read(messages[1], ContributeRequest, session),
+            _read(messages[2], UnmaskShares, session),
         )
 
 

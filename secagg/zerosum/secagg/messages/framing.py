@@ -1,4 +1,4 @@
-"""What all messages have in common: head, checksum, and the one way in.
+"""Framing of all messages: head, checksum, and the one reader.
 
 Every message starts with a magic, the protocol version, its type and the session's digest, and
 ends with a checksum, which finds accidents and stops nobody. A reader knows from the session how
@@ -7,12 +7,14 @@ holds. Parties accept bytes or the objects themselves.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self, TypeVar
 
 from zerosum.secagg.errors import MalformedMessage, OutOfOrder, UnknownVersion, WrongSession
 from zerosum.secagg.session import DIGEST_BYTES, PROTOCOL_VERSION, Session
+from zerosum.secagg.stages import MessageCode
 from zerosum.secagg.wire import Reader
 
 _MAGIC = b"zsag"
@@ -28,8 +30,8 @@ def _checksum(*parts: bytes | memoryview) -> bytes:
 
 
 @dataclass(frozen=True)
-class Message:
-    """What all messages share.
+class Message(ABC):
+    """A message of one session: frozen fields with canonical bytes.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ class Message:
     """
 
     session: bytes
-    code: ClassVar[int]
+    code: ClassVar[MessageCode]
 
     @cached_property
     def _encoded(self) -> bytes:
@@ -49,8 +51,9 @@ class Message:
         parts = (head, *self._parts())
         return b"".join((*parts, _checksum(*parts)))
 
+    @abstractmethod
     def _parts(self) -> tuple[bytes, ...]:
-        raise TypeError(f"{type(self).__name__} has no canonical bytes")
+        """Return the canonical bytes of the fields."""
 
     def to_bytes(self) -> bytes:
         """Return the canonical bytes."""
@@ -67,28 +70,79 @@ class Message:
         return len(self.to_bytes())
 
     @classmethod
+    @abstractmethod
     def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
-        """Read the fields after the head; lengths are checked by :meth:`validate`."""
-        raise TypeError(f"{cls.__name__} has no canonical bytes")
+        """Read the fields after the head; :meth:`validate` checks what they hold.
 
+        Parameters
+        ----------
+        session : bytes
+            Digest of the session.
+        reader : Reader
+            At the first field.
+        of : Session
+            Says how long each field is.
+
+        Returns
+        -------
+        Message
+            Of this class.
+
+        Raises
+        ------
+        MalformedMessage
+            If the bytes end before the fields do.
+        """
+
+    @abstractmethod
     def validate(self, of: Session) -> None:
-        """Refuse fields whose shape the session excludes."""
+        """Refuse fields whose shape the session excludes.
+
+        Parameters
+        ----------
+        of : Session
+
+        Raises
+        ------
+        RemoteProtocolError
+            ``MalformedMessage``, or ``WrongParty`` where the client is not in the cohort.
+        """
 
 
 M = TypeVar("M", bound=Message)
 
 
 def check_length(data: bytes, size: int, what: str) -> None:
-    """Refuse a field of another length than the session asks for."""
+    """Refuse a field of another length than the session asks for.
+
+    Parameters
+    ----------
+    data : bytes
+    size : int
+        Bytes expected.
+    what : str
+        The field's name, for the message.
+
+    Raises
+    ------
+    MalformedMessage
+        If ``data`` has another length.
+    """
     if len(data) != size:
         raise MalformedMessage(f"{what}: {size} bytes expected, {len(data)} found")
 
 
-_KNOWN_CODES = range(1, 16)
-
-
 def session_of(data: bytes | bytearray | memoryview) -> bytes:
-    """Return the digest of the session that a message says it belongs to; nothing else is read.
+    """Read the digest of the session that a message says it belongs to; nothing else is read.
+
+    Parameters
+    ----------
+    data : bytes-like
+
+    Returns
+    -------
+    bytes
+        32 bytes: what the message says, not what it is.
 
     Raises
     ------
@@ -103,6 +157,19 @@ def session_of(data: bytes | bytearray | memoryview) -> bytes:
 def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Session) -> M:
     """Read one message of the type that the stage calls for.
 
+    Parameters
+    ----------
+    data : bytes-like
+        From a peer: anything.
+    expected : type of Message
+        As the phase table names it.
+    session : Session
+
+    Returns
+    -------
+    Message
+        Of the expected type, and valid in the session.
+
     Raises
     ------
     RemoteProtocolError
@@ -115,7 +182,7 @@ def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Ses
     if version != PROTOCOL_VERSION:
         raise UnknownVersion(f"a message of protocol version {version}")
     if code != expected.code:
-        if code not in _KNOWN_CODES:
+        if code not in set(MessageCode):
             raise MalformedMessage(f"unknown type of message {code}")
         raise OutOfOrder(f"{expected.__name__} expected, found a message of type {code}")
     if named != session.digest:
@@ -134,6 +201,17 @@ def accept(
     message: "bytes | bytearray | memoryview | Message", expected: type[M], session: Session
 ) -> M:
     """Return a message, read from bytes or checked as an object, of the type expected.
+
+    Parameters
+    ----------
+    message : bytes-like or Message
+    expected : type of Message
+    session : Session
+
+    Returns
+    -------
+    Message
+        Of the expected type, and valid in the session.
 
     Raises
     ------

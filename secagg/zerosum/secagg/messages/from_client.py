@@ -1,4 +1,4 @@
-"""What clients say to the server, one message a stage, and what they sign."""
+"""Messages from clients, one a stage, and the statements they sign."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -10,6 +10,7 @@ from zerosum.secagg.crypto.shamir import LIMBS
 from zerosum.secagg.errors import MalformedMessage
 from zerosum.secagg.messages.framing import CHECKSUM_BYTES, HEAD_BYTES, Message, check_length
 from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.stages import MessageCode
 from zerosum.secagg.vectors.ring import Ring
 from zerosum.secagg.wire import (
     Reader,
@@ -41,12 +42,38 @@ def advert_bytes(of: Session) -> int:
 
 
 def advert_statement(session: bytes, index: int, fields: bytes) -> bytes:
-    """Return what client ``index`` signs at advertise: its advert, without the signature."""
+    """Return what a client signs at advertise: its advert, without the signature.
+
+    Parameters
+    ----------
+    session : bytes
+        Digest of the session.
+    index : int
+        Roster index.
+    fields : bytes
+        :attr:`Advert.fields`.
+
+    Returns
+    -------
+    bytes
+    """
     return _ADVERT_TAG + session + u64(index) + fields
 
 
 def survivors_statement(session: bytes, request: bytes, survivors: bytes) -> bytes:
-    """Return what every client signs at confirm: the request and U3, a bitmap."""
+    """Return what every client signs at confirm: session, request and U3.
+
+    Parameters
+    ----------
+    session, request : bytes
+        Digests.
+    survivors : bytes
+        U3, a bitmap in cohort order.
+
+    Returns
+    -------
+    bytes
+    """
     return _SURVIVORS_TAG + session + request + survivors
 
 
@@ -58,7 +85,7 @@ class Advert(Message):
     sparse graph against a malicious server; its signature against a malicious server.
     """
 
-    code = 1
+    code = MessageCode.ADVERT
     index: int
     channel_key: bytes
     mask_key: bytes
@@ -98,7 +125,21 @@ class Advert(Message):
 
 
 def check_neighbours(neighbours: bytes, position: int, of: Session) -> None:
-    """Refuse neighbours that are not strictly ascending positions of others in the cohort."""
+    """Refuse neighbours that are not strictly ascending positions of others in the cohort.
+
+    Parameters
+    ----------
+    neighbours : bytes
+        As :func:`~zerosum.secagg.wire.to_positions` writes them; empty where none are drawn.
+    position : int
+        The client's own.
+    of : Session
+
+    Raises
+    ------
+    MalformedMessage
+        If they are anything else.
+    """
     if not neighbours:
         return
     places = from_positions(neighbours, of.size)
@@ -113,7 +154,7 @@ class Shares(Message):
     ``recipients`` is a bitmap in cohort order; ``sealed`` holds 88 bytes for each client in it.
     """
 
-    code = 3
+    code = MessageCode.SHARES
     index: int
     recipients: bytes
     sealed: bytes
@@ -141,7 +182,7 @@ class Contribution(Message):
     ``vector`` is in the ring's container, read-only; it is packed on the wire.
     """
 
-    code = 5
+    code = MessageCode.CONTRIBUTION
     index: int
     request: bytes
     vector: NDArray[Any] = field(repr=False)
@@ -184,7 +225,7 @@ class Contribution(Message):
 class Confirmation(Message):
     """Confirm, client to server: the signature of session, request and U3."""
 
-    code = 12
+    code = MessageCode.CONFIRMATION
     index: int
     signature: bytes
 
@@ -209,7 +250,7 @@ class UnmaskShares(Message):
     each client in it. A dealer whose envelope did not open is not in it, and is named by that.
     """
 
-    code = 7
+    code = MessageCode.UNMASK_SHARES
     index: int
     dealers: bytes
     shares: bytes = field(repr=False)

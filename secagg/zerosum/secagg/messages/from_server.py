@@ -1,4 +1,4 @@
-"""What the server says to clients, one message a stage."""
+"""Messages from the server, one a stage."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,6 +8,7 @@ from zerosum.secagg.errors import MalformedMessage
 from zerosum.secagg.messages.framing import Message, check_length
 from zerosum.secagg.messages.from_client import SEALED_BYTES, advert_bytes
 from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.stages import MessageCode
 from zerosum.secagg.wire import Reader, bitmap_bytes, bitmap_count, bitmap_has, check_bitmap, u64
 
 
@@ -19,7 +20,7 @@ class Adverts(Message):
     order; ``entries`` holds :func:`advert_bytes` for each client in it, the recipient too.
     """
 
-    code = 2
+    code = MessageCode.ADVERTS
     present: bytes
     entries: bytes
 
@@ -46,7 +47,7 @@ class ContributeRequest(Message):
     members who named the recipient (on the complete graph, all others), in cohort order.
     """
 
-    code = 4
+    code = MessageCode.CONTRIBUTE_REQUEST
     recipient: int
     request: bytes
     sharers: bytes
@@ -78,7 +79,7 @@ class ContributeRequest(Message):
 class ConfirmRequest(Message):
     """Confirm, server to all: U3, who contributed, as a bitmap in cohort order."""
 
-    code = 11
+    code = MessageCode.CONFIRM_REQUEST
     survivors: bytes
 
     def _parts(self) -> tuple[bytes, ...]:
@@ -102,7 +103,7 @@ class UnmaskRequest(Message):
     each signer. Without a confirm stage there are neither signers nor signatures.
     """
 
-    code = 6
+    code = MessageCode.UNMASK_REQUEST
     survivors: bytes
     signers: bytes = b""
     signatures: bytes = b""

@@ -1,4 +1,4 @@
-"""The client of a session: one answer to each of the server's messages."""
+"""The masking client of a session: one answer to each of the server's messages."""
 
 import dataclasses
 import hashlib
@@ -29,7 +29,6 @@ from zerosum.secagg.messages.all_messages import (
     Shares,
     UnmaskRequest,
     UnmaskShares,
-    accept,
     advert_statement,
     survivors_statement,
 )
@@ -44,13 +43,14 @@ from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.share_dealing import open_shares, seal_shares
 from zerosum.secagg.randomness import RandomSource, SystemRandomness
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import Phase, Stage
 from zerosum.secagg.wire import to_bitmap, to_positions
 
 _NOTHING = hashlib.sha256(b"").digest()
 
 
 class ClientParty(StagedClient):
-    """One client in one session: messages in, messages out.
+    """Mask one client's vector in one session: messages in, messages out.
 
     Each stage's method checks the server's message, and returns what to make durable and what to
     send. It raises :class:`~zerosum.secagg.errors.RemoteProtocolError` and leaves the state as
@@ -113,17 +113,17 @@ class ClientParty(StagedClient):
         self._seed = (source or SystemRandomness()).take(SEED_BYTES)
 
     def advertise(self) -> Step:
-        """Return the advert: two public keys and the commitment to the self mask's seed.
+        """Advertise two public keys and the commitment to the self mask's seed.
 
         On a sparse graph against a malicious server it says which neighbours were drawn.
         """
-        self._require_phase("advertise", last="unmask")
-        decision = self._decisions.decide("advertise", _NOTHING)
+        phase = self._enter(Stage.ADVERTISE)
+        decision = self._decisions.decide(phase, _NOTHING)
         advert = self._own_advert()
-        return Step(self._advance("share", self._decisions.commit(decision)), advert)
+        return Step(self._advance(phase, self._decisions.commit(decision)), advert)
 
     def share(self, message: Incoming) -> Step:
-        """Return the shares of both secrets, sealed for each neighbour that advertised.
+        """Share both secrets, sealed for each neighbour that advertised.
 
         Raises
         ------
@@ -131,9 +131,9 @@ class ClientParty(StagedClient):
             If keys are bad or equal, an advert is not signed, the own advert is missing or
             changed, fewer than t neighbours advertised, or other adverts were answered before.
         """
-        self._require_phase("share", last="unmask")
-        adverts = accept(message, Adverts, self._session)
-        decision = self._decisions.decide("share", adverts.digest)
+        phase = self._enter(Stage.SHARE)
+        adverts = self._read(phase, Adverts, message)
+        decision = self._decisions.decide(phase, adverts.digest)
         directory, around = self._check_adverts(adverts)
         sealed = seal_shares(
             self._session, self._own_secrets(), self._own_channel(), directory, around
@@ -141,7 +141,7 @@ class ClientParty(StagedClient):
         bitmap = to_bitmap(around.holders, self._session.size)
         send = Shares(self._session.digest, self._index, bitmap, sealed)
         self._adverts, self._directory, self._around = adverts, directory, around
-        return Step(self._advance("contribute", self._decisions.commit(decision)), send)
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def admit(self, message: Incoming) -> bytes:
         """Check the contribute message without answering it, and return its request digest.
@@ -154,11 +154,10 @@ class ClientParty(StagedClient):
             If the message is not for this client, U2 breaks the rules, or a contribution was
             made before (``AlreadyContributed``).
         """
-        self._require_phase("contribute", last="unmask")
-        return self._check_contribute(message).request
+        return self._check_contribute(self._enter(Stage.CONTRIBUTE), message).request
 
     def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
-        """Return the masked vector; once.
+        """Mask the vector and return it; once.
 
         Parameters
         ----------
@@ -166,6 +165,10 @@ class ClientParty(StagedClient):
         vector : ndarray, shape (vector_length,)
             In the ring: centred int64 or int32, or of the ring's own container; as
             :meth:`~zerosum.secagg.vectors.ring.Ring.contain` takes it.
+
+        Returns
+        -------
+        Step
 
         Raises
         ------
@@ -175,20 +178,19 @@ class ClientParty(StagedClient):
             If the vector is of another shape or type, or not in the ring; nothing is decided, so
             that the right vector can follow.
         """
-        self._require_phase("contribute", last="unmask")
-        request = self._check_contribute(message)
-        decision = self._decisions.decide("contribute", request.digest)
+        phase = self._enter(Stage.CONTRIBUTE)
+        request = self._check_contribute(phase, message)
+        decision = self._decisions.decide(phase, request.digest)
         masked = self._session.ring.contain(vector, self._session.vector_length)
         self._mask(masked, request)
         send = Contribution(
             self._session.digest, self._index, request.request, masked, self._session.ring_bits
         )
         self._request = request
-        following = self._phases[self._phases.index("contribute") + 1]
-        return Step(self._advance(following, self._decisions.commit(decision)), send)
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def confirm(self, message: Incoming) -> Step:
-        """Return the signature of the set of survivors, U3; of one set only.
+        """Sign the set of survivors, U3; one set only.
 
         Raises
         ------
@@ -196,16 +198,16 @@ class ClientParty(StagedClient):
             If U3 breaks the rules, another U3 was signed before, or the session has no such
             stage.
         """
-        self._require_phase("confirm", last="unmask")
-        request = accept(message, ConfirmRequest, self._session)
-        decision = self._decisions.decide("confirm", request.digest, request.survivors)
+        phase = self._enter(Stage.CONFIRM)
+        request = self._read(phase, ConfirmRequest, message)
+        decision = self._decisions.decide(phase, request.digest, request.survivors)
         self._check_survivors(request.survivors)
         signature = self._own_identity().sign(self._survivors_statement(request.survivors))
         send = Confirmation(self._session.digest, self._index, signature)
-        return Step(self._advance("unmask", self._decisions.commit(decision)), send)
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def unmask(self, message: Incoming) -> Step:
-        """Return one share of each dealer: of the self mask in U3, of the mask key outside.
+        """Release one share of each dealer: of the self mask in U3, of the mask key outside.
 
         The party's secrets are forgotten; the answer is kept, and given again for the same U3.
 
@@ -215,14 +217,14 @@ class ClientParty(StagedClient):
             If U3 breaks the rules, is not what was signed at confirm, is not signed by enough
             neighbours, or another U3 was answered before.
         """
-        self._require_phase("unmask", last="done")
-        request = accept(message, UnmaskRequest, self._session)
-        decision = self._decisions.decide("unmask", request.digest, request.survivors)
+        phase = self._enter(Stage.UNMASK)
+        request = self._read(phase, UnmaskRequest, message)
+        decision = self._decisions.decide(phase, request.digest, request.survivors)
         if self._answer is None:
             survivors = self._check_survivors(request.survivors)
             self._check_signatures(request)
             self._answer = self._open_shares(survivors)
-        persist = self._advance("done", self._decisions.commit(decision))
+        persist = self._advance(phase, self._decisions.commit(decision))
         self._forget()
         return Step(persist, self._answer)
 
@@ -266,6 +268,11 @@ class ClientParty(StagedClient):
         record : iterable of bytes
             Every line of the durable record; it overrules an older state.
 
+        Returns
+        -------
+        ClientParty
+            At the exported stage.
+
         Raises
         ------
         LocalProtocolError
@@ -307,9 +314,9 @@ class ClientParty(StagedClient):
             directory.check_signatures(session, self._roster, self._cache)
         return directory, around
 
-    def _check_contribute(self, message: Incoming) -> ContributeRequest:
-        request = accept(message, ContributeRequest, self._session)
-        self._decisions.decide("contribute", request.digest)
+    def _check_contribute(self, phase: Phase, message: Incoming) -> ContributeRequest:
+        request = self._read(phase, ContributeRequest, message)
+        self._decisions.decide(phase, request.digest)
         if request.recipient != self._index:
             raise WrongParty(f"the message is for client {request.recipient}")
         self._known()[1].check_sharers(request)
@@ -318,8 +325,8 @@ class ClientParty(StagedClient):
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         session, secrets = self._session, self._own_secrets()
         own = self_mask(self._hkdf, secrets.self_seed, request.request, self._index)
-        asked = MaskInputs(session, *self._known(), request)
-        add_masks(vector, asked, own, secrets.mask, self._cache, self._threads)
+        inputs = MaskInputs(session, *self._known(), request)
+        add_masks(vector, inputs, own, secrets.mask, self._cache, self._threads)
         session.ring.reduce(vector)
 
     def _check_survivors(self, survivors: bytes) -> NDArray[np.bool_]:

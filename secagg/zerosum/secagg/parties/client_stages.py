@@ -1,25 +1,33 @@
-"""The stages of a session at a client, and what it derives from its seed."""
+"""State of a client in a session: its stage, its identity, and secrets from its seed."""
+
+from typing import TypeVar
 
 from zerosum.secagg.crypto.cache import SessionCache, SharedCache
 from zerosum.secagg.crypto.identity import IdentityKey, Roster
 from zerosum.secagg.crypto.keys import Channel, Hkdf, PartySecrets
-from zerosum.secagg.errors import LocalProtocolError, OutOfOrder, WrongParty
+from zerosum.secagg.errors import AlreadyContributed, LocalProtocolError, OutOfOrder, WrongParty
 from zerosum.secagg.graph.graphs import Positions, draw_neighbours, public_graph
-from zerosum.secagg.messages.all_messages import Adverts, ContributeRequest, UnmaskShares
+from zerosum.secagg.messages.all_messages import (
+    Adverts,
+    ContributeRequest,
+    Message,
+    UnmaskShares,
+    accept,
+)
 from zerosum.secagg.messages.durable_record import Decisions
 from zerosum.secagg.parties.directory import Directory
+from zerosum.secagg.parties.interface import Incoming
 from zerosum.secagg.parties.neighbourhood import Neighbourhood
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import End, Phase, Repeat, Stage
+
+M = TypeVar("M", bound=Message)
 
 
 class SessionClient:
-    """One client's place in a session, and the stages that it has behind it.
+    """Follow the phase table at one client, whatever protects its vector."""
 
-    What a party that masks and one that trusts the server (:mod:`~zerosum.secagg.parties.ideal`)
-    share.
-    """
-
-    def _sit(self, session: Session, index: int, *, masks: bool) -> None:
+    def _join(self, session: Session, index: int, *, masks: bool) -> None:
         if session.masked != masks:
             own = "masked sessions" if masks else "sessions that trust the server"
             raise LocalProtocolError(
@@ -31,7 +39,7 @@ class SessionClient:
             raise LocalProtocolError(str(error)) from error
         self._session = session
         self._index = index
-        self._phases = (*session.stages, "done")
+        self._order: tuple[Stage | End, ...] = (*session.stages, End.DONE)
         self._phase = 0
         self._wiped = False
 
@@ -46,25 +54,36 @@ class SessionClient:
         return self._index
 
     @property
-    def stage(self) -> str:
+    def stage(self) -> Stage | End:
         """The stage that comes next: one of the session's, or done."""
-        return self._phases[self._phase]
+        return self._order[self._phase]
 
-    def _require_phase(self, first: str, last: str = "done") -> None:
+    def _enter(self, stage: Stage) -> Phase:
+        """Return a stage's row of the phase table, if a message is answered there now."""
         if self._wiped:
             raise LocalProtocolError("the party was wiped")
-        if first not in self._phases:
-            raise OutOfOrder(f"a session under a {self._session.mode} server has no {first}")
-        if not self._phases.index(first) <= self._phase <= self._phases.index(last):
-            raise OutOfOrder(f"{first} is not possible: the next stage is {self.stage}")
+        phase = self._session.phases.get(stage)
+        if phase is None:
+            raise OutOfOrder(f"a session under a {self._session.mode} server has no {stage}")
+        if self._phase > self._order.index(phase.until) and phase.repeat is Repeat.NEVER:
+            raise AlreadyContributed("this session's contribution was already made")
+        if not self._order.index(stage) <= self._phase <= self._order.index(phase.until):
+            raise OutOfOrder(f"{stage} is not possible: the next stage is {self.stage}")
+        return phase
 
-    def _advance(self, stage: str, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        self._phase = max(self._phase, self._phases.index(stage))
+    def _read(self, phase: Phase, expected: type[M], message: Incoming) -> M:
+        """Return the message of a stage, of the type that the phase table names."""
+        if expected.code is not phase.reads:
+            raise OutOfOrder(f"{phase.stage} does not read {expected.__name__}")
+        return accept(message, expected, self._session)
+
+    def _advance(self, phase: Phase, persist: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        self._phase = max(self._phase, self._order.index(phase.then))
         return persist
 
 
 class StagedClient(SessionClient):
-    """Where one client stands in one session, who it is, and what it was shown.
+    """Hold a masking client's secrets, its identity and the messages it answered.
 
     :class:`~zerosum.secagg.parties.client.ClientParty` fills it and answers messages.
     """
@@ -77,7 +96,7 @@ class StagedClient(SessionClient):
         decisions: Decisions,
         threads: int,
     ) -> None:
-        self._sit(session, index, masks=True)
+        self._join(session, index, masks=True)
         self._cache: SessionCache | None = None if cache is None else cache.of(session.digest)
         self._decisions = decisions
         self._threads = threads
@@ -150,14 +169,14 @@ class StagedClient(SessionClient):
     def _read_directory(self, adverts: Adverts) -> Directory:
         if self._cache is None or not self._session.complete:
             return Directory.of(adverts, self._session)
-        known: Directory | None = self._cache.broadcasts.get(adverts.digest)
-        if known is None:
-            known = Directory.of(adverts, self._session)
-            self._cache.broadcasts[adverts.digest] = known
-        return known
+        directory: Directory | None = self._cache.broadcasts.get(adverts.digest)
+        if directory is None:
+            directory = Directory.of(adverts, self._session)
+            self._cache.broadcasts[adverts.digest] = directory
+        return directory
 
     def _known(self) -> tuple[Directory, Neighbourhood]:
-        """Return what was checked at share, read again in a new process."""
+        """Return the adverts checked at share, read again in a new process."""
         if self._directory is None or self._around is None:
             if self._adverts is None:
                 raise OutOfOrder("no adverts were answered in this session")

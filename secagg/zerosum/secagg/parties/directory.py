@@ -47,6 +47,15 @@ class Directory:
     def of(cls, message: Adverts, session: Session) -> "Directory":
         """Read the adverts and check all but their signatures.
 
+        Parameters
+        ----------
+        message : Adverts
+        session : Session
+
+        Returns
+        -------
+        Directory
+
         Raises
         ------
         RemoteProtocolError
@@ -67,19 +76,27 @@ class Directory:
         return cls(message.digest, entries, channel, mask, drawn)
 
     def naming(self, position: int) -> NDArray[np.intp]:
-        """Return who, of those that are in here, drew ``position`` as a neighbour; ascending."""
-        who: NDArray[np.intp] = np.array(list(self.entries), np.intp)
-        found: NDArray[np.intp] = who[(self.drawn == position).any(axis=1)]
-        return found
+        """Return the clients in here that drew ``position`` as a neighbour; ascending."""
+        positions: NDArray[np.intp] = np.array(list(self.entries), np.intp)
+        naming: NDArray[np.intp] = positions[(self.drawn == position).any(axis=1)]
+        return naming
 
     def check_signatures(
         self, session: Session, roster: Roster, cache: SessionCache | None = None
     ) -> None:
-        """Check that each advert is signed by the client that the roster names.
+        """Verify that each advert is signed by the client that the roster names.
+
+        Parameters
+        ----------
+        session : Session
+        roster : Roster
+        cache : SessionCache, optional
+            Remembers broadcasts whose signatures are good, for parties of one process.
 
         Raises
         ------
         BadSignature
+            If one is not.
         """
         if cache is not None and (self.digest,) in cache.verified:
             return

@@ -6,8 +6,7 @@ vectors too (protocol "none").
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from zerosum.secagg.crypto.identity import IdentityKey, Roster
 from zerosum.secagg.errors import (
     BadSurvivorSet,
     LocalProtocolError,
-    MalformedMessage,
     OutOfOrder,
 )
 from zerosum.secagg.graph.graphs import quorum
@@ -30,90 +28,19 @@ from zerosum.secagg.messages.all_messages import (
 )
 from zerosum.secagg.messages.durable_record import Decisions
 from zerosum.secagg.messages.exported_state import open_state, read_lines, read_place, seal_state
+from zerosum.secagg.messages.unmasked import CohortQuestion, Presence, Roll
 from zerosum.secagg.parties.client_stages import SessionClient
 from zerosum.secagg.parties.interface import Incoming, Step
 from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.server_stages import StagedServer
 from zerosum.secagg.parties.verdict import Verdict
 from zerosum.secagg.randomness import RandomSource
-from zerosum.secagg.session import DIGEST_BYTES, Protocol, Session
-from zerosum.secagg.wire import (
-    Reader,
-    bitmap_bytes,
-    bitmap_count,
-    bitmap_has,
-    check_bitmap,
-    to_bitmap,
-    u64,
-)
+from zerosum.secagg.session import Protocol, Session
+from zerosum.secagg.stages import End, MessageCode, Phase, Stage
+from zerosum.secagg.wire import bitmap_count, bitmap_has, to_bitmap, u64
 
 _STATE_TAG = b"zerosum ideal client state 2\0"
 _NOTHING = hashlib.sha256(b"").digest()
-
-
-@dataclass(frozen=True)
-class Presence(Message):
-    """Client to server at every stage but contribute: still here."""
-
-    code = 8
-    index: int
-    stage: int
-
-    def _parts(self) -> tuple[bytes, ...]:
-        return (u64(self.index), bytes((self.stage,)))
-
-    @classmethod
-    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
-        """Read the fields after the head."""
-        return cls(session, reader.u64(), reader.take(1)[0])
-
-    def validate(self, of: Session) -> None:
-        """Check the stage."""
-        if self.stage >= len(of.stages) or of.stages[self.stage] == "contribute":
-            raise MalformedMessage(f"presence at stage {self.stage}")
-
-
-@dataclass(frozen=True)
-class Roll(Message):
-    """Share, server to all: who advertised, as a bitmap in cohort order."""
-
-    code = 9
-    present: bytes
-
-    def _parts(self) -> tuple[bytes, ...]:
-        return (self.present,)
-
-    @classmethod
-    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
-        """Read the fields after the head."""
-        return cls(session, reader.take(bitmap_bytes(of.size)))
-
-    def validate(self, of: Session) -> None:
-        """Check the bitmap."""
-        check_bitmap(self.present, of.size)
-
-
-@dataclass(frozen=True)
-class CohortQuestion(Message):
-    """Contribute, server to all: the request, and who shared, as a bitmap in cohort order."""
-
-    code = 10
-    request: bytes
-    sharers: bytes
-
-    def _parts(self) -> tuple[bytes, ...]:
-        return (self.request, self.sharers)
-
-    @classmethod
-    def read(cls, session: bytes, reader: Reader, of: Session) -> Self:
-        """Read the fields after the head."""
-        return cls(session, reader.take(DIGEST_BYTES), reader.take(bitmap_bytes(of.size)))
-
-    def validate(self, of: Session) -> None:
-        """Check the digest's length and the bitmap."""
-        if len(self.request) != DIGEST_BYTES:
-            raise MalformedMessage("a request digest has 32 bytes")
-        check_bitmap(self.sharers, of.size)
 
 
 class IdealClientParty(SessionClient):
@@ -144,52 +71,49 @@ class IdealClientParty(SessionClient):
         cache: SharedCache | None = None,
         record: Iterable[bytes] = (),
     ) -> None:
-        self._sit(session, index, masks=False)
+        self._join(session, index, masks=False)
         if policy is not None:
             policy.admit(session, roster)
         self._decisions = Decisions(session.digest, record)
 
     def advertise(self) -> Step:
         """Say that the client is here."""
-        self._require_phase("advertise")
-        return self._present("advertise", _NOTHING)
+        return self._present(self._enter(Stage.ADVERTISE), _NOTHING)
 
     def share(self, message: Incoming) -> Step:
         """Say that the client is still here."""
-        self._require_phase("share")
-        roll = accept(message, Roll, self._session)
+        phase = self._enter(Stage.SHARE)
+        roll = self._read(phase, Roll, message)
         self._check_set(roll.present, quorum(self._session))
-        return self._present("share", roll.digest)
+        return self._present(phase, roll.digest)
 
     def admit(self, message: Incoming) -> bytes:
         """Check the contribute message and return its request digest."""
-        self._require_phase("contribute")
-        return self._check_question(message).request
+        return self._check_question(self._enter(Stage.CONTRIBUTE), message).request
 
     def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
         """Return the vector itself; once."""
-        self._require_phase("contribute")
-        question = self._check_question(message)
-        decision = self._decisions.decide("contribute", question.digest)
+        phase = self._enter(Stage.CONTRIBUTE)
+        question = self._check_question(phase, message)
+        decision = self._decisions.decide(phase, question.digest)
         session = self._session
         plain = session.ring.contain(vector, session.vector_length)
         send = Contribution(session.digest, self._index, question.request, plain, session.ring_bits)
-        self._phase = max(self._phase, self._phases.index("contribute") + 1)
-        return Step(self._decisions.commit(decision), send)
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def confirm(self, message: Incoming) -> Step:
         """Say that the client is still here."""
-        self._require_phase("confirm")
-        request = accept(message, ConfirmRequest, self._session)
+        phase = self._enter(Stage.CONFIRM)
+        request = self._read(phase, ConfirmRequest, message)
         self._check_survivors(request.survivors)
-        return self._present("confirm", request.digest, request.survivors)
+        return self._present(phase, request.digest, request.survivors)
 
     def unmask(self, message: Incoming) -> Step:
         """Say that the client is still here."""
-        self._require_phase("unmask")
-        request = accept(message, UnmaskRequest, self._session)
+        phase = self._enter(Stage.UNMASK)
+        request = self._read(phase, UnmaskRequest, message)
         self._check_survivors(request.survivors)
-        return self._present("unmask", request.digest, request.survivors)
+        return self._present(phase, request.digest, request.survivors)
 
     def export(self) -> bytes:
         """Return the state, for another process to go on from."""
@@ -212,6 +136,21 @@ class IdealClientParty(SessionClient):
         record: Iterable[bytes] = (),
     ) -> "IdealClientParty":
         """Rebuild a party from :meth:`export` and the durable record.
+
+        Parameters
+        ----------
+        data : bytes
+            What ``export`` returned, at this or an earlier stage.
+        identity, roster, source, cache
+            Not used: nothing is signed, drawn or cached.
+        policy : Policy, optional
+            Whether the client still trusts the server.
+        record : iterable of bytes
+            Every line of the durable record.
+
+        Returns
+        -------
+        IdealClientParty
 
         Raises
         ------
@@ -242,17 +181,16 @@ class IdealClientParty(SessionClient):
         needed = max(quorum(self._session), self._session.min_survivors)
         self._check_set(survivors, needed)
 
-    def _check_question(self, message: Incoming) -> CohortQuestion:
-        question = accept(message, CohortQuestion, self._session)
-        self._decisions.decide("contribute", question.digest)
+    def _check_question(self, phase: Phase, message: Incoming) -> CohortQuestion:
+        question = self._read(phase, CohortQuestion, message)
+        self._decisions.decide(phase, question.digest)
         self._check_set(question.sharers, quorum(self._session))
         return question
 
-    def _present(self, stage: str, message: bytes, survivors: bytes | None = None) -> Step:
-        decision = self._decisions.decide(stage, message, survivors)
-        place = self._phases.index(stage)
-        send = Presence(self._session.digest, self._index, place)
-        return Step(self._advance(self._phases[place + 1], self._decisions.commit(decision)), send)
+    def _present(self, phase: Phase, message: bytes, survivors: bytes | None = None) -> Step:
+        decision = self._decisions.decide(phase, message, survivors)
+        send = Presence(self._session.digest, self._index, self._order.index(phase.stage))
+        return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
 
 class IdealServerParty(StagedServer):
@@ -324,7 +262,7 @@ class IdealServerParty(StagedServer):
             If contributions are kept, the stage is another, a client may not contribute, or the
             sum is not in the ring.
         """
-        if self._keep or self.stage != "contribute":
+        if self._keep or self.stage is not Stage.CONTRIBUTE:
             raise LocalProtocolError("sums are taken at contribute, where none are kept")
         positions = self._free(clients)
         ring, length = self._session.ring, self._session.vector_length
@@ -344,7 +282,7 @@ class IdealServerParty(StagedServer):
         LocalProtocolError
             If the stage is another, or a client may not answer.
         """
-        if self.stage in ("contribute", "done", "failed"):
+        if self.stage is Stage.CONTRIBUTE or isinstance(self.stage, End):
             raise LocalProtocolError(f"no presence is expected: the stage is {self.stage}")
         self._answered |= self._free(clients)
 
@@ -356,8 +294,8 @@ class IdealServerParty(StagedServer):
             raise LocalProtocolError("a client is not live, or is counted twice")
         return positions
 
-    def _take(self, position: int, message: Incoming) -> None:
-        if self.stage == "contribute":
+    def _take(self, code: MessageCode, position: int, message: Incoming) -> None:
+        if code is MessageCode.CONTRIBUTION:
             contribution = accept(message, Contribution, self._session)
             self._check_contribution(position, contribution)
             self._session.ring.add_into(self._total, contribution.vector)
@@ -366,28 +304,26 @@ class IdealServerParty(StagedServer):
             return
         presence = accept(message, Presence, self._session)
         self._check_sender(position, presence.index)
-        if presence.stage != self._phase:
+        if self._session.stages[presence.stage] is not self.stage:
             raise OutOfOrder("presence at another stage")
 
-    def _after_advertise(self, live: list[int]) -> Mapping[int, Message]:
-        present = to_bitmap(live, self._session.size)
-        return self._to_all(live, Roll(self._session.digest, present))
+    def _ask(self, code: MessageCode | None, live: list[int]) -> Mapping[int, Message]:
+        session, present = self._session, to_bitmap(live, self._session.size)
+        survivors = to_bitmap(self._survivors, session.size)
+        message: Message
+        match code:
+            case MessageCode.ROLL:
+                message = Roll(session.digest, present)
+            case MessageCode.COHORT_QUESTION:
+                message = CohortQuestion(session.digest, self._request, present)
+            case MessageCode.CONFIRM_REQUEST:
+                message = ConfirmRequest(session.digest, survivors)
+            case _:
+                # The same message as the real one; nobody signs.
+                signers = to_bitmap([], session.size) if session.signed else b""
+                message = UnmaskRequest(session.digest, survivors, signers)
+        return self._to_all(live, message)
 
-    def _after_share(self, live: list[int], request: bytes) -> Mapping[int, Message]:
-        sharers = to_bitmap(live, self._session.size)
-        return self._to_all(live, CohortQuestion(self._session.digest, request, sharers))
-
-    def _after_contribute(self, live: list[int]) -> Mapping[int, Message]:
-        survivors = to_bitmap(live, self._session.size)
-        if self._session.signed:
-            return self._to_all(live, ConfirmRequest(self._session.digest, survivors))
-        return self._to_all(live, UnmaskRequest(self._session.digest, survivors))
-
-    def _after_confirm(self, live: list[int]) -> Mapping[int, Message]:
-        # The same message as the real one; nobody signs.
-        survivors, nobody = (to_bitmap(who, self._session.size) for who in (self._live[2], []))
-        return self._to_all(live, UnmaskRequest(self._session.digest, survivors, nobody))
-
-    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], Verdict]:
+    def _open(self) -> tuple[NDArray[Any], Verdict]:
         total: NDArray[Any] = np.array(self._session.ring.reduce(self._total))
         return total, Verdict()

@@ -1,4 +1,4 @@
-"""What every kind of party looks like from outside: steps, results, and the two roles."""
+"""Interfaces of all parties: steps, results, and the two roles."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 
 from zerosum.secagg.messages.all_messages import Message
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import End, Stage
 
 Incoming: TypeAlias = "bytes | bytearray | memoryview | Message"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a client wants done: make ``persist`` durable, and only then send ``send``."""
+    """Lines and a message: make ``persist`` durable, and only then send ``send``."""
 
     persist: tuple[bytes, ...]
     send: Message
@@ -22,7 +23,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class SumResult:
-    """How a session ended.
+    """Outcome of a session.
 
     Attributes
     ----------
@@ -31,7 +32,7 @@ class SumResult:
     survivors : tuple of int
         Roster indices of those whose vectors are in the sum.
     dropouts : dict
-        For each stage, the roster indices of those who vanished in it. Those of "unmask" are
+        For each stage, the roster indices of those who vanished in it. Dropouts of unmask are
         survivors: they contributed, and then did not help to open the sum.
     wrong_shares : tuple of (int, int)
         Roster indices of the dealer and the holder of each wrong share that was found: the holder
@@ -44,7 +45,7 @@ class SumResult:
 
     total: NDArray[Any]
     survivors: tuple[int, ...]
-    dropouts: dict[str, tuple[int, ...]]
+    dropouts: dict[Stage, tuple[int, ...]]
     wrong_shares: tuple[tuple[int, int], ...] = ()
     liars: tuple[int, ...] = ()
     decodings: int = 0
@@ -93,8 +94,8 @@ class Client(Protocol):
         ...
 
     @property
-    def stage(self) -> str:
-        """The stage that comes next; "done" after the last."""
+    def stage(self) -> Stage | End:
+        """The stage that comes next; done after the last."""
         ...
 
     def advertise(self) -> Step:
@@ -110,7 +111,21 @@ class Client(Protocol):
         ...
 
     def contribute(self, message: Incoming, vector: NDArray[Any]) -> Step:
-        """Answer with the vector, once."""
+        """Answer with the vector, once.
+
+        Parameters
+        ----------
+        message : bytes or Message
+            What the server asks at contribute.
+        vector : ndarray, shape (vector_length,)
+            In the ring: centred int64 or int32, or of the ring's own container; as
+            :meth:`~zerosum.secagg.vectors.ring.Ring.contain` takes it.
+
+        Returns
+        -------
+        Step
+            Masked or not, by the session's protocol.
+        """
         ...
 
     def confirm(self, message: Incoming) -> Step:
@@ -139,8 +154,8 @@ class Server(Protocol):
         ...
 
     @property
-    def stage(self) -> str:
-        """The stage whose messages are being received; "done" or "failed" at the end."""
+    def stage(self) -> Stage | End:
+        """The stage whose messages are being received, or how the session ended."""
         ...
 
     @property

@@ -26,7 +26,7 @@ expands its own."""
 
 @dataclass(frozen=True)
 class MaskInputs:
-    """What the masks of one client depend on, besides its keys."""
+    """Inputs of one client's masks, besides its keys."""
 
     session: Session
     directory: Directory
@@ -41,7 +41,7 @@ class MaskInputs:
 
 def add_masks(
     vector: NDArray[Any],
-    asked: MaskInputs,
+    inputs: MaskInputs,
     own: Stream,
     pair: KeyPair,
     cache: SessionCache | None = None,
@@ -52,7 +52,7 @@ def add_masks(
     Parameters
     ----------
     vector : ndarray in the ring's container, shape (vector_length,)
-    asked : MaskInputs
+    inputs : MaskInputs
     own : Stream
         Of the self mask.
     pair : KeyPair
@@ -67,16 +67,16 @@ def add_masks(
     LocalProtocolError
         If the vector is not one of the ring's container, reduced, of the session's length.
     """
-    asked.session.ring.check(vector, asked.session.vector_length)
-    net = None if cache is None else _net_mask(asked, cache, threads)
+    inputs.session.ring.check(vector, inputs.session.vector_length)
+    net = None if cache is None else _net_mask(inputs, cache, threads)
     if net is not None:
         accumulate(vector, [own], threads=threads)
-        asked.session.ring.add_into(vector, net)
+        inputs.session.ring.add_into(vector, net)
         return
-    session, keys, u = asked.session, asked.directory.mask_keys, asked.around.position
-    masks = PairMasks(pair, asked.request.request, cache)
-    sharers = to_mask(asked.request.sharers, session.size)
-    masking = asked.around.masking
+    session, keys, u = inputs.session, inputs.directory.mask_keys, inputs.around.position
+    masks = PairMasks(pair, inputs.request.request, cache)
+    sharers = to_mask(inputs.request.sharers, session.size)
+    masking = inputs.around.masking
     peers, cohort = masking[sharers[masking]].tolist(), session.cohort
     added = [own, *(masks.stream(keys[p], cohort[u], cohort[p]) for p in peers if p > u)]
     subtracted = [masks.stream(keys[p], cohort[p], cohort[u]) for p in peers if p < u]
@@ -84,22 +84,22 @@ def add_masks(
     masks.pass_on()
 
 
-def _net_mask(asked: MaskInputs, cache: SessionCache, threads: int) -> NDArray[Any] | None:
+def _net_mask(inputs: MaskInputs, cache: SessionCache, threads: int) -> NDArray[Any] | None:
     """Return the sum of a client's pair masks, if it could be made with all others' of U2.
 
     They are made once in a session, for what the first client was asked: whoever is asked
     something else, and whoever comes again, is left to its own.
     """
-    session = asked.session
+    session = inputs.session
     if cache.netted is None and session.complete:
         size = session.vector_length * session.ring.dtype.itemsize * session.size
-        members = from_bitmap(asked.request.sharers).tolist()
-        if size <= SHARED_BYTES and _all_here(members, asked.directory, cache):
-            cache.nets = _net_masks(members, asked, cache, threads)
-            cache.netted = asked.digests
-    if cache.netted != asked.digests:
+        members = from_bitmap(inputs.request.sharers).tolist()
+        if size <= SHARED_BYTES and _all_here(members, inputs.directory, cache):
+            cache.nets = _net_masks(members, inputs, cache, threads)
+            cache.netted = inputs.digests
+    if cache.netted != inputs.digests:
         return None
-    return cache.nets.pop(asked.around.position, None)
+    return cache.nets.pop(inputs.around.position, None)
 
 
 def _all_here(members: list[int], directory: Directory, cache: SessionCache) -> bool:
@@ -109,14 +109,14 @@ def _all_here(members: list[int], directory: Directory, cache: SessionCache) -> 
 
 
 def _net_masks(
-    members: list[int], asked: MaskInputs, cache: SessionCache, threads: int
+    members: list[int], inputs: MaskInputs, cache: SessionCache, threads: int
 ) -> dict[int, NDArray[Any]]:
-    session, keys = asked.session, asked.directory.mask_keys
+    session, keys = inputs.session, inputs.directory.mask_keys
     totals = [session.ring.zeros(session.vector_length) for _ in members]
 
     def pairs() -> Iterator[Pair]:
         for a, low in enumerate(members):
-            masks = PairMasks(cache.maskers[low], asked.request.request)
+            masks = PairMasks(cache.maskers[low], inputs.request.request)
             for b in range(a + 1, len(members)):
                 high = members[b]
                 stream = masks.stream(keys[high], session.cohort[low], session.cohort[high])

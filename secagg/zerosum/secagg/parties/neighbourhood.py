@@ -27,7 +27,7 @@ from zerosum.secagg.wire import to_mask
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """Whom a client shares and masks with, of those whose adverts it was shown.
+    """Share and mask neighbours of one client, among the adverts it was shown.
 
     Attributes
     ----------
@@ -63,6 +63,20 @@ class Neighbourhood:
         be left out of any sum by a few colluders who draw the same victims, as 500 of 10,000 could
         do to 186 of 220; at most c of them add work here, never more than the complete graph's.
 
+        Parameters
+        ----------
+        session : Session
+        position : int
+            The client's own.
+        named : ndarray of int, ascending
+            N(u).
+        directory : Directory
+            The adverts that the client was shown.
+
+        Returns
+        -------
+        Neighbourhood
+
         Raises
         ------
         BadSurvivorSet
@@ -84,6 +98,10 @@ class Neighbourhood:
     def check_sharers(self, request: ContributeRequest) -> None:
         """Check U2 and that a share of every dealer in it is there.
 
+        Parameters
+        ----------
+        request : ContributeRequest
+
         Raises
         ------
         RemoteProtocolError
@@ -101,11 +119,22 @@ class Neighbourhood:
             raise MalformedMessage("there is not one sealed share of each dealer in U2")
 
     def check_survivors(self, survivors: bytes, sharers: bytes) -> NDArray[np.bool_]:
-        """Check U3 against U2, both bitmaps, and return it by position.
+        """Check U3 against U2.
+
+        Parameters
+        ----------
+        survivors, sharers : bytes
+            U3 and U2, bitmaps in cohort order.
+
+        Returns
+        -------
+        ndarray of bool, shape (cohort size,)
+            U3 by position.
 
         Raises
         ------
         BadSurvivorSet
+            If U3 lacks this client, holds one that is not in U2 around it, or is too small.
         """
         session = self.session
         alive, before = to_mask(survivors, session.size), to_mask(sharers, session.size)
@@ -124,6 +153,16 @@ class Neighbourhood:
         self, request: UnmaskRequest, statement: bytes, roster: Roster, cache: SessionCache | None
     ) -> None:
         """Check that enough neighbours in U3 signed it; one's own signature does not count.
+
+        Parameters
+        ----------
+        request : UnmaskRequest
+            U3, signers and signatures.
+        statement : bytes
+            What they signed.
+        roster : Roster
+        cache : SessionCache or None
+            Remembers good signatures, for parties of one process.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a client takes part in, whatever the server proposes."""
+"""A client's own conditions for taking part in a session."""
 
 import math
 from collections.abc import Callable
@@ -18,12 +18,13 @@ from zerosum.secagg.errors import (
 )
 from zerosum.secagg.graph.failure_bounds import SECURITY, as_written
 from zerosum.secagg.graph.parameters import check
-from zerosum.secagg.session import Protocol, ServerMode, Session
+from zerosum.secagg.session import Protocol, Session
+from zerosum.secagg.stages import ServerMode
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """A client's own conditions, checked before it advertises.
+    """Conditions that a client checks before it advertises.
 
     Budgets and the order of sessions (:class:`~zerosum.secagg.messages.durable_record.HighWater`)
     are durable matters of the caller.
@@ -107,35 +108,51 @@ class Policy:
         self.admit_protocol(session)
         if session.mode not in self.server_modes:
             accepted = " or ".join(sorted(self.server_modes))
-            raise ServerModeRefused(f"a {session.mode} server; the policy takes {accepted}")
+            raise ServerModeRefused(
+                f"the session is for a {session.mode} server; this client's policy takes {accepted}"
+            )
         if roster is not None:
             roster.check_session(session)
         if session.size < self.smallest_cohort:
-            raise CohortTooSmall(f"a cohort of {session.size}; {self.smallest_cohort} are asked")
+            raise CohortTooSmall(
+                f"the cohort has {session.size} clients; this client's policy asks for "
+                f"{self.smallest_cohort}"
+            )
         if self.longest_vector is not None and session.vector_length > self.longest_vector:
             raise VectorTooLong(
-                f"a vector of {session.vector_length} coordinates; {self.longest_vector} at most"
+                f"the vector has {session.vector_length} coordinates; this client's policy takes "
+                f"{self.longest_vector} at most"
             )
         if session.min_survivors < math.ceil(as_written(self.min_survivors) * session.size):
             raise MinSurvivorsTooLow(
-                f"min_survivors = {session.min_survivors} of {session.size}; "
-                f"{self.min_survivors:.0%} are asked"
+                f"min_survivors = {session.min_survivors} of {session.size}; this client's policy "
+                f"asks for {self.min_survivors:.0%}"
             )
         if self.accepts is not None and not self.accepts(session.bounds):
-            raise BoundsRefused("the encoding and privacy parameters are not acceptable")
+            raise BoundsRefused(
+                "this client's policy does not accept the session's encoding and privacy parameters"
+            )
         self._check_graph(session, len(roster) if roster is not None else population)
 
     def admit_protocol(self, session: Session) -> None:
         """Refuse a session under a protocol that this client does not take part in.
 
+        Parameters
+        ----------
+        session : Session
+            From a message, or from a state that was kept of it.
+
         Raises
         ------
         ProtocolRefused
-            Whatever brought the session: a message, or a state that was kept of it.
+            If the policy does not accept its protocol.
         """
         if session.protocol not in self.protocols:
             accepted = " or ".join(sorted(self.protocols))
-            raise ProtocolRefused(f"protocol {session.protocol}; the policy takes {accepted}")
+            raise ProtocolRefused(
+                f"the session's protocol is {session.protocol}; this client's policy takes "
+                f"{accepted}"
+            )
 
     def _check_graph(self, session: Session, population: int | None) -> None:
         # A sparse session that opens with fewer survivors may lose more than the policy assumes.

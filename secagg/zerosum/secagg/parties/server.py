@@ -51,6 +51,7 @@ from zerosum.secagg.parties.server_stages import StagedServer
 from zerosum.secagg.parties.verdict import Verdict, judge
 from zerosum.secagg.randomness import system_keystream
 from zerosum.secagg.session import Session
+from zerosum.secagg.stages import MessageCode, Stage
 from zerosum.secagg.wire import from_positions, to_bitmap, to_mask
 
 
@@ -126,18 +127,26 @@ class ServerParty(StagedServer):
         """
         return self._crowders
 
-    def _take(self, position: int, message: Incoming) -> None:
-        match self.stage:
-            case "advertise":
-                self._take_advert(position, message)
-            case "share":
-                self._take_shares(position, message)
-            case "contribute":
-                self._take_contribution(position, message)
-            case "confirm":
-                self._take_confirmation(position, message)
+    def _take(self, code: MessageCode, position: int, message: Incoming) -> None:
+        take = {
+            MessageCode.ADVERT: self._take_advert,
+            MessageCode.SHARES: self._take_shares,
+            MessageCode.CONTRIBUTION: self._take_contribution,
+            MessageCode.CONFIRMATION: self._take_confirmation,
+            MessageCode.UNMASK_SHARES: self._take_unmask,
+        }
+        take[code](position, message)
+
+    def _ask(self, code: MessageCode | None, live: list[int]) -> Mapping[int, Message]:
+        match code:
+            case MessageCode.ADVERTS:
+                return self._adverts_for(live)
+            case MessageCode.CONTRIBUTE_REQUEST:
+                return self._contribute_requests(live)
+            case MessageCode.CONFIRM_REQUEST:
+                return self._confirm_requests(live)
             case _:
-                self._take_unmask(position, message)
+                return self._unmask_requests(live)
 
     def _take_advert(self, position: int, message: Incoming) -> None:
         advert = accept(message, Advert, self._session)
@@ -211,8 +220,8 @@ class ServerParty(StagedServer):
         named = self._edges.named_by(position)
         return named[self._alive[0][named]]
 
-    def _well_connected(self, stage: str, live: list[int]) -> list[int]:
-        if stage == "advertise" and self._session.drawn:
+    def _well_connected(self, stage: Stage, live: list[int]) -> list[int]:
+        if stage is Stage.ADVERTISE and self._session.drawn:
             # Read anew: what is left out now must not count as anybody's neighbour.
             size = self._session.size
             nobody = np.empty(0, np.intp)
@@ -223,7 +232,7 @@ class ServerParty(StagedServer):
             self._crowders = tuple(self._indices(crowders(named, self._session.degree).tolist()))
         return super()._well_connected(stage, live)
 
-    def _after_advertise(self, live: list[int]) -> Mapping[int, Message]:
+    def _adverts_for(self, live: list[int]) -> Mapping[int, Message]:
         session = self._session
         if session.complete:
             entries = b"".join(self._adverts[p].entry for p in live)
@@ -234,14 +243,15 @@ class ServerParty(StagedServer):
 
         def adverts_around(position: int) -> Message:
             peers = edges.masking(position)
-            shown = np.union1d(peers[alive[peers]], position)
-            entries = b"".join(adverts[p].entry for p in shown.tolist())
-            return Adverts(session.digest, to_bitmap(shown, session.size), entries)
+            present = np.union1d(peers[alive[peers]], position)
+            entries = b"".join(adverts[p].entry for p in present.tolist())
+            return Adverts(session.digest, to_bitmap(present, session.size), entries)
 
         return Outbox(self._indices(live), live, adverts_around)
 
-    def _after_share(self, live: list[int], request: bytes) -> Mapping[int, Message]:
-        session, sharers = self._session, to_bitmap(live, self._session.size)
+    def _contribute_requests(self, live: list[int]) -> Mapping[int, Message]:
+        session, request = self._session, self._request
+        sharers = to_bitmap(live, session.size)
         envelopes = Envelopes(session.size)
         for sender in live:
             envelopes.add(self._holders(sender), self._sealed.pop(sender))
@@ -256,19 +266,22 @@ class ServerParty(StagedServer):
         outbox = Outbox(self._indices(live), live, contribute_request)
         return dict(outbox) if session.complete else outbox
 
-    def _after_contribute(self, live: list[int]) -> Mapping[int, Message]:
-        survivors = to_bitmap(live, self._session.size)
+    def _confirm_requests(self, live: list[int]) -> Mapping[int, Message]:
+        self._end_contribute()
+        digest, survivors = self._session.digest, to_bitmap(self._survivors, self._session.size)
+        self._statement = survivors_statement(digest, self._request, survivors)
+        return self._to_all(live, ConfirmRequest(digest, survivors))
+
+    def _end_contribute(self) -> None:
         if self._cache is not None:
             self._cache.end_contribute()
-        if self._session.signed:
-            digest = self._session.digest
-            self._statement = survivors_statement(digest, self._request, survivors)
-            return self._to_all(live, ConfirmRequest(digest, survivors))
-        return self._to_all(live, UnmaskRequest(self._session.digest, survivors))
 
-    def _after_confirm(self, live: list[int]) -> Mapping[int, Message]:
+    def _unmask_requests(self, live: list[int]) -> Mapping[int, Message]:
         session, confirmed, edges = self._session, self._confirmed, self._edges
-        survivors, alive = to_bitmap(self._live[2], session.size), self._alive[-1]
+        survivors, alive = to_bitmap(self._survivors, session.size), self._alive[-1]
+        if not session.signed:
+            self._end_contribute()
+            return self._to_all(live, UnmaskRequest(session.digest, survivors))
 
         def unmask_request(signers: NDArray[np.intp]) -> Message:
             signatures = b"".join(confirmed[p] for p in signers.tolist())
@@ -284,25 +297,25 @@ class ServerParty(StagedServer):
             return self._to_all(live, unmask_request(np.array(live[: session.threshold + 1])))
         return Outbox(self._indices(live), live, own_request)
 
-    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], Verdict]:
-        session, sharers, survivors = self._session, self._live[1], self._live[2]
+    def _open(self) -> tuple[NDArray[Any], Verdict]:
+        session, sharers = self._session, self._live[1]
         kind = DenseShares if session.complete else EdgeShares
         table = kind(session.size, self._shares)
         self._shares.clear()
-        # The coefficients that wrong shares are located with are drawn now, when all are in.
+        # Drawn only now: who knew the coefficients before answering could make wrong shares cancel.
         recovered = recover(
             sharers, table, session.threshold, self._check_secret, system_keystream()
         )
         counts = table.counts().tolist()
         verdict = judge(recovered, counts, session.threshold, self._colluders)
         self._refuse_failures(recovered, verdict)
-        self._remove_masks(recovered.secrets, survivors)
+        self._remove_masks(recovered.secrets)
         return session.ring.reduce(self._total), verdict
 
     def _check_secret(self, dealer: int, secret: bytes) -> bool:
         """Tell whether a secret is what its dealer advertised: b_u inside U3, s_sk outside."""
         advert = self._adverts[dealer]
-        if dealer in self._survivors:
+        if self._alive[2][dealer]:
             return commitment(self._session.digest, advert.index, secret) == advert.commitment
         return KeyPair(secret, self._hkdf).public == advert.mask_key
 
@@ -323,15 +336,15 @@ class ServerParty(StagedServer):
             wrong_shares=self._pairs(verdict),
         )
 
-    def _remove_masks(self, secrets: dict[int, bytes], survivors: list[int]) -> None:
-        cohort = self._session.cohort
-        own = (self_mask(self._hkdf, secrets[p], self._request, cohort[p]) for p in survivors)
+    def _remove_masks(self, secrets: dict[int, bytes]) -> None:
+        cohort, survivors = self._session.cohort, frozenset(self._survivors)
+        own = (self_mask(self._hkdf, secrets[p], self._request, cohort[p]) for p in self._survivors)
         accumulate(self._total, (), own, threads=self._threads)
         parsed: dict[bytes, X25519PublicKey] = {}
-        for gone in (p for p in secrets if p not in self._survivors):
+        for gone in (p for p in secrets if p not in survivors):
             pair = KeyPair(secrets[gone], self._hkdf, self._cache, parsed)
             masks = PairMasks(pair, self._request, self._cache)
-            peers = [p for p in self._edges.masking(gone).tolist() if p in self._survivors]
+            peers = [p for p in self._edges.masking(gone).tolist() if p in survivors]
             # A survivor that comes before the one that is gone had added their stream.
             before = (self._pair_stream(masks, p, gone) for p in peers if p < gone)
             after = (self._pair_stream(masks, p, gone) for p in peers if p > gone)

@@ -1,4 +1,4 @@
-"""The stages of a session at the server, and when it ends early: the same for every protocol."""
+"""Stages and rules of ending at the server: the same for every protocol."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,11 @@ from zerosum.secagg.messages.all_messages import Contribution, Message
 from zerosum.secagg.parties.interface import Incoming, SumResult
 from zerosum.secagg.parties.verdict import Verdict
 from zerosum.secagg.session import DIGEST_BYTES, Session
+from zerosum.secagg.stages import OPENING, End, MessageCode, Phase, Stage
 
 
 class StagedServer(ABC):
-    """Who is live at which stage, and the rules by which a session ends.
+    """Follow the phase table at the server: who is live, and when a session ends early.
 
     A subclass takes the messages of one client (and raises with its state unchanged), makes
     those of the next stage, and gives the sum after the last.
@@ -32,17 +33,17 @@ class StagedServer(ABC):
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._stages = session.stages
+        self._phases = session.phases
+        self._stage: Stage | End = Stage.ADVERTISE
         # None where only the clients' adverts, at a server that reads them, tell the edges.
         self._graph: Graph | None = public_graph(session)
-        self._phase = 0
-        self._failed = False
         self._answered: set[int] = set()
         # Cohort positions, ascending, of those who answered each closed stage: U1, U2, U3, U4.
         self._live: list[list[int]] = []
         # The same, as masks.
         self._alive: list[NDArray[np.bool_]] = []
-        self._survivors: frozenset[int] = frozenset()
+        # U3: once contribute is closed.
+        self._survivors: list[int] = []
         self._request = b""
         self._result: SumResult | None = None
 
@@ -52,11 +53,9 @@ class StagedServer(ABC):
         return self._session
 
     @property
-    def stage(self) -> str:
-        """The stage whose messages are being received; "done" or "failed" at the end."""
-        if self._failed:
-            return "failed"
-        return "done" if self._phase == len(self._stages) else self._stages[self._phase]
+    def stage(self) -> Stage | End:
+        """The stage whose messages are being received, or how the session ended."""
+        return self._stage
 
     @property
     def result(self) -> SumResult:
@@ -86,14 +85,14 @@ class StagedServer(ABC):
             If it is not acceptable; the state is unchanged, and the sender will be a dropout of
             this stage unless it sends one that is.
         """
-        if self.stage not in self._stages:
+        if isinstance(self._stage, End):
             raise OutOfOrder(f"no message is expected: the stage is {self.stage}")
         position = self._session.position(sender_index)
         if self._alive and not self._alive[-1][position]:
             raise OutOfOrder(f"client {sender_index} dropped out before {self.stage}")
         if position in self._answered:
             raise DuplicateMessage(f"client {sender_index} answered at {self.stage} already")
-        self._take(position, message)
+        self._take(self._phases[self._stage].sends, position, message)
         self._answered.add(position)
 
     def close(self, request: bytes | None = None) -> Mapping[int, Message]:
@@ -120,28 +119,28 @@ class StagedServer(ABC):
         LocalProtocolError
             If the session is over, or ``request`` is missing, misplaced or malformed.
         """
-        stage = self._check_close(request)
+        phase = self._check_close(request)
         try:
-            live = self._still_live(stage, sorted(self._answered))
-            return self._next(stage, live)
+            live = self._still_live(phase.stage, sorted(self._answered))
+            return self._next(phase, live)
         except SecAggError:
-            self._failed = True
+            self._stage = End.FAILED
             raise
 
-    def _still_live(self, stage: str, live: list[int]) -> list[int]:
+    def _still_live(self, stage: Stage, live: list[int]) -> list[int]:
         """Return who goes on, if a sum can still come of it.
 
         Until U2 is fixed, a client with too few live neighbours is a dropout: it would refuse
         itself. From then on its secrets are needed, and without neighbours there is no sum.
         """
-        if stage in ("advertise", "share"):
+        if stage in OPENING:
             live = self._well_connected(stage, live)
         needed = quorum(self._session)
-        if stage == "contribute":
+        if stage is Stage.CONTRIBUTE:
             needed = max(needed, self._session.min_survivors)
         if len(live) < needed:
             raise TooFewSurvivors(stage, len(live), needed)
-        if stage not in ("advertise", "share") and self._graph is not None:
+        if stage not in OPENING and self._graph is not None:
             counts = self._graph.counts(self._mask(live))[self._live[1]]
             fewest = int(np.argmin(counts))
             if counts[fewest] < self._session.threshold:
@@ -150,15 +149,16 @@ class StagedServer(ABC):
                 raise TooFewSurvivors(stage, int(counts[fewest]), threshold, index)
         return live
 
-    def _well_connected(self, stage: str, live: list[int]) -> list[int]:
+    def _well_connected(self, stage: Stage, live: list[int]) -> list[int]:
         if self._session.complete or self._graph is None:
             return live
         while live:
             counts = self._graph.counts(self._mask(live))
-            kept = [p for p in live if counts[p] >= self._session.threshold]
-            if len(kept) == len(live):
+            connected = [p for p in live if counts[p] >= self._session.threshold]
+            if len(connected) == len(live):
                 break
-            live = kept
+            # Whoever leaves takes a neighbour from others: look again.
+            live = connected
         return live
 
     def _mask(self, positions: list[int]) -> NDArray[np.bool_]:
@@ -166,37 +166,32 @@ class StagedServer(ABC):
         mask[positions] = True
         return mask
 
-    def _check_close(self, request: bytes | None) -> str:
-        stage = self.stage
-        if stage not in self._stages:
-            raise LocalProtocolError(f"nothing to close: the stage is {stage}")
-        if (request is not None) != (stage == "share"):
+    def _check_close(self, request: bytes | None) -> Phase:
+        if isinstance(self._stage, End):
+            raise LocalProtocolError(f"nothing to close: the stage is {self._stage}")
+        phase = self._phases[self._stage]
+        # The request goes out with what contribute reads.
+        if (request is not None) != (phase.then is Stage.CONTRIBUTE):
             raise LocalProtocolError(
-                f"a request digest is given when closing share, and only then, not at {stage}"
+                f"a request digest is given when closing share, and only then, not at {phase.stage}"
             )
         if request is not None and len(request) != DIGEST_BYTES:
             raise LocalProtocolError(f"a request digest has 32 bytes, not {len(request)}")
         self._request = request or self._request
-        return stage
+        return phase
 
-    def _next(self, stage: str, live: list[int]) -> Mapping[int, Message]:
+    def _next(self, phase: Phase, live: list[int]) -> Mapping[int, Message]:
         self._live.append(live)
         self._alive.append(self._mask(live))
         self._answered = set()
+        if phase.stage is Stage.CONTRIBUTE:
+            self._survivors = live
         messages: Mapping[int, Message] = {}
-        match stage:
-            case "advertise":
-                messages = self._after_advertise(live)
-            case "share":
-                messages = self._after_share(live, self._request)
-            case "contribute":
-                self._survivors = frozenset(live)
-                messages = self._after_contribute(live)
-            case "confirm":
-                messages = self._after_confirm(live)
-            case _:
-                self._result = self._outcome(*self._after_unmask(live))
-        self._phase += 1
+        if isinstance(phase.then, End):
+            self._result = self._outcome(*self._open())
+        else:
+            messages = self._ask(self._phases[phase.then].reads, live)
+        self._stage = phase.then
         return messages
 
     def _outcome(self, total: NDArray[Any], verdict: Verdict) -> SumResult:
@@ -204,11 +199,11 @@ class StagedServer(ABC):
         before = [everybody, *self._live[:-1]]
         dropouts = {
             stage: self._indices(sorted(set(was) - set(live)))
-            for stage, was, live in zip(self._stages, before, self._live, strict=True)
+            for stage, was, live in zip(self._phases, before, self._live, strict=True)
         }
         return SumResult(
             total,
-            self._indices(self._live[2]),
+            self._indices(self._survivors),
             dropouts,
             wrong_shares=self._pairs(verdict),
             liars=self._indices(verdict.liars),
@@ -235,19 +230,13 @@ class StagedServer(ABC):
             raise RequestMismatch("the contribution answers another request")
 
     @abstractmethod
-    def _take(self, position: int, message: Incoming) -> None: ...
+    def _take(self, code: MessageCode, position: int, message: Incoming) -> None:
+        """Take one client's message, of the type that clients send at the current stage."""
 
     @abstractmethod
-    def _after_advertise(self, live: list[int]) -> Mapping[int, Message]: ...
+    def _ask(self, code: MessageCode | None, live: list[int]) -> Mapping[int, Message]:
+        """Return, by roster index, messages of the type that clients read at the next stage."""
 
     @abstractmethod
-    def _after_share(self, live: list[int], request: bytes) -> Mapping[int, Message]: ...
-
-    @abstractmethod
-    def _after_contribute(self, live: list[int]) -> Mapping[int, Message]: ...
-
-    @abstractmethod
-    def _after_confirm(self, live: list[int]) -> Mapping[int, Message]: ...
-
-    @abstractmethod
-    def _after_unmask(self, live: list[int]) -> tuple[NDArray[Any], Verdict]: ...
+    def _open(self) -> tuple[NDArray[Any], Verdict]:
+        """Return the sum in the ring, shape (vector_length,), and who lied on the way to it."""

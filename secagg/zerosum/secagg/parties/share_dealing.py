@@ -1,4 +1,4 @@
-"""Dealing a client's secrets out to its neighbours, and opening what they dealt to it."""
+"""Deal a client's secrets to its neighbours, and open the shares they dealt to it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,17 @@ def seal_shares(
     around: Neighbourhood,
 ) -> bytes:
     """Split both secrets, and seal a pair of shares for each neighbour that advertised.
+
+    Parameters
+    ----------
+    session : Session
+    secrets : PartySecrets
+        b_u, s_sk, and the seed of the polynomials.
+    channel : Channel
+        The client's own.
+    directory : Directory
+        The adverts that the client was shown.
+    around : Neighbourhood
 
     Returns
     -------
@@ -55,6 +66,19 @@ def open_shares(
 ) -> tuple[list[int], bytes]:
     """Open one share of each dealer in U2: of its self mask in U3, of its mask key outside.
 
+    Parameters
+    ----------
+    session : Session
+    channel : Channel
+        The client's own.
+    directory : Directory
+        The adverts that the client was shown.
+    around : Neighbourhood
+    request : ContributeRequest
+        U2, and the sealed shares.
+    survivors : ndarray of bool, shape (cohort size,)
+        U3 by position.
+
     Returns
     -------
     dealers : list of int
@@ -73,5 +97,5 @@ def open_shares(
             opened[p] = plain[SHARE_BYTES:] if alive[p] else plain[:SHARE_BYTES]
     table = np.frombuffer(b"".join(opened.values()), "<u4").reshape(-1, LIMBS)
     sound = np.all(table < PRIME, axis=1)
-    kept = [p for p, good in zip(opened, sound.tolist(), strict=True) if good]
-    return kept, table[sound].tobytes()
+    good = [p for p, is_sound in zip(opened, sound.tolist(), strict=True) if is_sound]
+    return good, table[sound].tobytes()

@@ -1,8 +1,8 @@
-"""Who is proved to lie by wrong shares, and of what nobody can tell whose fault it is.
+"""Name liars from wrong shares, where the shares prove it.
 
-A wrong share may be its holder's or its dealer's fault: envelopes are opened by the holder alone.
-So what is found is a pair, and each pair has a liar in it. Parties that pairs tie to more others
-than can lie at all are liars, or all of these others were.
+A wrong share may be its holder's or its dealer's fault, since the holder alone opens the envelope.
+So each wrong share gives a pair with a liar in it. A party in pairs with more others than can lie
+is a liar itself: otherwise all of these others were.
 """
 
 from collections import defaultdict
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from zerosum.secagg.crypto.reconstruction import Recovered
 
-FEWEST = 1
-"""Liars that are reckoned with where no colluders are assumed: somebody lied, after all."""
+FEWEST_LIARS = 1
+"""Liars assumed where no colluders are: a wrong share shows that somebody lied."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What wrong shares tell, in cohort positions.
+    """Wrong shares and proved liars, in cohort positions.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Verdict:
 def judge(
     recovered: Recovered, counts: Sequence[int], threshold: int, colluders: int | None
 ) -> Verdict:
-    """Name those who lied, if no more than c parties did: c is ``colluders``, and 1 at least.
+    """Name liars, if no more than c parties lied: c is ``colluders``, and 1 at least.
 
     - Who is in wrong pairs with more than c others is one of the c: otherwise all of these are.
       A pair counts where its dealer's polynomial is beyond doubt. A second one with the same value
@@ -58,11 +58,15 @@ def judge(
         t.
     colluders : int or None
         The most that are assumed to lie together; None names nobody.
+
+    Returns
+    -------
+    Verdict
     """
     wrong = tuple((v, h) for v, holders in sorted(recovered.wrong.items()) for h in holders)
     liars: set[int] = set()
     if colluders is not None:
-        c = max(FEWEST, colluders)
+        c = max(FEWEST_LIARS, colluders)
         liars = _tied(recovered.wrong, counts, threshold, c)
         liars |= _unreadable(recovered, counts, threshold, c)
         liars = liars if len(liars) <= c else set()

@@ -1,11 +1,10 @@
-"""Real vectors to integers and back: rotation, clamp, scale, rounding, and the room a sum needs.
+"""Real vectors to integers and back: rotation, clamp, scale and rounding.
 
 The integers carry the sensitivity. Whatever a float clip did before, an encoded vector leaves
 here only if the exact sum of its squares is at most floor(Delta2^2).
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -25,28 +24,23 @@ from zerosum.secagg.vectors.fast_rounding import (
 from zerosum.secagg.vectors.rotation import random_signs, walsh_hadamard
 from zerosum.secagg.vectors.saturation import OnCut, measure
 
+# A rounding is accepted with probability 1 - beta at least, so that this many all fail with
+# probability e^-50: then the vector was longer than its clip.
 MAX_REJECTIONS = 100
-WRAP_EXPONENT = 40
-MAX_RING_BITS = 64
 
+# beta: the share of roundings that conditioning may reject. A smaller one costs fewer draws and
+# more sensitivity; exp(-1/2) is the choice of Kairouz, Liu and Steinke.
 _ROUNDING_BETA = math.exp(-0.5)
 
 RECORD_RESOLUTION = 100
 """Integer units in C / sqrt(d), at least, where sums of clipped records are rounded."""
 
 Rule = Literal["l2", "l1", "records"]
-"""What bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
-
-LogTail = Callable[[float], float]
-"""From a margin, ln of a bound on the probability that noise exceeds it."""
+"""Norm that bounds one contributor's part of an encoded vector: see :class:`Encoding`."""
 
 
 class NotFiniteError(ValueError):
     """A vector holds NaN or infinite entries, so it can be neither clipped nor encoded."""
-
-
-class MessageCanWrapError(ValueError):
-    """The sum of encoded vectors, before any noise, does not fit into the ring."""
 
 
 def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
@@ -62,6 +56,11 @@ def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
         Clip norm in integer units, C/gamma.
     dimension : int
         Length of the encoded vector, padding included.
+
+    Returns
+    -------
+    float
+        In integer units.
     """
     root = math.sqrt(dimension)
     conditional = (
@@ -73,7 +72,20 @@ def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
 
 
 def l1_sensitivity(l2: float, dimension: int) -> float:
-    """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers."""
+    """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers.
+
+    Parameters
+    ----------
+    l2 : float
+        Delta2, in integer units.
+    dimension : int
+        Length d of the encoded vector.
+
+    Returns
+    -------
+    float
+        In integer units.
+    """
     return l2 * min(math.sqrt(dimension), l2)
 
 
@@ -91,6 +103,11 @@ def l1_rounded(scaled_clip: float, dimension: int) -> int:
         L1 clip norm in integer units, C/gamma.
     dimension : int
         Length of the encoded vector.
+
+    Returns
+    -------
+    int
+        In integer units.
     """
     spread = min(dimension / 4, scaled_clip)
     excess = min(math.sqrt(dimension) / 2, 1 / 6 + math.sqrt(1 / 36 + spread))
@@ -177,6 +194,10 @@ class Encoding:
             Rotate first.
         rule : str
             What ``clip`` bounds.
+
+        Returns
+        -------
+        Encoding
 
         Raises
         ------
@@ -275,7 +296,7 @@ class Encoding:
             real = walsh_hadamard(self._signs * _padded_copy(real, self.length))
             if not np.isfinite(real).all():
                 raise ValueError("a vector too large to be rotated cannot be encoded")
-        self._tell(real, 1.0, on_cut)
+        self._report_cut(real, 1.0, on_cut)
         scaled = np.clip(real, -self.limit, self.limit) * (self.bound / self.limit)
         np.clip(scaled, -self.bound, self.bound, out=scaled)
         return self._rounded(scaled, rounding)
@@ -318,17 +339,26 @@ class Encoding:
         reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
         bound = None if reach < self.bound else self.bound
         if bound is not None:
-            self._tell(vector, shrunk, on_cut)
+            self._report_cut(vector, shrunk, on_cut)
         if self.clip is None:
             return rounded(vector, scale, bound, rounding)
         for _ in range(MAX_REJECTIONS + 1):
-            found = rounded(vector, scale, bound, rounding)
-            if self._within(found):
-                return found
+            candidate = rounded(vector, scale, bound, rounding)
+            if self._within(candidate):
+                return candidate
         return None
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the real vector of a centred integer sum, shape (length,) to (dimension,).
+        """Decode a centred integer sum into a real vector.
+
+        Parameters
+        ----------
+        total : ndarray of int, shape (length,)
+            A centred sum.
+
+        Returns
+        -------
+        ndarray of float64, shape (dimension,)
 
         Raises
         ------
@@ -345,7 +375,9 @@ class Encoding:
             real = self._signs * walsh_hadamard(real)
         return real[: self.dimension]
 
-    def _tell(self, vector: NDArray[np.floating[Any]], shrunk: float, on_cut: OnCut | None) -> None:
+    def _report_cut(
+        self, vector: NDArray[np.floating[Any]], shrunk: float, on_cut: OnCut | None
+    ) -> None:
         """Measure what is cut of a vector that is going to be clipped by a factor."""
         if on_cut is None or not self.can_cut:
             return
@@ -391,135 +423,3 @@ def _padded_copy(vector: NDArray[np.float64], length: int) -> NDArray[np.float64
     result = np.zeros(length)
     result[: vector.size] = vector
     return result
-
-
-def log2_wrap_probability(
-    ring_bits: int,
-    *,
-    cohort: int,
-    bound: int,
-    log_tail: LogTail,
-    dimension: int,
-    slack: int = 0,
-) -> float:
-    """Return log2 of an upper bound on P(some coordinate of a noised sum wraps).
-
-    The union bound over both signs and all coordinates.
-
-    Parameters
-    ----------
-    ring_bits : int
-        Bits b of the ring; sums are read in [-2^(b-1), 2^(b-1)).
-    cohort : int
-        Number of vectors added.
-    bound : int
-        Largest magnitude of a coordinate of one message.
-    log_tail : callable
-        From a margin above 0, ln of a bound on P(all noise in one coordinate of the sum > margin).
-    dimension : int
-        Coordinates.
-    slack : int
-        Further integer units that noise rounded at each client may add to the sum.
-    """
-    margin = (1 << (ring_bits - 1)) - cohort * bound - slack
-    return _log2_noise_reaches(margin, log_tail, dimension)
-
-
-def _log2_noise_reaches(margin: int, log_tail: LogTail, dimension: int) -> float:
-    if margin <= 0:
-        return 0.0
-    return min(0.0, log_tail(margin) / math.log(2) + 1 + math.log2(dimension))
-
-
-def skellam_log_tail(margin: float, variance: float) -> float:
-    """Return ln of a bound on P(Skellam noise of this variance > margin), margin above 0.
-
-    Chernoff's bound: sqrt(m^2 + v^2) - v - m asinh(m/v), of margin m and variance v. Skellam's
-    cumulants dominate those of a Gaussian of the same variance, so it holds for sums of Gaussians
-    too. No noise is -inf.
-    """
-    if variance == 0:
-        return -math.inf
-    ratio = margin / variance
-    # v (sqrt(1 + r^2) - 1 - r asinh r), without the cancellation at small r.
-    return margin * (ratio / (1 + math.sqrt(1 + ratio * ratio)) - math.asinh(ratio))
-
-
-def largest_of(total: NDArray[np.int64]) -> int:
-    """Return the largest magnitude, as a Python integer: abs(-2^63) overflows in int64."""
-    return max(int(total.max(initial=0)), -int(total.min(initial=0)))
-
-
-def is_plausible(
-    total: NDArray[np.int64],
-    *,
-    survivors: int,
-    bound: int,
-    log_tail: LogTail,
-    slack: int = 0,
-) -> bool:
-    """Return whether a centred sum can be one of honest clients.
-
-    No coordinate exceeds ``survivors`` times ``bound`` by more than noise does with probability
-    2^-40 (the bound of :func:`log2_wrap_probability`). A client that sent other than it should,
-    or a sum that wrapped, mostly shows here.
-
-    Parameters
-    ----------
-    total : ndarray of int64, shape (d,)
-        Before the server adds noise.
-    survivors : int
-        Vectors in the sum.
-    bound, log_tail, slack
-        As in :func:`log2_wrap_probability`.
-    """
-    margin = largest_of(total) - survivors * bound - slack
-    return margin <= 0 or _log2_noise_reaches(margin, log_tail, total.size) > -WRAP_EXPONENT
-
-
-def ring_bits_needed(
-    cohort: int, coordinate_bound: int, log_tail: LogTail, dimension: int, *, slack: int = 0
-) -> int:
-    """Return the smallest ring in which a session wraps with probability at most 2^-40.
-
-    Parameters
-    ----------
-    cohort, coordinate_bound, log_tail, dimension, slack
-        As in :func:`log2_wrap_probability`.
-
-    Raises
-    ------
-    MessageCanWrapError
-        If no ring of at most 64 bits is large enough.
-    """
-    for bits in range(2, MAX_RING_BITS + 1):
-        exponent = log2_wrap_probability(
-            bits,
-            cohort=cohort,
-            bound=coordinate_bound,
-            log_tail=log_tail,
-            dimension=dimension,
-            slack=slack,
-        )
-        if message_fits(bits, cohort, coordinate_bound) and exponent <= -WRAP_EXPONENT:
-            return bits
-    raise MessageCanWrapError(
-        f"no ring of {MAX_RING_BITS} bits holds the sum of {cohort} vectors with entries up to "
-        f"{coordinate_bound} and their noise: lower encoding.bits or the noise"
-    )
-
-
-def message_fits(ring_bits: int, cohort: int, bound: int) -> bool:
-    """Return whether the sum of ``cohort`` messages, without noise, cannot wrap."""
-    return cohort * bound <= (1 << (ring_bits - 1)) - 1
-
-
-def check_message_fits(ring_bits: int, cohort: int, bound: int) -> None:
-    """Raise MessageCanWrapError, with the numbers, if a sum of messages alone can wrap."""
-    if not message_fits(ring_bits, cohort, bound):
-        needed = (cohort * bound).bit_length() + 1
-        raise MessageCanWrapError(
-            f"ring_bits = {ring_bits}: {cohort} clients of at most {bound} a coordinate sum to "
-            f"{cohort * bound}, but the ring holds up to {(1 << (ring_bits - 1)) - 1}; use at "
-            f"least {needed} bits, fewer encoding bits or a smaller cohort"
-        )

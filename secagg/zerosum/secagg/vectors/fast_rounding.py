@@ -17,8 +17,12 @@ LARGEST_BOUND = (1 << 15) - 1
 SMALLEST_NORM = 1e-12
 """Below, squares of entries are lost to float32's range."""
 NORM_MARGIN = 1.001
+"""Factor on a norm before it is compared: more than the norm may be off."""
+# An int32 holds 15 bits of magnitude, 15 binary places, a sign, and a bit for the coin's carry.
 _PLACES = 15
+# Three arrays of 128 KiB: they stay in a core's own cache.
 _PIECE = 1 << 15
+# Far below float32's largest, so that an entry times it is infinite only where it is clamped.
 _LARGEST_SCALE = 1e30
 
 
@@ -36,7 +40,19 @@ def finite_norm(vector: NDArray[np.float32]) -> float | None:
 
 
 def can_round(scale: float, bound: int) -> bool:
-    """Return whether integers up to ``bound``, ``scale`` to the unit, fit what is computed here."""
+    """Return whether results up to a bound fit the fixed-point numbers of :func:`rounded`.
+
+    Parameters
+    ----------
+    scale : float
+        Integer units in one.
+    bound : int
+        Largest magnitude of a result.
+
+    Returns
+    -------
+    bool
+    """
     return bound <= LARGEST_BOUND and scale * 2**_PLACES < _LARGEST_SCALE
 
 
@@ -65,7 +81,7 @@ def rounded(
     limit = None if bound is None else np.float32(bound << _PLACES)
     size = min(length, _PIECE)
     real, fixed, coins = (np.empty(size, kind) for kind in (np.float32, np.int32, np.int32))
-    found = np.empty(length, np.int32)
+    result = np.empty(length, np.int32)
     with np.errstate(over="ignore", under="ignore"):
         for start in range(0, length, _PIECE):
             part = slice(start, min(start + _PIECE, length))
@@ -79,8 +95,8 @@ def rounded(
             np.copyto(c, rounding.words(size, np.uint16))  # numpy adds one type, and fast
             np.right_shift(c, 1, out=c)
             np.add(k, c, out=k)
-            np.right_shift(k, _PLACES, out=found[part])
-    return found
+            np.right_shift(k, _PLACES, out=result[part])
+    return result
 
 
 def squared_norm(vector: NDArray[np.signedinteger[Any]]) -> int:

@@ -20,11 +20,24 @@ _WORD = 64
 CONTAINERS = tuple(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
 """Types of words, in the order of bytes of this machine."""
 
+# 256 KiB of units: a piece and its transposition stay in a core's own cache.
 _UNITS_AT_ONCE = 1 << 15
 
 
 def packed_bytes(length: int, bits: int) -> int:
-    """Return the number of bytes that ``length`` words of ``bits`` bits take."""
+    """Return the bytes that packed words take.
+
+    Parameters
+    ----------
+    length : int
+        Words.
+    bits : int
+        Of each.
+
+    Returns
+    -------
+    int
+    """
     return (length * bits + 7) // 8
 
 
@@ -66,9 +79,22 @@ def pack_words(words: NDArray[Any], bits: int) -> bytes:
 
 
 def unpack_words(data: bytes, length: int, bits: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Undo :func:`pack_words`; ``data`` must be exactly as long as ``length`` asks for.
+    """Undo :func:`pack_words`.
 
-    The caller has checked the length of ``data`` and its unused top bits.
+    Parameters
+    ----------
+    data : bytes
+        ``packed_bytes(length, bits)`` of them, unused top bits zero: the caller has checked both.
+    length : int
+        Words d.
+    bits : int
+        1 to 64.
+    dtype : dtype
+        The container, of at least ``bits`` bits.
+
+    Returns
+    -------
+    ndarray of dtype, shape (d,)
     """
     if bits in (8, 16, 32, 64):
         return np.frombuffer(data, f"<u{bits // 8}").astype(dtype)

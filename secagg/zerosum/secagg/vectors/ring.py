@@ -63,6 +63,15 @@ class Ring:
         The one place that wraps, for callers who mean it: noise is not bounded, and what is
         released is a function of the sum's residue alone.
 
+        Parameters
+        ----------
+        values : ndarray of int32 or int64, shape (d,)
+
+        Returns
+        -------
+        ndarray in the container, shape (d,)
+            Reduced.
+
         Raises
         ------
         LocalProtocolError
@@ -88,6 +97,11 @@ class Ring:
             values from -2^(b-1) to 2^(b-1) - 1. In the machine's byte order; strides are free.
         length : int
 
+        Returns
+        -------
+        ndarray in the container, shape (length,)
+            Reduced.
+
         Raises
         ------
         LocalProtocolError
@@ -104,9 +118,15 @@ class Ring:
     def check(self, vector: NDArray[Any], length: int) -> None:
         """Refuse what is not a reduced vector of the container with ``length`` coordinates.
 
+        Parameters
+        ----------
+        vector : ndarray, shape (length,)
+        length : int
+
         Raises
         ------
         LocalProtocolError
+            If the shape or type is another, or a value is 2^b or more.
         """
         self._check_array(vector, length)
         if vector.dtype != self.dtype:
@@ -168,6 +188,10 @@ class Ring:
     def add_into(self, total: NDArray[Any], vector: NDArray[Any]) -> None:
         """Add ``vector`` to ``total`` in place, modulo the container's size.
 
+        Parameters
+        ----------
+        total, vector : ndarray in the container, of one shape
+
         Raises
         ------
         LocalProtocolError
@@ -178,6 +202,10 @@ class Ring:
 
     def sub_into(self, total: NDArray[Any], vector: NDArray[Any]) -> None:
         """Subtract ``vector`` from ``total`` in place, modulo the container's size.
+
+        Parameters
+        ----------
+        total, vector : ndarray in the container, of one shape
 
         Raises
         ------
@@ -214,7 +242,18 @@ class Ring:
         return pack_words(vector, self.bits)
 
     def unpack(self, data: bytes, length: int) -> NDArray[Any]:
-        """Unpack ``length`` b-bit words.
+        """Unpack b-bit words from the wire.
+
+        Parameters
+        ----------
+        data : bytes
+        length : int
+            Words d.
+
+        Returns
+        -------
+        ndarray in the container, shape (d,)
+            Reduced.
 
         Raises
         ------

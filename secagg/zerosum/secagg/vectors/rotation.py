@@ -35,7 +35,19 @@ def walsh_hadamard(vector: NDArray[Float]) -> NDArray[Float]:
 
 
 def random_signs(seed: bytes, length: int) -> NDArray[np.float64]:
-    """Return ``length`` signs, 1.0 or -1.0, drawn from 32 bytes."""
+    """Draw signs from a seed.
+
+    Parameters
+    ----------
+    seed : bytes
+        32 bytes.
+    length : int
+
+    Returns
+    -------
+    ndarray of float64, shape (length,)
+        Each 1.0 or -1.0.
+    """
     packed = np.frombuffer(Keystream(seed).take(-(-length // 8)), dtype=np.uint8)
     return np.where(np.unpackbits(packed, count=length), -1.0, 1.0)
 

@@ -16,7 +16,7 @@ _EDGE = 1 + 2**-20
 
 @dataclass(frozen=True)
 class Cut:
-    """What the range of an encoding cuts of one vector.
+    """Coordinates of one vector beyond the range of its encoding.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ OnCut = Callable[[Cut], None]
 
 
 def measure(vector: NDArray[np.floating[Any]], limit: float, unit: float = 1.0) -> Cut | None:
-    """Return what a range cuts of a vector; None where every coordinate is within it.
+    """Measure what a range cuts of a vector.
 
     Parameters
     ----------
@@ -57,6 +57,11 @@ def measure(vector: NDArray[np.floating[Any]], limit: float, unit: float = 1.0) 
         The range, above 0.
     unit : float
         What one in ``vector`` stands for: it is clipped by this factor before it is cut.
+
+    Returns
+    -------
+    Cut or None
+        None where every coordinate is within the range.
     """
     largest = unit * max(float(vector.max(initial=0)), -float(vector.min(initial=0)))
     if largest <= limit * _EDGE:

@@ -22,6 +22,7 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.request import Kind
 from zerosum.client.spec import PrivacySpec
+from zerosum.secagg.stages import OPENING, Stage
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_grid import AppGrid
 from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
@@ -417,8 +418,8 @@ def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> 
 
 def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
     """Return what a line of metrics says of a sum's messages, the app's records included."""
-    lost = {i for stage in ("advertise", "share") for i in traffic.dropouts.get(stage, ())}
-    asked = traffic.down.keys() - lost if "contribute" in traffic.dropouts else ()
+    lost = {i for stage in OPENING for i in traffic.dropouts.get(stage, ())}
+    asked = traffic.down.keys() - lost if Stage.CONTRIBUTE in traffic.dropouts else ()
     up, down = traffic.up.values(), traffic.down.values()
     carried = len(asked) * flower_messages.size(request.records)
     return {

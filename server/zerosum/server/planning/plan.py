@@ -21,7 +21,8 @@ from zerosum.secagg.messages.all_messages import (
     UnmaskShares,
     neighbours_bytes,
 )
-from zerosum.secagg.session import DIGEST_BYTES, ServerMode
+from zerosum.secagg.session import DIGEST_BYTES
+from zerosum.secagg.stages import ServerMode
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.calibration import (
     TYPICAL,

@@ -30,6 +30,7 @@ from zerosum.secagg import (
 )
 from zerosum.secagg.parties.interface import Server
 from zerosum.secagg.randomness import SEED_BYTES, SystemRandomness, derive_seed
+from zerosum.secagg.stages import Stage
 from zerosum.server.private_sum.aggregate import Aggregate, Group, aggregate
 from zerosum.server.private_sum.sum_in_progress import PrivateSum, Shape, SumPlan
 from zerosum.server.private_sum.thresholds import Thresholds
@@ -44,7 +45,10 @@ Charge = Callable[[ChargeKind, int, tuple[int, ...]], None]
 """Called with a group's number and clients before their vectors are asked for, before their sum \
 is opened, and when all is over, or given up, with those who vanished at no stage."""
 
-_CHARGED: Final[Mapping[str, ChargeKind]] = {"contribute": "contributions", "unmask": "sum"}
+_CHARGED: Final[Mapping[str, ChargeKind]] = {
+    Stage.CONTRIBUTE: "contributions",
+    Stage.UNMASK: "sum",
+}
 
 _NO_ROSTER = bytes(32)
 """Stands for the roster in the trusted sum, where nobody signs."""
@@ -314,7 +318,7 @@ class Coordinator:
         if self._prepared is None:
             self._prepared = self._open(following)
         prepared = self._prepared
-        if prepared.stage == "advertise" and prepared.exchanged:
+        if prepared.stage == Stage.ADVERTISE and prepared.exchanged:
             prepared.close()
         return (
             prepared

@@ -21,6 +21,7 @@ from zerosum.secagg import (
 )
 from zerosum.secagg.messages.all_messages import Message as SecAggMessage
 from zerosum.secagg.parties.interface import SumResult
+from zerosum.secagg.stages import End, Stage
 from zerosum.server.private_sum.aggregate import Group
 from zerosum.server.private_sum.transport import Traffic
 
@@ -166,7 +167,7 @@ class PrivateSum:
         except RemoteProtocolError as error:
             log.warning("client %d is dropped at %s: %s", index, self.stage, error)
             return
-        if self.stage == "contribute" and group.session.masked and not self.traffic.sample[1]:
+        if self.stage == Stage.CONTRIBUTE and group.session.masked and not self.traffic.sample[1]:
             self.traffic.sample = group.number, message
         self.traffic.up[index] = self.traffic.up.get(index, 0) + flower_messages.size(reply)
         if self._answered is not None:
@@ -193,7 +194,7 @@ class PrivateSum:
         """
         stage = self.stage
         model = None
-        if stage == "share" and request is not None:
+        if stage == Stage.SHARE and request is not None:
             model = flower_messages.model_record(request.model_bytes, len(request.model))
         for group in self.walking:
             self.contents[group.number] = _close(group, stage, request, model, self.traffic)
@@ -214,7 +215,7 @@ def _close(
     traffic: Traffic,
 ) -> dict[int, RecordDict]:
     """End a group's stage; return what goes to its clients next, nothing if the group failed."""
-    asked = request if stage == "share" else None
+    asked = request if stage == Stage.SHARE else None
     try:
         messages = group.party.close(None if asked is None else asked.digest)
     except (TooFewSurvivors, ReconstructionFailed) as error:
@@ -222,9 +223,9 @@ def _close(
         if isinstance(error, ReconstructionFailed):
             _note_lies(error, traffic)
         return {}
-    if group.party.stage == "done":
+    if group.party.stage is End.DONE:
         _note_lies(group.party.result, traffic)
-    if stage == "advertise" and isinstance(group.party, ServerParty) and group.party.crowders:
+    if stage == Stage.ADVERTISE and isinstance(group.party, ServerParty) and group.party.crowders:
         log.warning(
             "clients %s chose the same neighbours more often than chance allows, which makes "
             "those work more; they stay in the sum: have their operators asked, or their keys "

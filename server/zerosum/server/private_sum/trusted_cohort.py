@@ -18,8 +18,9 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.request import Request
 from zerosum.secagg import IdealServerParty, Ring, Session
 from zerosum.secagg.messages.all_messages import Contribution
-from zerosum.secagg.parties.ideal import Presence
+from zerosum.secagg.messages.unmasked import Presence
 from zerosum.secagg.session import DIGEST_BYTES
+from zerosum.secagg.stages import Stage
 from zerosum.server.private_sum.aggregate import Group
 from zerosum.server.private_sum.transport import Traffic
 
@@ -71,7 +72,7 @@ def take_stage(
     for group in groups:
         asked = contents[group.number]
         answered = cohort.answering(stage, tuple(asked), round)
-        if stage == "contribute":
+        if stage == Stage.CONTRIBUTE:
             answered, total = cohort.total(request, group.session, answered)
             if answered:
                 # Messages fit the ring and noise may not: the residue is all that is released.
@@ -99,7 +100,7 @@ def _count(bytes_of: dict[int, int], clients: Iterable[int], size: int) -> None:
 
 def _reply_bytes(session: Session, stage: str) -> int:
     """Return the bytes of one client's answer at a stage."""
-    if stage == "contribute":
+    if stage == Stage.CONTRIBUTE:
         return _contribution_bytes(session.ring_bits, session.vector_length)
     return Presence(session.digest, session.cohort[0], session.stages.index(stage)).wire_bytes
 

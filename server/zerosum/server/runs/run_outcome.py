@@ -7,8 +7,8 @@ epsilon like any other. So its end is an error, after everything was written.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
+from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.rounding import rounded_up
 
 Record = dict[str, Any]
@@ -184,7 +184,7 @@ def passed_in_words(records: Sequence[Mapping[str, Any]]) -> str:
     passed, refused = dict[str, int](), dict[str, int]()
     for record in records:
         left, lost = record.get("cohort", 0), record.get("dropouts", {})
-        for stage in (name for name in flower_messages.STAGE_TYPES if name in lost):
+        for stage in (name for name in Stage if name in lost):
             left -= lost[stage]
             passed[stage] = passed.get(stage, 0) + left
             refused[stage] = refused.get(stage, 0) + record.get("refused", {}).get(stage, 0)

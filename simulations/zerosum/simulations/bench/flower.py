@@ -36,6 +36,7 @@ from flwr.supercore.primitives.asymmetric import (
     public_key_to_bytes,
 )
 
+from zerosum.secagg.stages import Stage
 from zerosum.simulations.bench.process import Values, peak_memory_mb
 
 _TRIAL = 8
@@ -100,7 +101,12 @@ def _factors(
 ) -> dict[str, float]:
     neighbours = degree / measured
     shares = neighbours * threshold / measured_threshold
-    return {"setup": 1.0, "share": shares, "contribute": neighbours, "unmask": neighbours}
+    return {
+        "setup": 1.0,
+        Stage.SHARE: shares,
+        Stage.CONTRIBUTE: neighbours,
+        Stage.UNMASK: neighbours,
+    }
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -120,15 +126,15 @@ def _client(degree: int, d: int, threshold: int, bits: int) -> dict[str, float]:
         str(nid): [public_key_to_bytes(pair[1]) for pair in pairs] for nid, pairs in peers.items()
     }
     public[str(_OWN)] = [keys[Key.PUBLIC_KEY_1], keys[Key.PUBLIC_KEY_2]]
-    _, spent["share"] = _timed(lambda: _share_keys(state, ConfigRecord(public)))
+    _, spent[Stage.SHARE] = _timed(lambda: _share_keys(state, ConfigRecord(public)))
     envelopes = _envelopes(state, peers)
     weights = np.random.default_rng(0).uniform(-1, 1, d).astype(np.float32)
     parameters = ndarrays_to_parameters([weights])
     _, masking = _timed(lambda: _collect_masked_vectors(state, envelopes, 1, parameters))
     _, quantising = _timed(lambda: _quantise(state, weights))
-    spent["contribute"] = max(0.0, masking - quantising)
+    spent[Stage.CONTRIBUTE] = max(0.0, masking - quantising)
     everybody: Values = {Key.ACTIVE_NODE_ID_LIST: [_OWN, *peers], Key.DEAD_NODE_ID_LIST: []}
-    _, spent["unmask"] = _timed(lambda: _unmask(state, ConfigRecord(everybody)))
+    _, spent[Stage.UNMASK] = _timed(lambda: _unmask(state, ConfigRecord(everybody)))
     return spent
 
 

@@ -20,6 +20,7 @@ from zerosum.secagg import (
     Session,
 )
 from zerosum.secagg.randomness import numpy_generator
+from zerosum.secagg.stages import Stage
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
 from zerosum.simulations.bench.setting import REQUEST, BenchedSession
 
@@ -82,20 +83,20 @@ def _play(
     indices: list[int] = list(session.cohort)
     for name in session.stages:
         for index in indices:
-            if name == "advertise":
+            if name == Stage.ADVERTISE:
                 clients[index] = ClientParty(
                     session, index, identity=identities.get(index), roster=roster, threads=threads
                 )
                 step = clients[index].advertise()
-            elif name == "contribute" and index in gone:
+            elif name == Stage.CONTRIBUTE and index in gone:
                 clients.pop(index)
                 continue
             else:
                 asked = _ask(link, "message", index)
-                more = (vector,) if name == "contribute" else ()
+                more = (vector,) if name == Stage.CONTRIBUTE else ()
                 step = getattr(clients[index], name)(asked, *more)
             _ask(link, "receive", index, step.send.to_bytes())
-        indices = _ask(link, "close", REQUEST if name == "share" else None)
+        indices = _ask(link, "close", REQUEST if name == Stage.SHARE else None)
     figures: Values = _ask(link, "memory")
     return figures
 

@@ -28,6 +28,7 @@ from zerosum.secagg import (
 )
 from zerosum.secagg.messages.all_messages import advert_bytes
 from zerosum.secagg.randomness import numpy_generator
+from zerosum.secagg.stages import Stage
 from zerosum.simulations.bench import primitives
 from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
 from zerosum.simulations.bench.setting import REQUEST, BenchedSession
@@ -36,8 +37,8 @@ T = TypeVar("T")
 
 
 @dataclass
-class Stage:
-    """Costs of one stage: CPU seconds and bytes of all clients, CPU seconds of the server."""
+class StageCost:
+    """What one stage took: CPU seconds and bytes over all clients, and the server's."""
 
     clients: int = 0
     client_cpu_s: float = 0.0
@@ -70,7 +71,7 @@ class Play:
     share: bool
     threads: int
     gone: frozenset[int]
-    stages: dict[str, Stage] = field(default_factory=lambda: defaultdict(Stage))
+    stages: dict[str, StageCost] = field(default_factory=lambda: defaultdict(StageCost))
     outside_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -122,7 +123,7 @@ class Play:
         """
         asked = self._walk(server, self.session.stages[:-1], identities, roster)
         messages = {index: message.to_bytes() for index, message in asked.items() if message}
-        return {i: self._client_answer("unmask", i, each)() for i, each in messages.items()}
+        return {i: self._client_answer(Stage.UNMASK, i, each)() for i, each in messages.items()}
 
     def _walk(
         self,
@@ -138,7 +139,7 @@ class Play:
             stage = self.stages[name]
             for index, message in messages.items():
                 self._answer(name, stage, server, index, message)
-            request = REQUEST if name == "share" else None
+            request = REQUEST if name == Stage.SHARE else None
             messages, spent = _timed(partial(server.close, request))
             stage.server_close_cpu_s += spent
         return messages
@@ -147,10 +148,10 @@ class Play:
         return ServerParty(self.session, roster=roster, cache=self._cache, threads=self.threads)
 
     def _answer(
-        self, name: str, stage: Stage, server: ServerParty, index: int, message: Message | None
+        self, name: str, stage: StageCost, server: ServerParty, index: int, message: Message | None
     ) -> None:
         """Carry one client's message of one stage there and back."""
-        if name == "contribute" and index in self.gone:
+        if name == Stage.CONTRIBUTE and index in self.gone:
             self._clients.pop(index)
             return
         asked, spent = _timed(lambda: b"" if message is None else message.to_bytes())
@@ -165,13 +166,13 @@ class Play:
         stage.bytes_down += len(asked)
 
     def _client_answer(self, name: str, index: int, asked: bytes) -> Callable[[], bytes]:
-        if name == "advertise":
+        if name == Stage.ADVERTISE:
             return lambda: self._join(index).advertise().send.to_bytes()
-        if name == "unmask":
+        if name == Stage.UNMASK:
             client = self._clients.pop(index)
             return lambda: client.unmask(asked).send.to_bytes()
         client = self._clients[index]
-        if name == "contribute":
+        if name == Stage.CONTRIBUTE:
             vector = self._vector(index)
             return lambda: client.contribute(asked, vector).send.to_bytes()
         return lambda: getattr(client, name)(asked).send.to_bytes()
@@ -244,7 +245,7 @@ def run(*, share: bool = False, **settings: Any) -> Values:
     rows = {name: stage.row() for name, stage in play.stages.items()}
     rates = {name: sum(rate[name] for rate in machine) / 2 for name in machine[0]}
     bytes_up = sum(row["bytes_up_per_client"] for row in rows.values())
-    peers = rows["share"]["bytes_down_per_client"] // advert_bytes(session) - 1
+    peers = rows[Stage.SHARE]["bytes_down_per_client"] // advert_bytes(session) - 1
     return {
         **setting.described(session),
         "corruption": setting.corruption,
@@ -253,7 +254,7 @@ def run(*, share: bool = False, **settings: Any) -> Values:
         "sharing": share,
         "threads": setting.threads,
         "client_cpu_s": sum(row["client_cpu_s"] for row in rows.values()),
-        "server_unmask_cpu_s": rows["unmask"]["server_cpu_s"],
+        "server_unmask_cpu_s": rows[Stage.UNMASK]["server_cpu_s"],
         "server_cpu_s": sum(row["server_cpu_s"] for row in rows.values()),
         "bytes_up_per_client": bytes_up,
         "bytes_down_per_client": sum(row["bytes_down_per_client"] for row in rows.values()),

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from zerosum.secagg.stages import Stage
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values, measure
@@ -378,11 +379,11 @@ def _versus_flower(console: Console, result: Values, time_limit: float) -> Value
     )
     stages = result["stages"]
     ours = {
-        "keys": stages["advertise"]["client_cpu_s"],
-        "shares": stages["share"]["client_cpu_s"],
-        "masked vector": stages["contribute"]["client_cpu_s"],
-        "unmask": sum(
-            stages[name]["client_cpu_s"] for name in ("confirm", "unmask") if name in stages
+        "keys": stages[Stage.ADVERTISE]["client_cpu_s"],
+        "shares": stages[Stage.SHARE]["client_cpu_s"],
+        "masked vector": stages[Stage.CONTRIBUTE]["client_cpu_s"],
+        Stage.UNMASK: sum(
+            stages[name]["client_cpu_s"] for name in (Stage.CONFIRM, Stage.UNMASK) if name in stages
         ),
     }
     for (name, own), other in zip(ours.items(), theirs["stages"].values(), strict=True):

@@ -12,6 +12,7 @@ from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Request
 from zerosum.secagg import Session
+from zerosum.secagg.stages import Stage
 from zerosum.simulations.engine.faults import FaultPlan
 from zerosum.simulations.engine.grid import App, answered
 from zerosum.simulations.engine.work import Engine, Vector, Work
@@ -83,7 +84,7 @@ class CohortApp:
     ) -> list[Message]:
         """Handle a cohort's messages; those of contribute as their vectors are computed."""
         places = list(zip(messages, contexts, strict=True))
-        if not places or messages[0].metadata.message_type != STAGE_TYPES["contribute"]:
+        if not places or messages[0].metadata.message_type != STAGE_TYPES[Stage.CONTRIBUTE]:
             return [answered(self._app, *place) for place in places]
         replies, waiting = [], dict(enumerate(places))
         by_session: dict[bytes, tuple[Work, dict[int, int]]] = {}

@@ -7,6 +7,7 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.simulations.report import words
 from zerosum.simulations.report.drawing import (
@@ -22,7 +23,7 @@ from zerosum.simulations.report.drawing import (
     stack,
     to_svg,
 )
-from zerosum.simulations.report.record import OBSERVERS, STAGES, RunRecord, Sight
+from zerosum.simulations.report.record import OBSERVERS, RunRecord, Sight
 
 _OBSERVER_LABELS = {
     "sum": "sum: server",
@@ -173,14 +174,15 @@ def _utility(run: RunRecord) -> Picture | None:
 def _cohorts(run: RunRecord) -> Picture | None:
     cohort = np.nan_to_num(run.series("cohort"))
     abandoned = _abandoned(run)
-    lost = {stage: np.nan_to_num(run.nested("dropouts", stage)) for stage in STAGES}
+    lost = {stage: np.nan_to_num(run.nested("dropouts", stage)) for stage in Stage}
     stayed = np.maximum(cohort - sum(lost.values()), 0)
+    late = lost[Stage.CONFIRM] + lost[Stage.UNMASK]
     layers = [
         ("kept", "stayed to the end", np.where(abandoned, 0, stayed)),
-        ("late", "lost at confirm or unmask (in the sum)", lost["confirm"] + lost["unmask"]),
-        ("lost3", "lost at contribute", lost["contribute"]),
-        ("lost2", "lost at share", lost["share"]),
-        ("lost1", "lost at advertise", lost["advertise"]),
+        ("late", "lost at confirm or unmask (in the sum)", late),
+        ("lost3", "lost at contribute", lost[Stage.CONTRIBUTE]),
+        ("lost2", "lost at share", lost[Stage.SHARE]),
+        ("lost1", "lost at advertise", lost[Stage.ADVERTISE]),
         ("abandoned", "asked, round abandoned", np.where(abandoned, stayed, 0)),
     ]
     if not cohort.any():
@@ -295,9 +297,9 @@ def _seconds(run: RunRecord) -> Picture | None:
     total = run.series("seconds")
     if not np.nan_to_num(total).any():
         return None
-    stages = {stage: np.nan_to_num(run.nested("stage_seconds", stage)) for stage in STAGES}
+    stages = {stage: np.nan_to_num(run.nested("stage_seconds", stage)) for stage in Stage}
     rest = np.maximum(np.nan_to_num(total) - sum(stages.values()), 0)
-    layers = [(f"part{i}", stage, stages[stage]) for i, stage in enumerate(STAGES, 1)]
+    layers = [(f"part{i}", str(stage), stages[stage]) for i, stage in enumerate(Stage, 1)]
     layers.append(("rest", "server, tests", rest))
     axes = new_axes("round", "seconds")
     stack(axes, _numbers(run), [layer for layer in layers if layer[2].any()])

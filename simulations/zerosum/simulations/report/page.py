@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.runs.run_folder import REPORT, RunFolder
 from zerosum.server.runs.run_outcome import UNTRAINED
@@ -23,12 +24,12 @@ _ROWS_SHOWN = 200
 _IMAGES_SHOWN = 40
 _IMAGE_SIDE_PIXELS = 64
 
-_STAGES = {
-    "advertise": "never answered the first message",
-    "share": "left before sending its shares",
-    "contribute": "left before sending its vector",
-    "confirm": "left before confirming who survived; its vector counts",
-    "unmask": "left before releasing its shares; its vector counts",
+_STAGES: dict[str, str] = {
+    Stage.ADVERTISE: "never answered the first message",
+    Stage.SHARE: "left before sending its shares",
+    Stage.CONTRIBUTE: "left before sending its vector",
+    Stage.CONFIRM: "left before confirming who survived; its vector counts",
+    Stage.UNMASK: "left before releasing its shares; its vector counts",
 }
 
 

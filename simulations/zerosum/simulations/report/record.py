@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.secagg.stages import Stage
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.runs.plain_json import numbers
@@ -24,7 +25,6 @@ SIGHT = "sight.npz"
 """Optional: what the server saw in one round, and some test images with their predictions."""
 
 OBSERVERS = ("sum", "local", "release")
-STAGES = ("advertise", "share", "contribute", "confirm", "unmask")
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class RunRecord:
     def dropouts(self) -> dict[str, int]:
         """Clients lost by stage, over all rounds, in the stages' order."""
         found = {stage for r in self.rounds for stage in r.get("dropouts", {})}
-        order = [s for s in STAGES if s in found] + sorted(found - set(STAGES))
+        order = [s for s in Stage if s in found] + sorted(found - set(Stage))
         return {s: sum(r.get("dropouts", {}).get(s, 0) for r in self.rounds) for s in order}
 
     def series(self, key: str) -> NDArray[np.float64]:

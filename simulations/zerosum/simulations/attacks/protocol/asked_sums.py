@@ -46,6 +46,7 @@ from zerosum.secagg import (
 )
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.secagg.session import request_digest
+from zerosum.secagg.stages import Stage
 from zerosum.server.flower.app_grid import AppGrid
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
 from zerosum.simulations.attacks.harness.interface import Defense, NotApplicable, Scene, View
@@ -243,11 +244,11 @@ class AskedSum(ABC):
     def _between(self, message: Message, context: Context) -> Message:
         """Deliver a message, or at contribute what the attack asks instead."""
         stage = self._stage(message)
-        if stage == flower_messages.STAGE_TYPES["advertise"]:
+        if stage == flower_messages.STAGE_TYPES[Stage.ADVERTISE]:
             self._session = Session.from_bytes(
                 flower_messages.bytes_field(message.content, "session")
             )
-        if stage != flower_messages.STAGE_TYPES["contribute"] or self._session is None:
+        if stage != flower_messages.STAGE_TYPES[Stage.CONTRIBUTE] or self._session is None:
             return self._app(message, context)
         wanted = context.node_config["partition-id"] == self._victim
         return self._lied_to(message, context, self._ask(self.honest, wanted), self._session)
@@ -334,7 +335,7 @@ class AppSum(AskedSum):
 
     def _beside(self, asked: ContributeFields) -> RecordDict:
         return enveloped(
-            flower_messages.pack({}), flower_messages.STAGE_TYPES["contribute"], asked.records()
+            flower_messages.pack({}), flower_messages.STAGE_TYPES[Stage.CONTRIBUTE], asked.records()
         )
 
 

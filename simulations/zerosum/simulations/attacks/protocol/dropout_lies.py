@@ -18,6 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from zerosum.secagg import ConfirmRequest
+from zerosum.secagg.stages import Stage
 from zerosum.secagg.wire import to_bitmap
 from zerosum.simulations.attacks.harness.interface import (
     Case,
@@ -95,13 +96,13 @@ class LyingAboutDropouts(Recovery):
     ) -> tuple[bytes, ...]:
         """Tell the truth until confirm, and then name the survivors that serve."""
         session = seen.opened()
-        if stage not in ("confirm", "unmask"):
+        if stage not in (Stage.CONFIRM, Stage.UNMASK):
             return (message,)
         places = {session.position(i) for i in session.cohort}
         alive = to_bitmap(sorted(places), session.size)
         dead = to_bitmap(sorted(places - {session.position(seen.victim)}), session.size)
         told = [alive if lives else dead for lives in self._told(client, seen)]
-        if stage == "confirm":
+        if stage == Stage.CONFIRM:
             return tuple(ConfirmRequest(session.digest, each).to_bytes() for each in told)
         return tuple(unmask_request(seen, each) for each in told)
 

@@ -34,6 +34,7 @@ from zerosum.secagg.crypto.shamir import LIMBS, combine
 from zerosum.secagg.messages.all_messages import SEALED_BYTES, SHARE_BYTES, survivors_statement
 from zerosum.secagg.messages.exported_state import ClientState
 from zerosum.secagg.parties.directory import Directory
+from zerosum.secagg.stages import Stage
 from zerosum.secagg.wire import bitmap_has, from_bitmap, to_bitmap
 from zerosum.simulations.attacks.harness.interface import Masking
 from zerosum.simulations.attacks.protocol.sessions import REQUEST, Transcript
@@ -50,7 +51,7 @@ def shares_of(seen: Transcript) -> Shares:
     session = seen.opened()
     victim = session.position(seen.victim)
     found: Shares = {"self": {}, "mask": {}}
-    for said in seen.answers("unmask"):
+    for said in seen.answers(Stage.UNMASK):
         alive = bitmap_has(decode(said.asked, UnmaskRequest, session).survivors, victim)
         answer = decode(said.answer, UnmaskShares, session)
         dealers = from_bitmap(answer.dealers).tolist()
@@ -91,7 +92,7 @@ def secrets_of(seen: Transcript) -> Mapping[Kind, bytes]:
 
     What does not fit the public key or the commitment is left out.
     """
-    session, advert = seen.opened(), seen.answer("advertise", seen.victim, Advert)
+    session, advert = seen.opened(), seen.answer(Stage.ADVERTISE, seen.victim, Advert)
     found: dict[Kind, bytes] = {}
     for kind, shares in shares_of(seen).items():
         points = sorted(shares)[: session.threshold]
@@ -111,7 +112,7 @@ def _fits(secret: bytes, kind: Kind, advert: Advert, session: Session) -> bool:
 
 def masked_vector(seen: Transcript) -> np.ndarray:
     """Return the victim's contribution as it was sent, in the ring's container."""
-    return np.array(seen.answer("contribute", seen.victim, Contribution).vector)
+    return np.array(seen.answer(Stage.CONTRIBUTE, seen.victim, Contribution).vector)
 
 
 def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
@@ -124,7 +125,7 @@ def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
         The victim's private one.
     """
     session, victim, hkdf = seen.opened(), seen.victim, Hkdf(seen.opened().digest)
-    asked = next(each.asked for each in seen.answers("contribute") if each.client == victim)
+    asked = next(each.asked for each in seen.answers(Stage.CONTRIBUTE) if each.client == victim)
     request = decode(asked, ContributeRequest, session)
     masks = PairMasks(KeyPair(mask_key, hkdf), request.request)
     vector = masked_vector(seen)
@@ -133,7 +134,7 @@ def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
     for place in from_bitmap(request.sharers).tolist():
         peer = session.cohort[place]
         if peer != victim:
-            key = seen.answer("advertise", peer, Advert).mask_key
+            key = seen.answer(Stage.ADVERTISE, peer, Advert).mask_key
             stream = masks.stream(key, *sorted((victim, peer)))
             (subtracted if victim < peer else added).append(stream)
     accumulate(vector, added, subtracted)
@@ -151,7 +152,7 @@ def without_self_mask(seen: Transcript, vector: np.ndarray, seed: bytes) -> np.n
         32, b_u.
     """
     session = seen.opened()
-    request = seen.answer("contribute", seen.victim, Contribution).request
+    request = seen.answer(Stage.CONTRIBUTE, seen.victim, Contribution).request
     opened = np.array(vector)
     accumulate(opened, (), [self_mask(Hkdf(session.digest), seed, request, seen.victim)])
     return session.ring.reduce(opened)
@@ -177,7 +178,7 @@ def unmask_request(seen: Transcript, survivors: bytes) -> bytes:
     found = {
         session.position(i): IdentityKey(key).sign(statement) for i, key in seen.identities.items()
     }
-    for said in seen.answers("confirm"):
+    for said in seen.answers(Stage.CONFIRM):
         if decode(said.asked, ConfirmRequest, session).survivors == survivors:
             answer = decode(said.answer, Confirmation, session)
             found[session.position(said.client)] = answer.signature

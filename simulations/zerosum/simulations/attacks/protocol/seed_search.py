@@ -13,6 +13,7 @@ import numpy as np
 
 from zerosum.secagg import Advert, Contribution
 from zerosum.secagg.crypto.keys import Hkdf, commitment
+from zerosum.secagg.stages import Stage
 from zerosum.secagg.wire import u64
 from zerosum.simulations.attacks.protocol.aes import encrypt_blocks
 from zerosum.simulations.attacks.protocol.opening import without_self_mask
@@ -88,7 +89,7 @@ def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutco
     bits : int
     """
     session = seen.opened()
-    request = seen.answer("contribute", seen.victim, Contribution).request
+    request = seen.answer(Stage.CONTRIBUTE, seen.victim, Contribution).request
     label = b"zerosum self\0" + request + u64(seen.victim)
     derive = Hkdf(session.digest).derive
     words = 16 // session.ring.dtype.itemsize
@@ -110,7 +111,7 @@ def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutco
 
 def by_commitment(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutcome:
     """Search the seed that the victim committed to in its advert: a hash each, and no mask."""
-    digest, advert = seen.opened().digest, seen.answer("advertise", seen.victim, Advert)
+    digest, advert = seen.opened().digest, seen.answer(Stage.ADVERTISE, seen.victim, Advert)
     committed = partial(commitment, digest, seen.victim)
 
     def hits(seeds: list[bytes]) -> list[bytes]:

@@ -33,6 +33,7 @@ from zerosum.secagg import (
 )
 from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.secagg.randomness import Keystream, derive_seed, numpy_generator
+from zerosum.secagg.stages import Stage
 from zerosum.simulations.attacks.harness.interface import Defense, Scene, ThreatModel, View
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.harness.to_specs import check_played, encoding_of, privacy_of
@@ -330,7 +331,7 @@ class _Play:
             for client in self._session.cohort:
                 for message in self._asked(stage, client, respond):
                     self._deliver(stage, client, message)
-            if stage == "contribute":
+            if stage == Stage.CONTRIBUTE:
                 self._collude()
             self._close(stage)
 
@@ -349,18 +350,19 @@ class _Play:
             answer = self._answer(stage, client, message).send.to_bytes()
         except RemoteProtocolError as error:
             self.refused.append(f"{type(error).__name__} at {stage}")
-        said = Said(stage, client, message, answer)
+        # A view holds plain data alone.
+        said = Said(str(stage), client, message, answer)
         self.seen = replace(self.seen, said=(*self.seen.said, said))
-        late = self._setting.late and stage == "contribute" and client == self._victim
+        late = self._setting.late and stage == Stage.CONTRIBUTE and client == self._victim
         if answer and not late and self._server.stage == stage:
             with suppress(RemoteProtocolError):  # answers to a lie are none to the real server
                 self._server.receive(client, answer)
 
     def _answer(self, stage: str, client: int, message: bytes) -> Step:
         party = self._clients[client]
-        if stage == "advertise":
+        if stage == Stage.ADVERTISE:
             return party.advertise()
-        if stage == "contribute":
+        if stage == Stage.CONTRIBUTE:
             return party.contribute(message, self._vectors[client])
         step: Step = getattr(party, stage)(message)
         return step
@@ -378,7 +380,7 @@ class _Play:
         if self._server.stage != stage:
             return
         with suppress(SecAggError):  # the session fails; a liar goes on without it
-            found = self._server.close(REQUEST if stage == "share" else None)
+            found = self._server.close(REQUEST if stage == Stage.SHARE else None)
             self._messages = {i: message.to_bytes() for i, message in found.items()}
 
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from zerosum.secagg import ClientParty, ContributeRequest, Session, SharedCache, Step, UnmaskRequest
 from zerosum.secagg.crypto.keys import Hkdf, PartySecrets, self_mask
 from zerosum.secagg.crypto.prg import accumulate
-from zerosum.secagg.messages.all_messages import accept
 from zerosum.secagg.messages.durable_record import Decisions
 from zerosum.secagg.parties.interface import Incoming
+from zerosum.secagg.stages import Stage
 from zerosum.simulations.attacks.harness.interface import Defense
 
 Weakness = Literal["none", "one-kind check", "vector masks", "fresh masks"]
@@ -41,8 +41,7 @@ class ForgetfulClient(ClientParty):
 
     def unmask(self, message: Incoming) -> Step:
         """Return one share of each dealer, whatever was answered before."""
-        self._require_phase("unmask", last="done")
-        request = accept(message, UnmaskRequest, self._session)
+        request = self._read(self._enter(Stage.UNMASK), UnmaskRequest, message)
         survivors = self._check_survivors(request.survivors)
         self._check_signatures(request)
         return Step((), self._open_shares(survivors))

@@ -17,8 +17,9 @@ from zerosum.client.spec import SecAggSpec
 from zerosum.client.task import Task
 from zerosum.secagg import ContributeRequest, Contribution, Session, SharedCache, decode
 from zerosum.secagg import Message as SecAggMessage
-from zerosum.secagg.parties.ideal import CohortQuestion
+from zerosum.secagg.messages.unmasked import CohortQuestion
 from zerosum.secagg.session import request_digest
+from zerosum.secagg.stages import Stage
 from zerosum.simulations.engine.grid import FIRST_NODE, App, InProcessGrid
 from zerosum.simulations.engine.simulated_clients import DrawnIdentities, SimulatedEnvironment
 
@@ -125,12 +126,12 @@ class TargetingGrid(InProcessGrid):
 
     def _lied_to(self, message: Message, context: Context) -> Message:
         kind = message.metadata.message_type
-        if kind == flower_messages.STAGE_TYPES["advertise"]:
+        if kind == flower_messages.STAGE_TYPES[Stage.ADVERTISE]:
             self._session = Session.from_bytes(
                 flower_messages.bytes_field(message.content, "session")
             )
         target = message.metadata.dst_node_id == FIRST_NODE + self._target
-        if target or kind != flower_messages.STAGE_TYPES["contribute"] or self._session is None:
+        if target or kind != flower_messages.STAGE_TYPES[Stage.CONTRIBUTE] or self._session is None:
             return self._honest(message, context)
         return self._asked_otherwise(message, context, self._session)
 
