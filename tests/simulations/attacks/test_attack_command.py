@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.harness.parameters import value_of
-from zerosum.simulations.attacks.harness.registry import all_attacks, choose, parameters_of, slug
+from zerosum.simulations.attacks.harness.registry import built_in, choose, parameters_of, slug
 from zerosum.simulations.commands.main import app
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -152,13 +152,13 @@ def test_a_value_that_a_field_does_not_take_is_refused(name, texts, said):
 
 
 def test_what_an_attack_itself_refuses_is_a_users_mistake(monkeypatch):
-    monkeypatch.setattr("zerosum.simulations.attacks.harness.registry.all_attacks", lambda: [Set()])
+    monkeypatch.setattr("zerosum.simulations.attacks.harness.registry.built_in", lambda: [Set()])
     with pytest.raises(ConfigError, match=r"--set set.count=4: count = 4: an odd number"):
         choose([], ["set.count=4"])
 
 
 def test_every_number_of_every_built_in_attack_refuses_what_is_none():
-    for each in all_attacks():
+    for each in built_in():
         for name, value in parameters_of(each).items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 for text in ("NaN", "Infinity", "-1"):
@@ -167,14 +167,14 @@ def test_every_number_of_every_built_in_attack_refuses_what_is_none():
 
 
 def test_every_built_in_attack_may_be_set_to_what_it_is():
-    for each in all_attacks():
+    for each in built_in():
         for name, value in parameters_of(each).items():
             text = value if isinstance(value, str) else json.dumps(value)
             assert value_of(each, name, text) == value
 
 
 def test_attacks_that_a_setting_makes_equal_are_played_once():
-    before = [each for each in all_attacks() if slug(each) == "gradient-inversion"]
+    before = [each for each in built_in() if slug(each) == "gradient-inversion"]
     after = choose(["gradient-inversion"] * 2, ["gradient-inversion.objective=cosine"])
     assert len(after) == len(before) - 1
 
@@ -244,7 +244,7 @@ def test_a_message_of_a_users_module_steers_no_terminal(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("suite", ["quick", "full"])
 def test_every_built_in_attack_has_cells_with_names_of_their_own(suite):
-    for each in all_attacks():
+    for each in built_in():
         labels = [
             (case.setting.name, case.protection.name, repr(case)) for case in each.cases(suite)
         ]
@@ -253,7 +253,7 @@ def test_every_built_in_attack_has_cells_with_names_of_their_own(suite):
 
 
 def test_every_built_in_attack_is_found_by_its_name():
-    for each in all_attacks():
+    for each in built_in():
         assert each in choose([slug(each)])
         assert parameters_of(each) is not None
 

@@ -15,7 +15,7 @@ from zerosum.simulations.attacks.harness.interface import (
     View,
 )
 from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.harness.registry import all_attacks
+from zerosum.simulations.attacks.harness.registry import built_in
 from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
@@ -51,7 +51,7 @@ def not_refused(case):
 
 
 def cheapest_cases():
-    for attack in all_attacks():
+    for attack in built_in():
         cases = list(attack.cases("quick"))
         masked = [case for case in cases if case.protection.masked and not_refused(case)]
         for case in [cases[0], *masked[:1]]:

@@ -1,13 +1,15 @@
 """What there is to choose from: the rows of ``zerosum list``."""
 
-import importlib
+import ast
+import importlib.util
 import tomllib
+from pathlib import Path
 from typing import get_args
 
 from zerosum.client.spec import ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import BUILTIN_TASKS
 from zerosum.server.spec import SamplingSpec, ServerSpec
-from zerosum.simulations.attacks.harness.registry import all_attacks, slug
+from zerosum.simulations.attacks.harness.registry import BUILT_IN, PACKAGE
 from zerosum.simulations.config import experiment_names, experiment_text
 
 Rows = list[tuple[str, str]]
@@ -33,11 +35,9 @@ def catalog() -> dict[str, Rows]:
 
 
 def _attacks() -> Rows:
-    """Return attacks by the names that ``zerosum attack`` takes, each with its first variant's."""
-    found: dict[str, str] = {}
-    for attack in all_attacks():
-        found.setdefault(slug(attack), (type(attack).__doc__ or "").strip().splitlines()[0])
-    return [*found.items(), ("module:Class", "an Attack of your own")]
+    """Return the names that ``zerosum attack`` takes, each with its first attacker's summary."""
+    rows = [(name, _summary_of(f"{PACKAGE}.{first}")) for name, (first, *_) in BUILT_IN.items()]
+    return [*rows, ("module:Class", "an Attack of your own")]
 
 
 def _first_comment(text: str) -> str:
@@ -46,8 +46,20 @@ def _first_comment(text: str) -> str:
 
 
 def _summary_of(target: str) -> str:
+    """Return the first line of a class's docstring, from its source: importing it loads torch.
+
+    Parameters
+    ----------
+    target : str
+        ``module:Class``, of this package.
+    """
     module, _, name = target.partition(":")
-    return (getattr(importlib.import_module(module), name).__doc__ or "").strip().splitlines()[0]
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(module)
+    source = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    (its,) = (node for node in source.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return (ast.get_docstring(its) or "").partition("\n")[0]
 
 
 def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec | ServerSpec], key: str) -> Rows:

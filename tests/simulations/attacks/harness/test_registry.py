@@ -1,0 +1,43 @@
+"""Names of attacks are known without their modules, which take seconds to import."""
+
+import subprocess
+import sys
+
+import pytest
+
+from zerosum.simulations.attacks.harness.registry import BUILT_IN, PACKAGE, built_in, choose, slug
+
+
+def test_the_table_of_names_is_that_of_the_attacks_themselves():
+    assert list(dict.fromkeys(map(slug, built_in()))) == list(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_name_stands_for_all_attacks_that_have_it_and_for_no_other(name):
+    attacks = built_in([name])
+    assert attacks == [attack for attack in built_in() if slug(attack) == name]
+    own = {f"{PACKAGE}.{target}" for target in BUILT_IN[name]}
+    assert own <= {f"{type(attack).__module__}:{type(attack).__name__}" for attack in attacks}
+
+
+def test_the_order_of_names_asked_for_is_kept():
+    names = [slug(attack) for attack in choose(["min-max", "differencing"])]
+    assert list(dict.fromkeys(names)) == ["min-max", "differencing"]
+
+
+LIST = """
+import sys
+from typer.testing import CliRunner
+from zerosum.simulations.commands.main import app
+for arguments in (["--help"], ["list"], ["attack", "--help"]):
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "torch" not in sys.modules, arguments
+    if arguments == ["list"]:
+        assert "Seeks images whose updates match" in done.output
+"""
+
+
+def test_help_and_list_load_no_torch():
+    done = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
