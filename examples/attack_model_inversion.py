@@ -23,7 +23,7 @@ def main() -> None:
             print(f"{protection.name}, {attack.adaptive}:")
             start = attack.score(blind, scene.truth)
             for name, units in attack.score(guess, scene.truth).items():
-                found, before = (each.figure(rng).value for each in (units, start[name]))
+                found, before = (each.figure().value for each in (units, start[name]))
                 print(f"  {name}: {found:.2f}, of the image it starts from {before:.2f}")
 
 

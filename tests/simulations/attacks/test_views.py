@@ -112,7 +112,7 @@ def test_a_cell_has_a_figure_or_says_why_not(scenes, attack, case, one_thread):
     scored = set() if wanted == "not applicable" else metrics
     assert outcome.units.keys() == outcome.baseline.keys() == scored
     for name in scored:
-        figures = [of[name].figure(np.random.default_rng(0)) for of in _scored(outcome)]
+        figures = [of[name].figure() for of in _scored(outcome)]
         assert all(
             np.isfinite(each.value) and each.low <= each.value <= each.high for each in figures
         )

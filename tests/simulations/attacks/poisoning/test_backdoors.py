@@ -83,10 +83,10 @@ def test_success_counts_triggered_records_of_other_classes_alone() -> None:
 
 
 def test_the_interval_of_a_share_is_student_s_within_what_is_possible() -> None:
-    found = Share(np.array([0.9, 0.95, 1.0])).figure(RNG)
+    found = Share(np.array([0.9, 0.95, 1.0])).figure()
     assert found.high == 1.0
     assert found.low == pytest.approx(0.95 - 4.303 * 0.05 / 3**0.5, abs=1e-4)
-    alone = Share(np.array([0.5])).figure(RNG)
+    alone = Share(np.array([0.5])).figure()
     assert (alone.low, alone.high) == (0.0, 1.0)
 
 

@@ -14,6 +14,10 @@ from scipy import optimize, stats
 from scipy.special import expit, logit
 
 CONFIDENCE = 0.95
+"""Of every interval."""
+
+TAIL = (1 - CONFIDENCE) / 2
+"""Probability on either side of an interval."""
 
 _EDGE = 1e-12  # of an area, where an interval's equation has a root that is not its end
 
@@ -35,7 +39,7 @@ class Units(Protocol):
         """How many there are."""
         ...
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the figure of these units."""
         ...
 
@@ -60,11 +64,10 @@ class Proportion:
         if self.hits.ndim != 1 or self.hits.dtype != np.bool_ or not len(self.hits):
             raise ValueError(f"hits are one truth value a unit, not {_shaped(self.hits)}")
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the fraction with the interval of Clopper and Pearson (1934)."""
         n, k = len(self.hits), int(np.count_nonzero(self.hits))
-        tail = (1 - CONFIDENCE) / 2
-        return Figure(k / n, least(k, n, tail), most(k, n, tail))
+        return Figure(k / n, *clopper_pearson(k, n))
 
     @property
     def count(self) -> int:
@@ -94,13 +97,13 @@ class Mean:
         # Differences of small integers wrap around, and sums of short floats overflow.
         object.__setattr__(self, "values", self.values.astype(np.float64))
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the mean with Student's interval; of a single unit it has no bounds."""
         mean = float(np.mean(self.values))
         if len(self.values) < 2:
             return Figure(mean, -math.inf, math.inf)
-        error = float(stats.sem(self.values))
-        half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(self.values) - 1))
+        # Not stats.t.interval, which is undefined for values that are all alike.
+        half = float(stats.sem(self.values) * stats.t.isf(TAIL, len(self.values) - 1))
         return Figure(mean, mean - half, mean + half)
 
     @property
@@ -149,7 +152,7 @@ class Ranking:
         """Units, members and others."""
         return len(self.scores)
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the figure with :func:`area_within` or :func:`rate_within`."""
         members, others = self.scores[self.labels], self.scores[~self.labels]
         if self.at is None:
@@ -194,14 +197,14 @@ def area_within(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
     and 0 scores have no more to say, and there an interval of pairs takes the second's place: of
     as many pairs as there are of the fewer, none in common, all came true (Clopper and Pearson).
     """
-    value, tail = area(members, others), (1 - CONFIDENCE) / 2
+    value = area(members, others)
     low, high = _newcombe(value, len(members), len(others))
     if value in (0, 1):
         pairs = min(len(members), len(others))
-        hits = int(value) * pairs
-        return min(low, least(hits, pairs, tail)), max(high, most(hits, pairs, tail))
+        least, most = clopper_pearson(int(value) * pairs, pairs)
+        return min(low, least), max(high, most)
     error = math.sqrt(_delong(members, others)) / (value * (1 - value))
-    ends = logit(value) + error * stats.norm.ppf([tail, 1 - tail])
+    ends = logit(value) + error * stats.norm.ppf([TAIL, 1 - TAIL])
     return min(low, float(expit(ends[0]))), max(high, float(expit(ends[1])))
 
 
@@ -215,7 +218,7 @@ def _newcombe(value: float, members: int, others: int) -> tuple[float, float]:
 
     N = (members + others) / 2 - 1.
     """
-    z, n = stats.norm.ppf((1 + CONFIDENCE) / 2), (members + others) / 2 - 1
+    z, n = stats.norm.ppf(1 - TAIL), (members + others) / 2 - 1
 
     def beyond(a: float) -> float:
         factor = 1 + n * (1 - a) / (2 - a) + n * a / (1 + a)
@@ -263,28 +266,33 @@ def rate_within(members: np.ndarray, others: np.ndarray, at: float) -> tuple[flo
     effect measures: a general approach"). Too few others bound no threshold from above, and then
     the lower end is 0: at 1 % fewer than 368.
     """
-    n, tail, value = len(others), (1 - CONFIDENCE) / 2, rate(members, others, at)
-    hits = round(value * len(members))
+    n, value = len(others), rate(members, others, at)
+    least, most = clopper_pearson(round(value * len(members)), len(members))
     ordered = np.sort(others)[::-1]
     # But for this tail, more than "few" of n others exceed the true threshold, and no "many" do.
-    few = int(stats.binom.ppf(tail, n, at))
-    few -= int(stats.binom.cdf(few, n, at) > tail)
-    many = int(stats.binom.isf(tail, n, at)) + 1
+    few = int(stats.binom.ppf(TAIL, n, at))
+    few -= int(stats.binom.cdf(few, n, at) > TAIL)
+    many = int(stats.binom.isf(TAIL, n, at)) + 1
     fewest = float(np.mean(members > ordered[few])) if few >= 0 else 0.0
     largest = float(np.mean(members >= ordered[many - 1])) if many <= n else 1.0
-    low = math.hypot(value - least(hits, len(members), tail), value - fewest)
-    high = math.hypot(most(hits, len(members), tail) - value, largest - value)
+    low = math.hypot(value - least, value - fewest)
+    high = math.hypot(most - value, largest - value)
     return max(0.0, value - low), min(1.0, value + high)
 
 
-def least(hits: int, of: int, tail: float) -> float:
-    """Return the lower end of a fraction that fails with ``tail``, Clopper and Pearson (1934)."""
-    return float(stats.beta.ppf(tail, hits, of - hits + 1)) if hits else 0.0
+def clopper_pearson(hits: int, of: int) -> tuple[float, float]:
+    """Return the exact interval of a fraction, Clopper and Pearson (1934).
 
-
-def most(hits: int, of: int, tail: float) -> float:
-    """Return the upper end of a fraction that fails with ``tail``, Clopper and Pearson (1934)."""
-    return float(stats.beta.ppf(1 - tail, hits + 1, of - hits)) if hits < of else 1.0
+    Parameters
+    ----------
+    hits, of : int
+        How often something came true, and of how many.
+    """
+    # scipy's binomtest searches for the same ends to 1e-12, which is too coarse for a few hits of
+    # tens of thousands; as quantiles of beta distributions they are exact.
+    low = float(stats.beta.ppf(TAIL, hits, of - hits + 1)) if hits else 0.0
+    high = float(stats.beta.ppf(1 - TAIL, hits + 1, of - hits)) if hits < of else 1.0
+    return low, high
 
 
 def psnr(guess: np.ndarray, truth: np.ndarray, peak: float = 1.0) -> np.ndarray:

@@ -13,7 +13,7 @@ from zerosum.client.task import error_line
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import Metric
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
-from zerosum.simulations.attacks.harness.significance import is_above, value_of
+from zerosum.simulations.attacks.harness.significance import is_above
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -159,8 +159,8 @@ class _Figures:
         guesses = [each.units[metric.name] for each in scored]
         blind = [each.baseline[metric.name] for each in scored]
         units = guesses[0].pooled(guesses[1:])
-        figure = units.figure(rng)
-        base = value_of(blind[0].pooled(blind[1:]), rng)
+        figure = units.figure()
+        base = blind[0].pooled(blind[1:]).figure().value
         above = is_above(guesses, blind, metric.higher, rng)
         return cls(figure.value, figure.low, figure.high, units.count, base, not above)
 

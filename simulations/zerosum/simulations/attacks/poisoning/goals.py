@@ -82,9 +82,9 @@ OWN_CODE = "its own code leaves any clip out"
 class Share(Mean):
     """The mean, over seeds, of a part of all records: no end of its interval leaves [0, 1]."""
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the mean and Student's interval, cut to what is possible."""
-        found = super().figure(rng)
+        found = super().figure()
         return Figure(found.value, max(0.0, found.low), min(1.0, found.high))
 
 
