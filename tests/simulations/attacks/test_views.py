@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 from pydantic import BaseModel
+from view_parts import parts
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
@@ -16,7 +17,7 @@ from zerosum.simulations.attacks.harness.interface import (
 )
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.registry import built_in
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 ALLOWED = (

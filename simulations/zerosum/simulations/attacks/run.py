@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from pydantic import ValidationError
+
 from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.operating_system import cores
 from zerosum.client.task import error_line
@@ -13,6 +15,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import check_unused
 from zerosum.simulations.api import new_folder
 from zerosum.simulations.attacks.harness.interface import Attack, Case
+from zerosum.simulations.attacks.harness.parameters import refusal
 from zerosum.simulations.attacks.harness.partial_results import (
     AttackRequest,
     digest,
@@ -106,15 +109,18 @@ def attack_run(
 
 
 def _cases(attack: Attack, suite: str) -> list[Case]:
+    """Return an attack's cases, all of which are of a setting with a name."""
     try:
-        found = list(attack.cases(suite))
-    except Exception as error:
-        raise ConfigError(f"{attack.name}: it has no cases as it is set: {error}") from error
-    if not found or not attack.metrics:
+        cases = list(attack.cases(suite))
+        fit = all(isinstance(case, Case) and isinstance(case.setting.name, str) for case in cases)
+    except Exception as error:  # whatever an attack of the user's raises
+        reason = refusal(error) if isinstance(error, ValidationError) else error
+        raise ConfigError(f"{attack.name}: it has no cases as it is set: {reason}") from error
+    if not cases or not attack.metrics:
         raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
-    if not all(isinstance(case, Case) for case in found):
+    if not fit:
         raise ConfigError(f"{attack.name}: its cases are no Case(setting, protection)")
-    return found
+    return cases
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from view_parts import parts
 
 from zerosum.client.task import TaskError
 from zerosum.client.training.flat_parameters import load_vector
@@ -13,7 +14,7 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense, NotAppl
 from zerosum.simulations.attacks.harness.metrics import area, rate
 from zerosum.simulations.attacks.harness.play_all import Cell, play, play_all
 from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.inference import membership, trained
 from zerosum.simulations.attacks.inference.membership import Lira, LossThreshold, confidences
 from zerosum.simulations.attacks.inference.references import (

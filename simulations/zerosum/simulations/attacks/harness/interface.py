@@ -5,14 +5,22 @@ the :class:`View`, what a role really receives, and the truth, which the harness
 :class:`Attack` turns the one into a :class:`Guess`; the harness scores it against the other.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+from annotated_types import Ge
+from pydantic import ConfigDict, FiniteFloat, SkipValidation
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from zerosum.simulations.attacks.harness.metrics import Units
+
+CHECKED = ConfigDict(arbitrary_types_allowed=True)
+"""Of what attacks and settings hand over: pydantic refuses values that are not what they say.
+
+Arrays are left as they are; units refuse those that no figure can be computed of.
+"""
 
 Role = Literal[
     "curious server",
@@ -29,7 +37,7 @@ Masking = Literal["none", "single", "double"]
 """No masks; pairwise masks alone, which no client of this library sends; those and self-masks."""
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class ThreatModel:
     """Who attacks and what they know beside what they receive.
 
@@ -57,7 +65,7 @@ class ThreatModel:
         return f"{self.role} + {self.colluders}"
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Defense:
     """What stands in an attacker's way: one column of the table.
 
@@ -103,14 +111,6 @@ class Defense:
     confirm: bool = True
     rule: str = "mean"
 
-    def __post_init__(self) -> None:
-        for name, words in (("masking", get_args(Masking)), ("noise", get_args(Noise))):
-            if getattr(self, name) not in words:
-                raise ValueError(
-                    f"{name} = {getattr(self, name)!r} of protection {self.name!r}: write one of "
-                    + ", ".join(f'"{word}"' for word in words)
-                )
-
     @property
     def masked(self) -> bool:
         """Whether the server sees no more than sums."""
@@ -142,7 +142,7 @@ class View:
         return tuple(name for name in requires if getattr(self, name, None) is None)
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Guess:
     """An attack's answer.
 
@@ -154,19 +154,15 @@ class Guess:
         Printed below the table, as an extrapolation.
     """
 
-    values: Mapping[str, np.ndarray]
+    values: SkipValidation[Mapping[str, np.ndarray]]
     notes: str = ""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.notes, str):
-            raise TypeError(f"notes = {self.notes!r}: a guess's notes are text")
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one guessed array."""
         return self.values[name]
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Metric:
     """One figure of an attack.
 
@@ -183,7 +179,7 @@ class Metric:
     higher: bool = True
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Scene:
     """A view and what it was a view of.
 
@@ -198,14 +194,10 @@ class Scene:
     delta : float
     """
 
-    view: View
-    truth: Mapping[str, np.ndarray]
-    epsilon: float | None
+    view: SkipValidation[View]
+    truth: SkipValidation[Mapping[str, np.ndarray]]
+    epsilon: Annotated[float, Ge(0)] | None
     delta: float = 1e-5
-
-    def __post_init__(self) -> None:
-        if self.epsilon is not None and not self.epsilon >= 0:
-            raise ValueError(f"epsilon = {self.epsilon}: it is at least 0, or None")
 
 
 class NotApplicable(Exception):
@@ -239,7 +231,7 @@ class Setting(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Case:
     """One cell of the table: where an attack is played, and against what.
 
@@ -252,23 +244,13 @@ class Case:
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
         If a row could not be written of the cell: before it is played.
     """
 
-    setting: Setting
+    setting: SkipValidation[Setting]
     protection: Defense
-    at: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not isinstance(getattr(self.setting, "name", None), str):
-            raise TypeError(f"setting = {self.setting!r}: a setting's name is text")
-        if not isinstance(getattr(self.protection, "name", None), str):
-            raise TypeError(f"protection = {self.protection!r}: a protection's name is text")
-        at = {str(name): float(value) for name, value in self.at.items()}
-        if not all(map(math.isfinite, at.values())):
-            raise ValueError(f"at = {self.at}: a place on an axis is a finite number")
-        object.__setattr__(self, "at", at)  # numpy's numbers are none that JSON has
+    at: Mapping[str, FiniteFloat] = field(default_factory=dict)
 
 
 class Attack(Protocol):

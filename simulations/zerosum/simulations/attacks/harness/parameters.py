@@ -44,9 +44,10 @@ def value_of(attack: Attack, name: str, text: str) -> Any:
             _check_numbers(value, _least_default(attack, name))
     except PydanticUserError:
         raise ValueError(f"a {kind} cannot be set from here: change the attack") from None
-    except (ValidationError, ValueError) as error:
+    except ValueError as error:  # pydantic's too
+        reason = refusal(error) if isinstance(error, ValidationError) else str(error)
         now = _written(parameters_of(attack)[name])
-        raise ValueError(f"{_reasons(error)}; unset it is {now}") from None
+        raise ValueError(f"{reason}; unset it is {now}") from None
     return value
 
 
@@ -102,12 +103,13 @@ def _numbers(value: Any) -> Iterator[float]:
         yield value
 
 
-def _reasons(error: Exception) -> str:
-    """Return why a value is refused, in one line."""
-    if isinstance(error, ValidationError):
-        messages = dict.fromkeys(each["msg"] for each in error.errors(include_url=False))
-        return " or ".join(messages).replace("Input should be", "it should be")
-    return str(error)
+def refusal(error: ValidationError) -> str:
+    """Return why pydantic refuses a value, in one line."""
+    reasons = {
+        ": ".join([*map(str, each["loc"]), each["msg"]]): None
+        for each in error.errors(include_url=False)
+    }
+    return " or ".join(reasons).replace("Input should be", "it should be")
 
 
 def _written(value: Any) -> str:

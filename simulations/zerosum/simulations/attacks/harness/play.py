@@ -2,11 +2,13 @@
 
 import logging
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from pydantic import ValidationError
 
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import (
@@ -18,6 +20,7 @@ from zerosum.simulations.attacks.harness.interface import (
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking, Units
+from zerosum.simulations.attacks.harness.parameters import refusal
 from zerosum.simulations.attacks.harness.sealed_view import frozen, sealed
 
 log = logging.getLogger("zerosum.simulations")
@@ -88,14 +91,10 @@ def play(number: int, cell: Cell, seed: int) -> Outcome:
         raise
     except BaseException as error:  # an exit here would end all attacks in silence
         log.exception("%s, seed %d", cell.label, seed)
-        return Outcome(number, seed, "failed", _words(error))
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # an error of an attack's own may have no words
-        return type(error).__name__
+        if isinstance(error, ValidationError):
+            return Outcome(number, seed, "failed", f"{error.title}: {refusal(error)}")
+        words = "".join(traceback.format_exception_only(error))  # also of an error without any
+        return Outcome(number, seed, "failed", words.strip())
 
 
 def _attacked(number: int, cell: Cell, seed: int, scene: Scene) -> Outcome:

@@ -4,13 +4,17 @@ import dataclasses
 import difflib
 import importlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any, cast
+
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from zerosum.client.task import current_directory_importable
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.harness.interface import Attack, Metric, ThreatModel, parameters_of
-from zerosum.simulations.attacks.harness.parameters import value_of
+from zerosum.simulations.attacks.harness.parameters import refusal, value_of
 
 BUILT_IN: dict[str, tuple[str, ...]] = {
     "gradient-inversion": (
@@ -124,37 +128,29 @@ def _made(path: str) -> Attack:
             f"{path!r} is no attack ({error}): module:Class is a class that can be made without "
             "arguments, in a module that Python finds"
         ) from None
-    missing = [each for each in _PARTS if not hasattr(made, each)]
+    missing = [each for each in _REQUIRED if not hasattr(made, each)]
     if missing or not dataclasses.is_dataclass(made):
         wanting = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
         raise ConfigError(f"{path!r} is no attack: {wanting}; docs/attacks.md says what one is")
-    wrong = [part for part, fits in _KINDS.items() if not fits(getattr(made, part))]
-    if wrong:
-        raise ConfigError(f"{path!r} is no attack: its {wrong[0]} is no {_WORDS[wrong[0]]}")
+    try:
+        _Description(**{each.name: getattr(made, each.name) for each in fields(_Description)})
+    except ValidationError as error:
+        raise ConfigError(f"{path!r} is no attack: its {refusal(error)}") from None
     return cast(Attack, made)
 
 
-def _are(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(v, kind) for v in value)
+@checked_dataclass(config=ConfigDict(strict=True))
+class _Description:
+    """What an attack says of itself: a text alone would do for field names of one letter each."""
+
+    name: str
+    adaptive: str
+    threat: ThreatModel
+    requires: tuple[str, ...]
+    metrics: tuple[Metric, ...]
 
 
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "name": lambda value: isinstance(value, str),
-    "adaptive": lambda value: isinstance(value, str),
-    "threat": lambda value: isinstance(value, ThreatModel),
-    "requires": _are(str),  # a text alone would be taken for fields of one letter each
-    "metrics": _are(Metric),
-}
-_WORDS = {
-    "name": "text",
-    "adaptive": "text",
-    "threat": "ThreatModel",
-    "requires": "tuple of fields' names",
-    "metrics": "tuple of Metric",
-}
-
-
-_PARTS = ("name", "adaptive", "threat", "requires", "metrics", "cases", "baseline", "run", "score")
+_REQUIRED = (*(each.name for each in fields(_Description)), "cases", "baseline", "run", "score")
 
 
 def _changed(attacks: Sequence[Attack], setting: str) -> list[Attack]:

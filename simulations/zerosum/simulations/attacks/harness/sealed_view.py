@@ -1,7 +1,7 @@
 """A view is data: this is where anything else in it is refused."""
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -79,18 +79,3 @@ def _rebuilt_dataclass(value: Any, where: str) -> Any:
     for name in known:
         object.__setattr__(made, name, _rebuilt(getattr(value, name), f"{where}.{name}"))
     return made
-
-
-def parts(value: Any) -> Iterator[Any]:
-    """Yield a sealed view and everything in it, depth first: what an attack can reach."""
-    yield value
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from parts(key)
-            yield from parts(item)
-    elif isinstance(value, tuple | frozenset):
-        for item in value:
-            yield from parts(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from parts(getattr(value, each.name))
