@@ -23,6 +23,7 @@ from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.rounding import rounded_up
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
+from zerosum.simulations.commands.summary import OBSERVERS, observer_in_words
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
 
 
@@ -152,8 +153,6 @@ def _read_policy(path: Path | None) -> ClientPolicy | None:
 
 
 def _run_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
-    from zerosum.simulations.commands.summary import OBSERVERS, observer_in_words
-
     rounds = f"{spent['rounds']} of {spent['planned_rounds']} rounds"
     table = Table(title=f"{spent['name']}: {rounds}", title_justify="left")
     for name in ("Observer", "Spent", "Planned", "Left", "Delta", "Participations"):

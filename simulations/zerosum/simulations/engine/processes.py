@@ -151,7 +151,12 @@ class WorkerProcesses(Generic[GivenOrder]):
         orders : deque
             Taken from the left. Orders may be added between two answers.
         shared : object, optional
-            Sent to a worker before its first order of this call.
+            Sent to each worker once, with its first order of this call; not None.
+
+        Yields
+        ------
+        Answered
+            Of an order in their own order; of several orders as they come.
         """
         try:
             while self._places and (orders or self._at_work()):

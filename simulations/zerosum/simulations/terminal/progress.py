@@ -9,7 +9,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.rounding import plain, rounded_up
+from zerosum.server.runs.results import lies_in_words
 from zerosum.server.runs.run_outcome import UNTRAINED, charged_in_words, failures_in_words
+from zerosum.server.training.saturation_watch import cuts_in_words, shortened
 
 LINES = 10
 """Lines printed in all where there is no terminal."""
@@ -53,10 +55,6 @@ def describe(record: dict[str, Any], rounds: int, told: str | None = None) -> st
     told : str, optional
         What stands for the reason of a round that was abandoned.
     """
-    # With what computes a run's figures come torch and dp_accounting, which no other command needs.
-    from zerosum.server.runs.results import lies_in_words
-    from zerosum.server.training.saturation_watch import cuts_in_words, shortened
-
     parts = [f"round {record['round']}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
         if key in record:
@@ -87,8 +85,6 @@ def _printer(console: Console, rounds: int) -> Callable[[dict[str, Any]], None]:
 
     On a terminal each line takes the place of the one before, which could not be looked up.
     """
-    from zerosum.server.training.saturation_watch import shortened
-
     before: tuple[str, int] | None = None
 
     def print_some(record: dict[str, Any]) -> None:

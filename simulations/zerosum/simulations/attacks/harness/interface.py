@@ -1,8 +1,9 @@
-"""What an attack is: who attacks, what stands in the way, what is seen, what is guessed.
+"""Define attacks: threat model, defense, view, guess and score.
 
-A :class:`Setting` plays a scene with the simulator's own grid and parties and hands out two things:
-the :class:`View`, what a role really receives, and the truth, which the harness alone keeps. An
-:class:`Attack` turns the one into a :class:`Guess`; the harness scores it against the other.
+A :class:`Setting` plays a scene with the simulator's own grid and parties. The scene has a
+:class:`View`, which holds what the attacker's role receives, and the truth, which only the harness
+sees. An :class:`Attack` turns the view into a :class:`Guess`, and the harness scores the guess
+against the truth.
 """
 
 from collections.abc import Iterable, Mapping
@@ -122,7 +123,7 @@ class View:
     """What the attacker receives: data alone, sealed before an attack sees it.
 
     Settings add fields of their own, arrays and frozen data; what was not received is None. Nothing
-    in a view leads to a client, a task or the truth: :func:`~.sealing.sealed` refuses it.
+    in a view leads to a client, a task or the truth: :func:`~.sealed_view.sealed` refuses it.
 
     Attributes
     ----------
@@ -218,10 +219,14 @@ class Setting(Protocol):
         Parameters
         ----------
         attack : Attack
-            Who attacks: its threat model, and its moves.
+            Its threat model, and the moves of an active attacker.
         protection : Defense
         seed : int
-            Of data, model and coins: never of the operating system's, where the protocol draws.
+            Of data, model and all randomness of the protocol: equal seeds play equal scenes.
+
+        Returns
+        -------
+        Scene
 
         Raises
         ------
@@ -290,17 +295,53 @@ class Attack(Protocol):
         ...
 
     def baseline(self, view: View, rng: np.random.Generator) -> Guess:
-        """Guess without what is attacked: from public knowledge and auxiliary data alone."""
+        """Guess from public knowledge and auxiliary data alone.
+
+        Parameters
+        ----------
+        view : View
+            All of it; nothing may be used that an attacker has only by attacking.
+        rng : numpy.random.Generator
+            All randomness of the guess.
+
+        Returns
+        -------
+        Guess
+        """
         ...
 
     def run(self, view: View, rng: np.random.Generator) -> Guess:
-        """Attack."""
+        """Attack.
+
+        Parameters
+        ----------
+        view : View
+            Sealed: read-only data. Every field in ``requires`` is there.
+        rng : numpy.random.Generator
+            All randomness of the attack.
+
+        Returns
+        -------
+        Guess
+        """
         ...
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Score a guess, by metric; called by the harness alone.
+        """Score a guess; called by the harness alone.
 
         The order of units is the truth's: guess and baseline are compared unit by unit.
+
+        Parameters
+        ----------
+        guess : Guess
+            Of :meth:`run` or :meth:`baseline`.
+        truth : mapping of str to ndarray
+            The scene's, read-only; docs/attack-views.md has the shapes.
+
+        Returns
+        -------
+        mapping of str to Units
+            By the name of each metric in ``metrics``.
         """
         ...
 

@@ -32,10 +32,15 @@ def value_of(attack: Attack, name: str, text: str) -> Any:
     text : str
         JSON, or the text itself where the field takes one; "none" where it takes None.
 
+    Returns
+    -------
+    object
+        As the field's type says.
+
     Raises
     ------
     ValueError
-        If the field takes no such value; the message says why and what it is unset.
+        If the field takes no such value; the message says why, and the value that it has unset.
     """
     kind = _kind(attack, name)
     try:

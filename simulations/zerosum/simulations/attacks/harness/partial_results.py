@@ -1,4 +1,4 @@
-"""Write outcomes of plays as they come, so that a run of attacks that was ended goes on."""
+"""Keep the outcomes of plays as they come, so that a run that was interrupted can continue."""
 
 import hashlib
 import io
@@ -65,6 +65,14 @@ class AttackRequest:
     def read(cls, folder: Path) -> "AttackRequest":
         """Read what the run in a folder was asked for.
 
+        Parameters
+        ----------
+        folder : Path
+
+        Returns
+        -------
+        AttackRequest
+
         Raises
         ------
         ConfigError
@@ -90,6 +98,13 @@ class AttackRequest:
     def check_cells(self, cells: Sequence[Cell], folder: Path) -> None:
         """Refuse to put plays of other cells into one table.
 
+        Parameters
+        ----------
+        cells : sequence of Cell
+            Of the run that continues.
+        folder : Path
+            Of the run that it continues.
+
         Raises
         ------
         ConfigError
@@ -111,8 +126,14 @@ def digest(cells: Sequence[Cell]) -> str:
 def save_outcome(folder: Path, outcome: Outcome) -> None:
     """Keep an outcome that playing again would give again.
 
-    One that failed is played again. So is one whose units are of an attack's own class: reading
+    A failed outcome is played again. So is one whose units are of an attack's own class: reading
     them back would run code from the folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    outcome : Outcome
     """
     scored = (*outcome.units.values(), *outcome.baseline.values())
     if outcome.status == "failed" or any(type(units) not in _KINDS.values() for units in scored):
@@ -149,6 +170,17 @@ def _split(units: Units, metric: str, key: str, arrays: dict[str, np.ndarray]) -
 
 def kept_outcomes(folder: Path, cells: Sequence[Cell], seeds: Collection[int]) -> list[Outcome]:
     """Return the outcomes that a folder has of these cells and seeds.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    cells : sequence of Cell
+    seeds : collection of int
+
+    Returns
+    -------
+    list of Outcome
 
     Raises
     ------

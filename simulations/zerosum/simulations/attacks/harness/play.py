@@ -1,4 +1,4 @@
-"""Plays one cell with one seed: keeps the truth, scores the guess."""
+"""Play one cell with one seed: keep the truth, score the guess."""
 
 import logging
 import time
@@ -37,14 +37,14 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Names the cell, and no other: its coins follow from it."""
+        """The cell's name, which no other has: its randomness is seeded by it."""
         case = self.case
         return f"{self.attack.name}/{self.attack.adaptive}/{case.setting.name}/{case.protection}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a cell with one seed.
+    """The outcome of playing a cell with one seed.
 
     Attributes
     ----------
@@ -81,7 +81,19 @@ class Outcome:
 
 
 def play(number: int, cell: Cell, seed: int) -> Outcome:
-    """Play one cell with one seed. What fails is an outcome too: the others go on."""
+    """Play one cell with one seed; an error is an outcome too, so that other cells go on.
+
+    Parameters
+    ----------
+    number : int
+        Of the cell.
+    cell : Cell
+    seed : int
+
+    Returns
+    -------
+    Outcome
+    """
     try:
         scene = cell.case.setting.play(cell.attack, cell.case.protection, seed)
         return _attacked(number, cell, seed, scene)
@@ -89,7 +101,7 @@ def play(number: int, cell: Cell, seed: int) -> Outcome:
         return Outcome(number, seed, "not applicable", str(reason))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # an exit here would end all attacks in silence
+    except BaseException as error:  # SystemExit too, which would end all attacks without a word
         log.exception("%s, seed %d", cell.label, seed)
         if isinstance(error, ValidationError):
             return Outcome(number, seed, "failed", f"{error.title}: {refusal(error)}")

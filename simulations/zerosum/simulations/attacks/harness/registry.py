@@ -1,4 +1,4 @@
-"""Which attacks there are, and how ``--set`` changes them."""
+"""Find attacks by name, and change their parameters."""
 
 import dataclasses
 import difflib
@@ -95,6 +95,11 @@ def choose(names: Sequence[str], settings: Iterable[str] = ()) -> list[Attack]:
         name are all meant.
     settings : iterable of str
         As ``gradient-inversion.iterations=100``.
+
+    Returns
+    -------
+    list of Attack
+        Each once.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From outcomes to rows: one a seed and metric, and one of all seeds together."""
+"""Turn outcomes into rows: one for each seed and metric, and one of all seeds pooled."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from zerosum.simulations.attacks.harness.significance import is_above
 log = logging.getLogger("zerosum.simulations")
 
 ENOUGH = 3
-"""Units below which nothing is significant, whatever came of them."""
+"""Units below which nothing is significant: 2 of 2 against 0 of 2 is chance in 1 of 16."""
 
 PARTLY = "partly "
 """Before the status of a cell whose seeds ended in different ways."""
@@ -45,7 +45,7 @@ class Row:
     baseline : float or None
         The same figure of a guess without what is attacked.
     at_baseline : bool
-        Whether there is a value that is not significantly better: see :mod:`~.advantage`.
+        Whether there is a value that is not significantly better: see :mod:`~.significance`.
     epsilon, delta : float or None
         What the ledger says; infinite without noise, None where no epsilon could be meant.
     cpu_seconds : float
@@ -86,7 +86,18 @@ class Row:
 
 
 def rows_of(cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> list[Row]:
-    """Return the rows of all cells: the seeds' and, after them, the pooled one of each metric."""
+    """Return the rows of all cells: for each metric the seeds' and, after them, the pooled one.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    outcomes : sequence of Outcome
+        Of the cells, by number.
+
+    Returns
+    -------
+    list of Row
+    """
     by_cell: dict[int, list[Outcome]] = {}
     for outcome in outcomes:
         by_cell.setdefault(outcome.number, []).append(outcome)
@@ -181,7 +192,17 @@ def _status(found: Sequence[Outcome]) -> str:
 
 
 def shown(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of the table: pooled, of the strongest attackers."""
+    """Return the rows of the table: pooled, of the strongest attackers.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    rows : iterable of Row
+
+    Returns
+    -------
+    list of Row
+    """
     return strongest(rows, directions(cells))
 
 
@@ -210,6 +231,10 @@ def strongest(rows: Iterable[Row], higher: Directions) -> list[Row]:
         Pooled ones are looked at alone.
     higher : mapping of (str, str) to bool
         By attack and metric, whether more is a better attack.
+
+    Returns
+    -------
+    list of Row
     """
     cells: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Whether an attack is better than its baseline by more than chance explains.
+"""Test whether an attack is better than its baseline by more than chance explains.
 
 The advantage is a difference of figures, and an attack is above its baseline where the interval
 that holds the difference with 95 % excludes zero: an attack that has no advantage is called above
@@ -26,16 +26,16 @@ from zerosum.simulations.attacks.harness.metrics import (
 )
 
 RESAMPLED = 400
-"""Bootstrap samples of a difference, of which the standard error is taken."""
+"""Bootstrap samples of a difference: a 2.5 % quantile of them has ten below it."""
 
 FEWEST = 4
 """Members, and others, below which any ranking may be chance: 1 in 20 for three of each."""
 
 FEW = 100
-"""Units of two samples up to which the more powerful test of fractions is quick."""
+"""Units of two samples together up to which Boschloo's test, the more powerful one, is quick."""
 
 ROUNDING = 1e-9
-"""Advantages of this part of the figures are rounding."""
+"""An advantage that is a smaller part of the figures than this is rounding."""
 
 
 def is_above(
@@ -51,6 +51,10 @@ def is_above(
         Whether more is a better attack.
     rng : numpy.random.Generator
         Of bootstrap samples.
+
+    Returns
+    -------
+    bool
 
     Raises
     ------

@@ -54,6 +54,10 @@ def played_apart(
         Processes, of one thread each.
     log_path : Path or None
         The file to which they append what is logged.
+
+    Yields
+    ------
+    Outcome
     """
     left = deque(jobs)
     # Attacks may use torch's threads before and after, which do not survive a fork.

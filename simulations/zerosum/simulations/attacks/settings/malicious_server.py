@@ -1,4 +1,4 @@
-"""Real clients and a server that lies to them: messages are changed on the way, nothing else is."""
+"""Let a malicious server lie to real clients: only messages are changed, on their way."""
 
 import copy
 import dataclasses
@@ -54,10 +54,18 @@ class PolicyClients(SimulatedEnvironment):
 
         Parameters
         ----------
+        task : Task
+        entropy : Entropy
+        secagg : SecAggSpec
+        population : int
         budget : int or None
             Contributions that a client makes.
         bound : bool
-            Whether masks are bound to what was asked, as every real client binds them.
+            Whether masks are bound to the request, as every real client binds them.
+
+        Returns
+        -------
+        PolicyClients
         """
         signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
         most = OPEN_POLICY.max_contributions if budget is None else budget
@@ -84,7 +92,20 @@ class PolicyClients(SimulatedEnvironment):
 
 
 def request_for(question: Question, model: np.ndarray, bound: bool) -> Request:
-    """Return a request whose digest covers the model, or one whose digest does not."""
+    """Return a request whose digest covers the model, or one whose digest does not.
+
+    Parameters
+    ----------
+    question : Question
+    model : ndarray
+        float32, shape (d,).
+    bound : bool
+        Whether the digest covers it.
+
+    Returns
+    -------
+    Request
+    """
     return (Request if bound else UnboundRequest)(question, model)
 
 
