@@ -17,7 +17,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -29,7 +29,7 @@ from zerosum.client.task import current_directory_importable, error_line
 from zerosum.client.training.threads import use_one_thread
 from zerosum.simulations.terminal.signals import exit_in_words, terminable
 
-log = logging.getLogger("zerosum.simulations")
+log = logging.getLogger("zerosum.client")  # which a run keeps in its folder, as attacks do
 
 GRACE_SECONDS = 3.0
 """For a worker at work, which was told to end, to tidy up."""
@@ -217,7 +217,8 @@ class WorkerProcesses(Generic[GivenOrder]):
 
     def _hear(self) -> Iterator[Answered[GivenOrder]]:
         """Wait until a worker answers or ends."""
-        # A worker's own child may hold its pipe open: the process is watched beside the pipe.
+        # A child of a worker's own may hold the pipe open after the worker's death: the process
+        # is watched beside the pipe.
         ready = wait([end for w in self._workers for end in (w.connection, w.process.sentinel)])
         for worker in list(self._workers):
             if worker.connection in ready:
@@ -286,23 +287,20 @@ class WorkerProcesses(Generic[GivenOrder]):
 @contextmanager
 def _starting(method: str) -> Iterator[None]:
     """Start a process that ctrl-C does not reach: until it ignores the signal, it is blocked."""
-    if not hasattr(signal, "pthread_sigmask"):  # there ctrl-C reaches whoever shares the console
-        with current_directory_importable():
-            yield
-        return
-    if method == "spawn":
-        from multiprocessing import resource_tracker  # which Windows cannot import
+    with ExitStack() as stack:
+        if method == "spawn":  # which imports an attack of the user's own
+            stack.enter_context(current_directory_importable())
+        if hasattr(signal, "pthread_sigmask"):  # else ctrl-C reaches all that share the console
+            if method == "spawn":
+                from multiprocessing import resource_tracker  # which Windows cannot import
 
-        resource_tracker.ensure_running()  # which unblocks signals as it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        # A spawned worker imports an attack of the user's own.
-        with current_directory_importable(), warnings.catch_warnings():
-            # Python warns of threads at a fork; a worker uses none of what they hold.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                resource_tracker.ensure_running()  # it unblocks signals as it starts: first it
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        stack.enter_context(warnings.catch_warnings())
+        # Python warns of threads at a fork; a worker uses none of what they hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 def _serve(connection: Connection, prepare: Callable[[int], Work], place: int) -> None:

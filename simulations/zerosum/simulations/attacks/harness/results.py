@@ -103,33 +103,33 @@ def rows_of(cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> list[Row]:
         by_cell.setdefault(outcome.number, []).append(outcome)
     return [
         row
-        for number, found in sorted(by_cell.items())
+        for number, of_cell in sorted(by_cell.items())
         for metric in cells[number].attack.metrics
-        for row in _rows(cells[number], metric, found)
+        for row in _rows(cells[number], metric, of_cell)
     ]
 
 
-def _rows(cell: Cell, metric: Metric, found: Sequence[Outcome]) -> Iterable[Row]:
-    for outcome in found:
+def _rows(cell: Cell, metric: Metric, outcomes: Sequence[Outcome]) -> Iterable[Row]:
+    for outcome in outcomes:
         yield _row(cell, metric, [outcome], str(outcome.seed))
-    yield _row(cell, metric, found, POOLED)
+    yield _row(cell, metric, outcomes, POOLED)
 
 
-def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row:
+def _row(cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> Row:
     try:
-        figures = _Figures.of(cell, metric, found, seed)
-        status, note = _status(found), _note(found)
+        figures = _Figures.of(cell, metric, outcomes, seed)
+        status, note = _status(outcomes), _note(outcomes)
     except Exception as error:  # of units whose class is an attack's own: other cells have rows
         log.exception("%s, seed %s: no figure", cell.label, seed)
         figures, status, note = _Figures(), "failed", f"no figure: {error_line(error)}"
-    epsilons = [each.epsilon for each in found if each.epsilon is not None]
+    epsilons = [outcome.epsilon for outcome in outcomes if outcome.epsilon is not None]
     case = cell.case
     return Row(
         attack=cell.attack.name,
         adaptive=cell.attack.adaptive,
         setting=case.setting.name,
         protection=case.protection.name,
-        threat=str(next((o.threat for o in found if o.threat), cell.attack.threat)),
+        threat=str(next((o.threat for o in outcomes if o.threat), cell.attack.threat)),
         metric=metric.name,
         unit=metric.unit,
         value=figures.value,
@@ -139,8 +139,8 @@ def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row
         baseline=figures.baseline,
         at_baseline=figures.at_baseline,
         epsilon=max(epsilons) if epsilons else None,
-        delta=max((each.delta for each in found), default=0.0),
-        cpu_seconds=sum(each.cpu_seconds for each in found),
+        delta=max((outcome.delta for outcome in outcomes), default=0.0),
+        cpu_seconds=sum(outcome.cpu_seconds for outcome in outcomes),
         seed=seed,
         version=version("zerosum"),
         status=status,
@@ -161,9 +161,9 @@ class _Figures:
     at_baseline: bool = False
 
     @classmethod
-    def of(cls, cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> "_Figures":
+    def of(cls, cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> "_Figures":
         """Compute them of all outcomes that were scored."""
-        scored = [each for each in found if metric.name in each.units]
+        scored = [outcome for outcome in outcomes if metric.name in outcome.units]
         if not scored:
             return cls()
         rng = numpy_generator(0, f"interval {cell.label} {metric.name} {seed}")
@@ -176,16 +176,18 @@ class _Figures:
         return cls(figure.value, figure.low, figure.high, units.count, base, not above)
 
 
-def _note(found: Sequence[Outcome]) -> str:
-    """Return what the first seed had to say that said anything; every seed has a row of its own."""
-    worst = _status(found).removeprefix(PARTLY)
-    return next((each.note for each in found if each.note and each.status == worst), "")
+def _note(outcomes: Sequence[Outcome]) -> str:
+    """Return the first note of a seed that ended worst; every seed has a row of its own."""
+    worst = _status(outcomes).removeprefix(PARTLY)
+    return next(
+        (outcome.note for outcome in outcomes if outcome.note and outcome.status == worst), ""
+    )
 
 
-def _status(found: Sequence[Outcome]) -> str:
-    """Return the worst that came of any seed, "partly" if not of all: no figure hides a failure."""
+def _status(outcomes: Sequence[Outcome]) -> str:
+    """Return the worst status of any seed, "partly" if not of all: no figure hides a failure."""
     for status in ("failed", "not applicable", "stopped", "not played"):
-        hit = [each.status == status for each in found]
+        hit = [outcome.status == status for outcome in outcomes]
         if any(hit):
             return status if all(hit) else f"{PARTLY}{status}"
     return "value"

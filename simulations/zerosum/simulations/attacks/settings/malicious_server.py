@@ -26,7 +26,7 @@ M = TypeVar("M", bound=SecAggMessage)
 
 
 class UnboundRequest(Request):
-    """A request whose digest says nothing of its model: the request hash, left out."""
+    """A request whose digest leaves its model out: a control, without the request hash."""
 
     @cached_property
     def digest(self) -> bytes:
@@ -87,8 +87,8 @@ class PolicyClients(SimulatedEnvironment):
 
     def request(self, content: RecordDict) -> Request:
         """Read the request."""
-        found = super().request(content)
-        return request_for(found.question, found.model, self.bound)
+        request = super().request(content)
+        return request_for(request.question, request.model, self.bound)
 
 
 def request_for(question: Question, model: np.ndarray, bound: bool) -> Request:
@@ -112,8 +112,8 @@ def request_for(question: Question, model: np.ndarray, bound: bool) -> Request:
 class TargetingGrid(InProcessGrid):
     """Delivers what a server sends to one client as it is, and another model to all others.
 
-    The others are told the digest of what they get, for they would decline anything else; and in
-    their answers it is changed back, for the server's own side would drop them.
+    The others get the digest of their own model, because they decline any other. In their answers
+    the digest is changed back, because the server's own side would drop them.
 
     Parameters
     ----------
