@@ -5,8 +5,8 @@ Their code is the library's, no update is scaled, and the trigger may be split a
 """
 
 from zerosum.simulations.attacks import (
-    EVEN,
-    PLAIN,
+    IID_CLIENTS,
+    NO_DEFENSE,
     BadNets,
     Case,
     Cell,
@@ -15,9 +15,9 @@ from zerosum.simulations.attacks import (
     play_all,
 )
 
-rules = [PLAIN, Defense("median", rule="median"), Defense("multi-Krum", rule="multi-krum")]
+rules = [NO_DEFENSE, Defense("median", rule="median"), Defense("multi-Krum", rule="multi-krum")]
 cells = [
-    Cell(attack, Case(EVEN, rule))
+    Cell(attack, Case(IID_CLIENTS, rule))
     for attack in (BadNets(), DistributedBackdoor())
     for rule in rules
 ]

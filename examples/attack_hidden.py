@@ -4,8 +4,8 @@ Where clients' data are alike they have little room; here they are not. ``python
 """
 
 from zerosum.simulations.attacks import (
-    PLAIN,
-    UNEVEN,
+    DIRICHLET_CLIENTS,
+    NO_DEFENSE,
     Case,
     Cell,
     Defense,
@@ -14,9 +14,11 @@ from zerosum.simulations.attacks import (
     play_all,
 )
 
-rules = [PLAIN, *(Defense(name, rule=name) for name in ("median", "krum", "bulyan"))]
+rules = [NO_DEFENSE, *(Defense(name, rule=name) for name in ("median", "krum", "bulyan"))]
 cells = [
-    Cell(attack, Case(UNEVEN, rule)) for attack in (LittleIsEnough(), MinMax()) for rule in rules
+    Cell(attack, Case(DIRICHLET_CLIENTS, rule))
+    for attack in (LittleIsEnough(), MinMax())
+    for rule in rules
 ]
 
 for outcome in play_all(cells, seeds=[0], workers=1):

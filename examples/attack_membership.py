@@ -12,8 +12,8 @@ from zerosum.simulations.attacks import (
     TrainedSetting,
     epsilon_text,
     figure_text,
+    noise_defense,
     play_all,
-    protected,
     rows_of,
 )
 
@@ -23,7 +23,7 @@ def main() -> None:
     setting = TrainedSetting(references=16)
     cells = [
         Cell(attack, Case(setting, protection))
-        for protection in (protected("none"), protected("local", 1.0))
+        for protection in (noise_defense("none"), noise_defense("local", 1.0))
         for attack in (LossThreshold(), Lira(online=False), Lira())
     ]
     for row in rows_of(cells, play_all(cells, seeds=[0], workers=1)):

@@ -6,7 +6,7 @@ the mean of all digits.
 
 import numpy as np
 
-from zerosum.simulations.attacks import ModelInversion, TrainedSetting, protected
+from zerosum.simulations.attacks import ModelInversion, TrainedSetting, noise_defense
 
 SHADES = np.array(list(" .:-=+*#%@"))
 
@@ -14,7 +14,7 @@ SHADES = np.array(list(" .:-=+*#%@"))
 def main() -> None:
     """Print the image of a zero, and how close all ten come to their classes' means."""
     rng = np.random.default_rng(0)
-    for protection in (protected("none"), protected("local", 1.0)):
+    for protection in (noise_defense("none"), noise_defense("local", 1.0)):
         for attack in (ModelInversion(), ModelInversion(mean_known=True)):
             scene = TrainedSetting().play(attack, protection, seed=0)
             guess, blind = attack.run(scene.view, rng), attack.baseline(scene.view, rng)
@@ -23,7 +23,7 @@ def main() -> None:
             print(f"{protection.name}, {attack.adaptive}:")
             start = attack.score(blind, scene.truth)
             for name, units in attack.score(guess, scene.truth).items():
-                found, before = (each.figure(rng).value for each in (units, start[name]))
+                found, before = (each.figure().value for each in (units, start[name]))
                 print(f"  {name}: {found:.2f}, of the image it starts from {before:.2f}")
 
 

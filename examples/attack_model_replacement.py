@@ -4,9 +4,9 @@ Images with four white bars in a corner are to be zeros. ``python attack_model_r
 """
 
 from zerosum.simulations.attacks import (
-    CLIPPED,
-    MASKED,
-    ONCE,
+    MASKED_AND_CLIPPED,
+    MASKED_SUM,
+    ONE_ROUND,
     Case,
     Cell,
     ModelReplacement,
@@ -14,9 +14,9 @@ from zerosum.simulations.attacks import (
 )
 
 cells = [
-    Cell(ModelReplacement(), Case(ONCE, MASKED)),
-    Cell(ModelReplacement(), Case(ONCE, CLIPPED)),
-    Cell(ModelReplacement(own_code=True), Case(ONCE, CLIPPED)),
+    Cell(ModelReplacement(), Case(ONE_ROUND, MASKED_SUM)),
+    Cell(ModelReplacement(), Case(ONE_ROUND, MASKED_AND_CLIPPED)),
+    Cell(ModelReplacement(own_code=True), Case(ONE_ROUND, MASKED_AND_CLIPPED)),
 ]
 
 for outcome in play_all(cells, seeds=[0], workers=1):

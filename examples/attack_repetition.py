@@ -9,10 +9,10 @@ from zerosum.simulations.attacks import (
     Case,
     Cell,
     Repetition,
-    asked,
     figure_text,
-    noised,
+    local_noise,
     play,
+    repeated_question,
     rows_of,
 )
 
@@ -20,7 +20,7 @@ from zerosum.simulations.attacks import (
 def main() -> None:
     """Ask once, 500 times, and clients with a budget 500 times, with little and with much noise."""
     for count, sigma, budget in ((1, 0.1, None), (500, 0.1, None), (500, 0.1, 20), (500, 10.0, 20)):
-        cell = Cell(Repetition(), Case(asked(count), noised(sigma, budget)))
+        cell = Cell(Repetition(), Case(repeated_question(count), local_noise(sigma, budget)))
         outcomes = [play(0, cell, seed) for seed in range(3)]
         for row in rows_of([cell], outcomes):
             if row.seed == "pooled":

@@ -4,9 +4,9 @@ Masks, a clip that each client keeps, and the median in their way. ``python atta
 """
 
 from zerosum.simulations.attacks import (
-    CLIPPED,
-    EVEN,
-    MASKED,
+    IID_CLIENTS,
+    MASKED_AND_CLIPPED,
+    MASKED_SUM,
     Case,
     Cell,
     Defense,
@@ -15,9 +15,9 @@ from zerosum.simulations.attacks import (
     play_all,
 )
 
-protections = [MASKED, CLIPPED, Defense("median", rule="median")]
+protections = [MASKED_SUM, MASKED_AND_CLIPPED, Defense("median", rule="median")]
 cells = [
-    Cell(attack, Case(EVEN, protection))
+    Cell(attack, Case(IID_CLIENTS, protection))
     for attack in (SignFlip(), InnerProduct(epsilon=10.0))
     for protection in protections
 ]

@@ -4,7 +4,7 @@ Poisoned data alone does not pass these rules. ``python attack_tailored.py``
 """
 
 from zerosum.simulations.attacks import (
-    EVEN,
+    IID_CLIENTS,
     BadNets,
     Case,
     Cell,
@@ -15,7 +15,9 @@ from zerosum.simulations.attacks import (
 
 rules = [Defense(name, rule=name) for name in ("krum", "multi-krum", "median")]
 cells = [
-    Cell(attack, Case(EVEN, rule)) for attack in (BadNets(), TailoredBackdoor()) for rule in rules
+    Cell(attack, Case(IID_CLIENTS, rule))
+    for attack in (BadNets(), TailoredBackdoor())
+    for rule in rules
 ]
 
 for outcome in play_all(cells, seeds=[0], workers=1):

@@ -15,11 +15,12 @@ from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks import Case, Defense, Guess, Metric, Scene
 from zerosum.simulations.attacks.harness.interface import View
 from zerosum.simulations.attacks.harness.metrics import Mean, Ranking
+from zerosum.simulations.attacks.harness.partial_results import AttackRequest
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.harness.significance import is_above
-from zerosum.simulations.attacks.run import AttackFolder
+from zerosum.simulations.attacks.run import AttackFolder, attack_run
 from zerosum.simulations.terminal.logs import logged
 
 COMMON = Path(__file__).parents[2] / "common"
@@ -77,27 +78,33 @@ def test_a_place_on_an_axis_may_be_of_numpys_numbers():
 @pytest.mark.parametrize(
     "parts",
     [
-        (None, Defense("first")),
-        (Bits(5), Defense("first")),
         (Bits("a"), None),
         (Bits("a"), Defense("first"), {"sigma": "x"}),
         (Bits("a"), Defense("first"), {"sigma": float("nan")}),
     ],
 )
 def test_a_case_of_which_no_row_can_be_written_is_refused_before_it_is_played(parts):
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(ValueError, match="Case"):
         Case(*parts)
+
+
+@pytest.mark.parametrize("setting", [None, Bits(5)])
+def test_a_setting_without_a_name_is_refused_before_it_is_played(monkeypatch, setting, tmp_path):
+    monkeypatch.chdir(COMMON)
+    monkeypatch.setattr("odd_attacks.Odd.cases", lambda *_: [Case(setting, Defense("first"))])
+    with pytest.raises(ConfigError, match=r"odd: it.* cases"):
+        attack_run(AttackRequest(["odd_attacks:Odd"], [], "quick", 1), tmp_path / "out")
 
 
 @pytest.mark.parametrize("epsilon", [float("nan"), -1.0])
 def test_a_scene_has_an_epsilon_or_none(epsilon):
     view = View(Odd().threat, Defense("first"))
-    with pytest.raises(ValueError, match="epsilon"):
+    with pytest.raises(ValueError, match="greater than or equal to 0"):
         Scene(view, {}, epsilon)
 
 
 def test_notes_are_text():
-    with pytest.raises(TypeError, match="notes are text"):
+    with pytest.raises(ValueError, match="valid string"):
         Guess({}, 5)
 
 
@@ -114,7 +121,7 @@ def test_notes_are_text():
 def test_an_attack_with_a_part_of_another_kind_is_refused(monkeypatch, part, value):
     monkeypatch.chdir(COMMON)
     monkeypatch.setattr("odd_attacks.Odd", lambda: _replaced(part, value))
-    with pytest.raises(ConfigError, match=f"its {part} is no "):
+    with pytest.raises(ConfigError, match=f"its {part}(: 0)?: it should be"):
         choose(["odd_attacks:Odd"])
 
 
@@ -130,7 +137,7 @@ def test_a_mean_of_short_numbers_is_that_of_long_ones(kind):
     values, others = (rng.random(64) < 0.8).astype(kind), (rng.random(64) < 0.3).astype(kind)
     values[0], others[0] = 0, 1  # whose difference a uint8 does not hold
     short, long = (
-        [each.figure(rng) for each in (Mean(values.astype(k)), Mean(others.astype(k)))]
+        [each.figure() for each in (Mean(values.astype(k)), Mean(others.astype(k)))]
         for k in (kind, np.float64)
     )
     assert short == long
@@ -139,7 +146,7 @@ def test_a_mean_of_short_numbers_is_that_of_long_ones(kind):
 
 
 def test_a_mean_of_large_short_floats_is_finite():
-    figure = Mean(np.full(64, 60000, np.float16)).figure(np.random.default_rng(0))
+    figure = Mean(np.full(64, 60000, np.float16)).figure()
     assert (figure.low, figure.high) == (60000, 60000)
 
 

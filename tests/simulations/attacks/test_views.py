@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 from pydantic import BaseModel
+from view_parts import parts
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
@@ -15,8 +16,8 @@ from zerosum.simulations.attacks.harness.interface import (
     View,
 )
 from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.harness.registry import all_attacks
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.registry import built_in
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 ALLOWED = (
@@ -51,7 +52,7 @@ def not_refused(case):
 
 
 def cheapest_cases():
-    for attack in all_attacks():
+    for attack in built_in():
         cases = list(attack.cases("quick"))
         masked = [case for case in cases if case.protection.masked and not_refused(case)]
         for case in [cases[0], *masked[:1]]:
@@ -112,7 +113,7 @@ def test_a_cell_has_a_figure_or_says_why_not(scenes, attack, case, one_thread):
     scored = set() if wanted == "not applicable" else metrics
     assert outcome.units.keys() == outcome.baseline.keys() == scored
     for name in scored:
-        figures = [of[name].figure(np.random.default_rng(0)) for of in _scored(outcome)]
+        figures = [of[name].figure() for of in _scored(outcome)]
         assert all(
             np.isfinite(each.value) and each.low <= each.value <= each.high for each in figures
         )

@@ -170,7 +170,7 @@ def test_whoever_kills_its_worker_twice_drops_out_and_nobody_else(caplog):
     # Of both calls above: the client is counted where it was given up, and once.
     tally = engine.take_tally()
     assert (tally.trained, tally.failed, tally.idle) == (10, 2, 0)
-    assert tally.first == (2, "its worker process ended twice, with -9")
+    assert tally.first == (2, "its worker was killed (out of memory?), twice")
     assert engine.take_tally() == OutcomeCounts()
     assert "once more" in caplog.text
     assert "drop out" in caplog.text

@@ -1,10 +1,12 @@
-"""One run of the attacks: from cells to a folder with rows, table and report."""
+"""Run attacks: from names to a folder with rows, table and report."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
+
+from pydantic import ValidationError
 
 from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.operating_system import cores
@@ -13,6 +15,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import check_unused
 from zerosum.simulations.api import new_folder
 from zerosum.simulations.attacks.harness.interface import Attack, Case
+from zerosum.simulations.attacks.harness.parameters import refusal
 from zerosum.simulations.attacks.harness.partial_results import (
     AttackRequest,
     digest,
@@ -41,7 +44,7 @@ _NOTES = (
 
 
 SUITES = ("quick", "full")
-"""Quick takes about eight minutes on two cores, full hours."""
+"""The quick suite takes about eight minutes on two cores, the full one hours."""
 
 
 def attack(
@@ -89,7 +92,19 @@ def attack(
 def attack_run(
     request: AttackRequest, out: Path | None = None, resume: Path | None = None
 ) -> "AttackRun":
-    """Return a run that was not begun, or the rest of the one in the folder ``resume``.
+    """Return a new run, or the rest of the one in the folder ``resume``.
+
+    Parameters
+    ----------
+    request : AttackRequest
+    out : Path, optional
+        New or empty folder of the results; a new one under ``runs/`` where absent.
+    resume : Path, optional
+        Folder of the run that is continued.
+
+    Returns
+    -------
+    AttackRun
 
     Raises
     ------
@@ -98,23 +113,26 @@ def attack_run(
     """
     if request.suite not in SUITES:
         raise ConfigError(f"--suite {request.suite}: write {' or '.join(SUITES)}")
-    chosen = choose(list(request.names), list(request.settings))
-    cells = [Cell(each, case) for each in chosen for case in _cases(each, request.suite)]
+    attacks = choose(list(request.names), list(request.settings))
+    cells = [Cell(attack, case) for attack in attacks for case in _cases(attack, request.suite)]
     path = resume or out or new_folder(f"attacks-{request.suite}")
     folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
     return AttackRun(cells, range(request.seeds), folder)
 
 
 def _cases(attack: Attack, suite: str) -> list[Case]:
+    """Return an attack's cases, all of which are of a setting with a name."""
     try:
-        found = list(attack.cases(suite))
-    except Exception as error:
-        raise ConfigError(f"{attack.name}: it has no cases as it is set: {error}") from error
-    if not found or not attack.metrics:
+        cases = list(attack.cases(suite))
+        fit = all(isinstance(case, Case) and isinstance(case.setting.name, str) for case in cases)
+    except Exception as error:  # whatever an attack of the user's raises
+        reason = refusal(error) if isinstance(error, ValidationError) else error
+        raise ConfigError(f"{attack.name}: it has no cases as it is set: {reason}") from error
+    if not cases or not attack.metrics:
         raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
-    if not all(isinstance(case, Case) for case in found):
+    if not fit:
         raise ConfigError(f"{attack.name}: its cases are no Case(setting, protection)")
-    return found
+    return cases
 
 
 @dataclass(frozen=True)
@@ -127,6 +145,14 @@ class AttackFolder:
     def create(cls, path: Path) -> "AttackFolder":
         """Make a new folder.
 
+        Parameters
+        ----------
+        path : Path
+
+        Returns
+        -------
+        AttackFolder
+
         Raises
         ------
         ConfigError
@@ -135,7 +161,7 @@ class AttackFolder:
         check_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=path):  # hours later is too late to find that nothing can be
+            with TemporaryFile(dir=path):  # fail now rather than when all is played
                 pass
         except OSError as error:
             raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
@@ -145,7 +171,19 @@ class AttackFolder:
     def of(
         cls, path: Path, asked: AttackRequest, cells: Sequence[Cell], *, resumed: bool
     ) -> "AttackFolder":
-        """Make the folder of a new run, or check that of an earlier one which goes on.
+        """Make the folder of a new run, or check that of an earlier run which continues.
+
+        Parameters
+        ----------
+        path : Path
+        asked : AttackRequest
+        cells : sequence of Cell
+        resumed : bool
+            Whether the folder is an earlier run's.
+
+        Returns
+        -------
+        AttackFolder
 
         Raises
         ------
@@ -160,20 +198,25 @@ class AttackFolder:
         return made
 
     def write(self, name: str, text: str) -> None:
-        """Write a file whole, or not at all."""
+        """Write a file whole, or not at all.
+
+        Parameters
+        ----------
+        name, text : str
+        """
         replace_file(self.path / name, text.encode(errors="backslashreplace"))
 
 
 class AttackRun:
-    """One run of attacks: what is asked of it, what came of it so far, and its files.
+    """One run of attacks: its plays, their outcomes so far, and its files.
 
     Parameters
     ----------
     cells : sequence of Cell
     seeds : sequence of int
-        With each of which every cell is played.
+        Every cell is played with each.
     folder : AttackFolder
-        Of a run that was ended: what it kept is not played again.
+        Outcomes that an interrupted run kept in it are not played again.
 
     Attributes
     ----------
@@ -185,7 +228,7 @@ class AttackRun:
 
     def __init__(self, cells: Sequence[Cell], seeds: Sequence[int], folder: AttackFolder) -> None:
         self._cells, self._seeds, self.folder = cells, seeds, folder
-        self._found = kept_outcomes(folder.path, cells, seeds)
+        self._outcomes = kept_outcomes(folder.path, cells, seeds)
         self.rows: list[Row] = []
         self.unwritten: list[str] = []
 
@@ -196,8 +239,8 @@ class AttackRun:
 
     @property
     def played(self) -> int:
-        """Plays of which there is an outcome."""
-        return len(self._found)
+        """Plays that have an outcome."""
+        return len(self._outcomes)
 
     @property
     def shown(self) -> list[Row]:
@@ -206,8 +249,8 @@ class AttackRun:
 
     @property
     def notice(self) -> str:
-        """What has to be said of files that are not of everything; nothing if they are."""
-        done = len(self._found)
+        """The line that stands in the files of an incomplete run; empty for a complete one."""
+        done = len(self._outcomes)
         if done == self.asked:
             return ""
         return (
@@ -218,7 +261,7 @@ class AttackRun:
     def play(
         self, workers: int, on_outcome: Callable[[Outcome], None] = lambda outcome: None
     ) -> None:
-        """Play everything and write what came of it, also where it is interrupted.
+        """Play everything and write the files, also of an interrupted run.
 
         Parameters
         ----------
@@ -230,30 +273,30 @@ class AttackRun:
 
         def keep(outcome: Outcome) -> None:
             save_outcome(self.folder.path, outcome)
-            self._found.append(outcome)
+            self._outcomes.append(outcome)
             on_outcome(outcome)
 
-        done = {(outcome.number, outcome.seed) for outcome in self._found}
+        done = {(outcome.number, outcome.seed) for outcome in self._outcomes}
 
         with logged("zerosum", self.folder.path / LOG):
             try:
                 play_all(self._cells, self._seeds, workers, keep, self.folder.path / LOG, done)
             finally:
                 self._write()
-        if not self.unwritten and all(outcome.status != "failed" for outcome in self._found):
+        if not self.unwritten and all(outcome.status != "failed" for outcome in self._outcomes):
             forget_plays(self.folder.path)
 
     def _write(self) -> None:
         """Write each file, whatever becomes of the others."""
-        found = sorted(
-            [*self._found, *self._unplayed()], key=lambda outcome: (outcome.number, outcome.seed)
+        outcomes = sorted(
+            [*self._outcomes, *self._unplayed()], key=lambda outcome: (outcome.number, outcome.seed)
         )
-        self.rows = rows_of(self._cells, found)
+        self.rows = rows_of(self._cells, outcomes)
         folder, cells, rows, notice = self.folder, self._cells, self.rows, self.notice
         notes = f"**{notice}**\n\n{_NOTES}" if notice else _NOTES
         self._try(ROWS, lambda: folder.write(ROWS, to_csv(rows)))
         self._try(TABLE, lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes)))
-        self._try(REPORT, lambda: write_attack_report(folder.path, rows, found, cells, notice))
+        self._try(REPORT, lambda: write_attack_report(folder.path, rows, outcomes, cells, notice))
 
     def _try(self, name: str, write: Callable[[], object]) -> None:
         try:
@@ -265,8 +308,8 @@ class AttackRun:
             self.unwritten.append(f"{name} was not written: {error_line(error)}")
 
     def _unplayed(self) -> list[Outcome]:
-        """Return what stands for the seeds that a cell lacks, where it has others."""
-        played = {(outcome.number, outcome.seed) for outcome in self._found}
+        """Return "not played" for the seeds that a cell lacks, where it has others."""
+        played = {(outcome.number, outcome.seed) for outcome in self._outcomes}
         return [
             Outcome(number, seed, "not played", "the attacks were ended before")
             for number in sorted({number for number, _ in played})

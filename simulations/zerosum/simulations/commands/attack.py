@@ -1,4 +1,4 @@
-"""``zerosum attack``: play the attacks, print the table, write the folder."""
+"""Play attacks, print their table and write their folder: ``zerosum attack``."""
 
 import io
 import sys
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 # torch takes seconds to import: only what is run imports it.
 
-WIDTH = 150
-"""Columns of the table where there is no terminal."""
+WIDTH_COLUMNS = 150
+"""Of the table where there is no terminal."""
 
-LONGEST = 60
-"""Characters of a figure, or of why there is none, in the table."""
+LONGEST_CHARACTERS = 60
+"""Of a figure, or of the reason why there is none, in the table."""
 
-SHOWN = 2
-"""Metrics of an attack in the table; the files have all."""
+METRICS_IN_TABLE = 2
+"""Of each attack; the files have all."""
 
 LEAST_SEEDS = 3
-"""Below it a figure has no interval worth its name."""
+"""Below it a figure's interval says little."""
 
 MOST_SEEDS = 100_000
-"""All plays are listed before the first of them."""
+"""A limit, because all plays are listed in memory before the first of them."""
 
 
 def attack(
@@ -49,7 +49,7 @@ def attack(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Of zerosum list, or module:Class; else all.",
+            help="Names in zerosum list, or module:Class; else all attacks.",
         ),
     ] = None,
     suite: Annotated[
@@ -68,7 +68,7 @@ def attack(
         Path | None, typer.Option(help="Continue the attacks in this folder, as they were asked.")
     ] = None,
 ) -> None:
-    """Attack what this project protects: what leaks, what stops it, and at which epsilon."""
+    """Play attacks on private training: what leaks, which protection stops it, at which epsilon."""
     with user_errors(ConfigError):
         from zerosum.simulations.attacks.harness.partial_results import AttackRequest
         from zerosum.simulations.attacks.run import attack_run
@@ -92,12 +92,12 @@ def attack(
     for lost in run.unwritten:
         _say(f"error: {lost}")
     if run.unwritten or any(row.status == "failed" for row in run.rows):
-        _say(f"What failed is played again by:\n{_going_on(run)}")
+        _say(f"Failed plays are repeated by:\n{_continuation(run)}")
         raise typer.Exit(1)
 
 
 def _asked_before(folder: Path, given: "AttackRequest", out: Path | None) -> "AttackRequest":
-    """Return what an earlier run was asked for, which a run that goes on with it cannot change."""
+    """Return the request of the run in a folder, which a run that continues it cannot change."""
     from zerosum.simulations.attacks.harness.partial_results import AttackRequest
 
     if given != AttackRequest([], [], "quick", LEAST_SEEDS):
@@ -113,18 +113,18 @@ def _say(words: str) -> None:
 
 
 def _left(run: "AttackRun") -> str:
-    """Say where what was played until an interruption is."""
-    lost = [f"error: {each}" for each in run.unwritten]
-    on = ["Continue with:", _going_on(run)]
-    return printable_lines("\n".join([run.notice, *_files(run), *lost, *on]))
+    """Return the lines for an interrupted run: how much was played, its files, how to continue."""
+    lost = [f"error: {reason}" for reason in run.unwritten]
+    continuation = ["Continue with:", _continuation(run)]
+    return printable_lines("\n".join([run.notice, *_files(run), *lost, *continuation]))
 
 
-def _going_on(run: "AttackRun") -> str:
+def _continuation(run: "AttackRun") -> str:
     return shell_command(["zerosum", "attack", "--resume", str(run.folder.path)])
 
 
 def _files(run: "AttackRun") -> list[str]:
-    """Name the files that there are, a line each."""
+    """Return a line for each file that was written."""
     files = (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html"),
              ("Log", "attacks.log"))  # fmt: skip
     paths = [(what, run.folder.path / name) for what, name in files]
@@ -142,15 +142,15 @@ def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
 
 
 def _print(rows: "Sequence[Row]", seconds: float) -> None:
-    """Print a table an attack."""
+    """Print a table for each attack."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # of a terminal that has no sign for infinity
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
+        console = Console(highlight=False, width=WIDTH_COLUMNS)
     for name in dict.fromkeys(row.attack for row in rows):
         of_one = [row for row in rows if row.attack == name]
-        metrics = list(dict.fromkeys(row.metric for row in of_one))[:SHOWN]
+        metrics = list(dict.fromkeys(row.metric for row in of_one))[:METRICS_IN_TABLE]
         console.print(_table_of([row for row in of_one if row.metric in metrics]))
         for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
             console.print(printable(note), markup=False, soft_wrap=True)
@@ -160,8 +160,8 @@ def _print(rows: "Sequence[Row]", seconds: float) -> None:
 
 
 def shortened(text: str) -> str:
-    """Return a reason that fits a table; it is whole in ``table.md``."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    """Return a text that fits a table; ``table.md`` has all of it."""
+    return text if len(text) <= LONGEST_CHARACTERS else f"{text[: LONGEST_CHARACTERS - 3]}..."
 
 
 def _table_of(rows: "Sequence[Row]") -> "Table":
@@ -192,5 +192,5 @@ def _table_of(rows: "Sequence[Row]") -> "Table":
 
 
 def _plain(text: str) -> str:
-    """Return text that neither rich nor a terminal takes for more."""
+    """Return text in which neither rich nor a terminal finds markup or control codes."""
     return escape(printable(text))

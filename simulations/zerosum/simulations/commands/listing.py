@@ -9,7 +9,7 @@ from typing import get_args
 from zerosum.client.spec import Choices, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import BUILTIN_TASKS
 from zerosum.server.spec import SamplingSpec, ServerSpec
-from zerosum.simulations.attacks.harness.registry import all_attacks, slug
+from zerosum.simulations.attacks.harness.registry import BUILT_IN, PACKAGE
 from zerosum.simulations.config import experiment_names, experiment_text
 
 Rows = list[tuple[str, str]]
@@ -35,11 +35,9 @@ def catalog() -> dict[str, Rows]:
 
 
 def _attacks() -> Rows:
-    """Return attacks by the names that ``zerosum attack`` takes, each with its first variant's."""
-    summaries: dict[str, str] = {}
-    for attack in all_attacks():
-        summaries.setdefault(slug(attack), (type(attack).__doc__ or "").strip().splitlines()[0])
-    return [*summaries.items(), ("module:Class", "an Attack of your own")]
+    """Return the names that ``zerosum attack`` takes, each with its first attacker's summary."""
+    rows = [(name, _summary_of(f"{PACKAGE}.{first}")) for name, (first, *_) in BUILT_IN.items()]
+    return [*rows, ("module:Class", "an Attack of your own")]
 
 
 def _first_comment(text: str) -> str:

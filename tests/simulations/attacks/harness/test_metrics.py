@@ -25,7 +25,7 @@ def rng():
 def test_the_area_is_that_of_an_independent_library(rng):
     labels = rng.random(200) < 0.4
     scores = np.round(rng.normal(size=200) + labels, 1)  # with ties
-    figure = Ranking(scores, labels).figure(rng)
+    figure = Ranking(scores, labels).figure()
     assert figure.value == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
     assert figure.low < figure.value < figure.high
 
@@ -41,12 +41,12 @@ def test_the_rate_is_the_curves_at_that_point(rng):
 
 def test_equal_scores_tell_nothing(rng):
     labels = np.arange(10) < 5
-    assert Ranking(np.zeros(10), labels).figure(rng).value == 0.5
-    assert Ranking(np.zeros(10), labels, at=0.01).figure(rng).value == pytest.approx(0.01)
+    assert Ranking(np.zeros(10), labels).figure().value == 0.5
+    assert Ranking(np.zeros(10), labels, at=0.01).figure().value == pytest.approx(0.01)
 
 
 def test_a_proportion_that_never_came_true_still_has_an_upper_end(rng):
-    figure = Proportion(np.zeros(30, dtype=bool)).figure(rng)
+    figure = Proportion(np.zeros(30, dtype=bool)).figure()
     assert (figure.value, figure.low) == (0, 0)
     assert figure.high == pytest.approx(1 - 0.025 ** (1 / 30))  # Clopper and Pearson, k = 0
 
@@ -55,7 +55,7 @@ def test_the_interval_of_an_area_is_the_wider_of_two_on_either_side(rng):
     """By hand, of scores of equal shapes Newcombe's, and of a few far off the logit's."""
     labels = np.arange(60) < 30
     scores = rng.normal(size=60) + labels
-    figure = Ranking(scores, labels).figure(rng)
+    figure = Ranking(scores, labels).figure()
     # Newcombe's equation at its own ends: the distance is z deviations of an area that lies there.
     for end in (figure.low, figure.high):
         assert abs(figure.value - end) / hanley_and_mcneil(end, 30) >= 1.9599
@@ -76,12 +76,12 @@ def hanley_and_mcneil(area, n):
 def test_telling_all_apart_is_no_certainty(rng, at):
     labels = np.arange(2000) < 1000
     few, many = (Ranking(1.0 * labels[s], labels[s], at) for s in (slice(970, 1030), slice(None)))
-    assert few.figure(rng).value == 1 == few.figure(rng).high
-    assert few.figure(rng).low < 0.9  # 0.025^(1 / 30) of 30 pairs
-    assert 0.98 < many.figure(rng).low < 1
+    assert few.figure().value == 1 == few.figure().high
+    assert few.figure().low < 0.9  # 0.025^(1 / 30) of 30 pairs
+    assert 0.98 < many.figure().low < 1
     if at is None:
-        assert few.figure(rng).low == pytest.approx(0.025 ** (1 / 30))
-        none = Ranking(-1.0 * few.scores, few.labels).figure(rng)
+        assert few.figure().low == pytest.approx(0.025 ** (1 / 30))
+        none = Ranking(-1.0 * few.scores, few.labels).figure()
         assert (none.value, none.low) == (0, 0)
         assert none.high == pytest.approx(1 - 0.025 ** (1 / 30))
 
@@ -95,9 +95,9 @@ def test_too_few_others_say_nothing_of_a_false_alarm_in_a_hundred():
 
 def test_scores_that_say_nothing_are_within_what_coins_give(rng):
     labels = np.arange(1200) < 600
-    figure = Ranking(np.zeros(1200), labels, at=0.01).figure(rng)
+    figure = Ranking(np.zeros(1200), labels, at=0.01).figure()
     assert figure.low <= 0.01 <= figure.high
-    area = Ranking(np.zeros(1200), labels).figure(rng)
+    area = Ranking(np.zeros(1200), labels).figure()
     assert 0.46 < area.low < 0.5 < area.high < 0.54
 
 
@@ -138,7 +138,7 @@ def test_a_rate_s_interval_holds_it_though_its_threshold_is_an_estimate(rng, mov
         members, others = rng.normal(size=n) + moved, rng.normal(size=n)
         low, high = rate_within(members, others, 0.01)
         held += low <= truth <= high
-        found = Proportion(members > np.sort(others)[-1 - int(0.01 * n)]).figure(rng)
+        found = Proportion(members > np.sort(others)[-1 - int(0.01 * n)]).figure()
         known += found.low <= truth <= found.high
     assert held > 925
     if moved in (1.0, 2.3):
@@ -149,9 +149,9 @@ def test_a_rate_s_interval_holds_it_though_its_threshold_is_an_estimate(rng, mov
 def test_intervals_hold_the_truth_as_often_as_they_say(rng):
     held = {"proportion": 0, "mean": 0}
     for _ in range(300):
-        figure = Proportion(rng.random(40) < 0.3).figure(rng)
+        figure = Proportion(rng.random(40) < 0.3).figure()
         held["proportion"] += figure.low <= 0.3 <= figure.high
-        figure = Mean(rng.normal(size=8)).figure(rng)
+        figure = Mean(rng.normal(size=8)).figure()
         held["mean"] += figure.low <= 0 <= figure.high
     for name, count in held.items():
         assert count > 0.88 * 300, name
@@ -160,13 +160,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say(rng):
 
 def test_units_of_several_seeds_are_pooled_before_anything_is_computed(rng):
     one, two = Mean(np.array([1.0])), Mean(np.array([3.0]))
-    assert one.figure(rng).high == np.inf
-    pooled = one.pooled([two]).figure(rng)
+    assert one.figure().high == np.inf
+    pooled = one.pooled([two]).figure()
     assert pooled.value == 2
     assert np.isfinite(pooled.high)
     first = Ranking(np.array([1.0, 0.0]), np.array([True, False]))
     second = Ranking(np.array([5.0, 6.0]), np.array([True, False]))
-    assert first.pooled([second]).figure(rng).value == 0.5  # members 1, 5; others 0, 6
+    assert first.pooled([second]).figure().value == 0.5  # members 1, 5; others 0, 6
 
 
 def test_psnr_of_known_errors():

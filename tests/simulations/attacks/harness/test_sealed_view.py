@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from view_parts import parts
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.harness.interface import Defense, ThreatModel, View
-from zerosum.simulations.attacks.harness.sealed_view import UnsealedView, parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import UnsealedView, sealed
 
 THREAT = ThreatModel("curious server")
 PLAIN = Defense("plain")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking, area, rate
-from zerosum.simulations.attacks.harness.significance import FEWEST, is_above, value_of
+from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking
+from zerosum.simulations.attacks.harness.significance import FEWEST, is_above
 
 
 def coins():
@@ -131,19 +131,8 @@ def test_a_rate_of_seven_times_the_false_alarms_is_above_a_constant_guess():
     others = np.linspace(0, 1, 600)
     found = ranking(np.concatenate([np.full(35, 2.0), others[:565]]), others, 0.01)
     constant = ranking(np.zeros(600), np.zeros(600), 0.01)
-    assert value_of(constant, coins()) == 0.01
+    assert constant.figure().value == 0.01
     assert above(found, constant)
-
-
-@pytest.mark.parametrize("at", [None, 0.1])
-def test_the_value_without_an_interval_is_the_figures_own(at):
-    rng = coins()
-    units = ranking(rng.normal(0.5, 1, 40), rng.normal(0, 1, 40), at)
-    assert value_of(units, rng) == units.figure(rng).value
-    members, others = units.scores[:40], units.scores[40:]
-    assert value_of(units, rng) == (
-        area(members, others) if at is None else rate(members, others, at)
-    )
 
 
 def test_units_of_two_kinds_are_refused():
@@ -206,5 +195,5 @@ def test_a_comparison_with_the_baselines_figure_alone_would_be_wrong_too_often()
     trials, wrong = 2000, 0
     for _ in range(trials):
         guess, blind = fractions(rng, 0.0, 60)
-        wrong += guess.figure(rng).low > blind.figure(rng).value
+        wrong += guess.figure().low > blind.figure().value
     assert stats.binomtest(wrong, trials, 0.05, "greater").pvalue < 1e-2

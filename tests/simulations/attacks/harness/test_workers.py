@@ -14,10 +14,10 @@ import pytest
 from odd_attacks import Bits, Odd
 from processes import alive, children, wait_for
 
-from zerosum.simulations.attacks.harness import workers
 from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, jobs_of, play_all
 from zerosum.simulations.attacks.harness.workers import played_apart
+from zerosum.simulations.engine import processes
 
 pytestmark = pytest.mark.slow
 COMMON = Path(__file__).parents[3] / "common"
@@ -82,7 +82,7 @@ def test_a_job_after_all_that_is_played(ends):
 
 
 def test_where_no_process_starts_every_cell_says_so(monkeypatch):
-    monkeypatch.setattr(workers, "_serve", _exit)
+    monkeypatch.setattr(processes, "_serve", _exit)
     attack = Odd("nothing")
     cells = [Cell(attack, case) for case in attack.cases("quick")]
     found = play_all(cells, [0], 2)
@@ -92,7 +92,7 @@ def test_where_no_process_starts_every_cell_says_so(monkeypatch):
     assert len(found) == len(cells)
 
 
-def _exit(connection, log_path):
+def _exit(connection, prepare, place):
     raise SystemExit(1)
 
 
@@ -104,7 +104,7 @@ def test_a_job_that_is_not_finished_leaves_its_finished_cells():
     started = time.monotonic()
     outcomes.close()
     assert first == {0, 3}
-    assert time.monotonic() - started < workers.GRACE + 2
+    assert time.monotonic() - started < processes.GRACE_SECONDS + 2
     assert not multiprocessing.active_children()
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from view_parts import parts
 
 from zerosum.client.task import TaskError
 from zerosum.client.training.flat_parameters import load_vector
@@ -13,7 +14,7 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense, NotAppl
 from zerosum.simulations.attacks.harness.metrics import area, rate
 from zerosum.simulations.attacks.harness.play_all import Cell, play, play_all
 from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.inference import membership, trained
 from zerosum.simulations.attacks.inference.membership import Lira, LossThreshold, confidences
 from zerosum.simulations.attacks.inference.references import (
@@ -24,7 +25,7 @@ from zerosum.simulations.attacks.inference.references import (
 from zerosum.simulations.attacks.inference.trained import (
     RecordPool,
     TrainedSetting,
-    protected,
+    noise_defense,
     reference_folder,
     references_of,
     train,
@@ -82,7 +83,7 @@ def test_every_candidate_is_in_half_of_the_reference_models() -> None:
 
 @pytest.mark.parametrize(
     "protection",
-    [PLAIN, replace(protected("distributed", 0.5), confirm=False), protected("local", 0.5)],
+    [PLAIN, replace(noise_defense("distributed", 0.5), confirm=False), noise_defense("local", 0.5)],
     ids=lambda protection: protection.name,
 )
 def test_reference_models_are_trained_as_the_target_is(protection) -> None:
@@ -99,7 +100,7 @@ def test_reference_models_are_trained_as_the_target_is(protection) -> None:
 def test_noise_has_an_epsilon_and_its_absence_has_none() -> None:
     assert scene_of(LossThreshold()).epsilon == np.inf
     weak, strong = (
-        scene_of(LossThreshold(), protected("local", sigma)).epsilon for sigma in (0.5, 2.0)
+        scene_of(LossThreshold(), noise_defense("local", sigma)).epsilon for sigma in (0.5, 2.0)
     )
     assert 0 < strong < weak < np.inf
 
@@ -152,7 +153,7 @@ def test_the_cell_says_what_its_reference_models_cost_beside_the_attack(monkeypa
 def test_masks_alone_share_the_reference_models_and_noise_does_not() -> None:
     masked = Defense("masked", masking="double")
     assert reference_folder(SMALL, masked, 0) == reference_folder(SMALL, PLAIN, 0)
-    noised = protected("local", 0.5)
+    noised = noise_defense("local", 0.5)
     assert reference_folder(SMALL, noised, 0) != reference_folder(SMALL, PLAIN, 0)
 
 
@@ -250,7 +251,7 @@ def test_a_protection_that_would_be_left_out_is_refused(changed) -> None:
 def test_on_an_overfit_target_reference_models_tell_members_much_better_than_loss() -> None:
     setting = TrainedSetting()
     attacks = (LossThreshold(), Lira(online=False), Lira())
-    strong = protected("local", 1.0)
+    strong = noise_defense("local", 1.0)
     cells = [Cell(attack, Case(setting, p)) for p in (PLAIN, strong) for attack in attacks]
     rows = [row for row in rows_of(cells, play_all(cells, (0, 1, 2), 1)) if row.seed == "pooled"]
     found = {(row.adaptive, row.protection, row.metric): row for row in rows}

@@ -16,7 +16,7 @@ from zerosum.simulations.attacks.inference.model_inversion import (
     OWN,
     ModelInversion,
 )
-from zerosum.simulations.attacks.inference.trained import RecordPool, TrainedSetting, protected
+from zerosum.simulations.attacks.inference.trained import RecordPool, TrainedSetting, noise_defense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -33,7 +33,7 @@ def pooled(attack, setting, protection, seeds=(0,)):
 
 def scored(attack, scene, images):
     units = attack.score(Guess({"images": images}), scene.truth)
-    return {name: each.figure(np.random.default_rng(0)) for name, each in units.items()}
+    return {name: each.figure() for name, each in units.items()}
 
 
 @pytest.mark.parametrize("attack", [BLIND, KNOWING], ids=lambda attack: attack.adaptive)
@@ -66,7 +66,7 @@ def test_an_untrained_model_leaves_the_baseline(attack) -> None:
 
 
 def test_strong_noise_leaves_nothing_of_the_classes() -> None:
-    assert pooled(BLIND, SMALL, protected("local", 3.0))[BEYOND.name].at_baseline
+    assert pooled(BLIND, SMALL, noise_defense("local", 3.0))[BEYOND.name].at_baseline
 
 
 def test_one_image_for_all_classes_is_nothing_beyond_the_mean_digit() -> None:
@@ -104,7 +104,7 @@ def test_images_are_in_the_range_of_pixels_and_drawn_below_their_class() -> None
 
 @pytest.mark.slow
 def test_noise_of_a_tenth_of_the_clip_does_not_stop_it() -> None:
-    for protection in (PLAIN, protected("local", 0.1)):
+    for protection in (PLAIN, noise_defense("local", 0.1)):
         blind = pooled(BLIND, TrainedSetting(), protection, (0, 1, 2))
         assert blind[BEYOND.name].low > 0.5, protection.name
         assert blind[OWN.name].value > 0.35 > blind[OTHERS.name].value + 0.2, protection.name

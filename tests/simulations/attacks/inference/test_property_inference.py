@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from view_parts import parts
 
 from zerosum.client.training.fast import choose_trainer
 from zerosum.secagg.randomness import numpy_generator
@@ -12,7 +13,7 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense, ThreatM
 from zerosum.simulations.attacks.harness.metrics import area
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.inference.mirrored_sums import (
     PropertySetting,
     client_records,

@@ -18,7 +18,7 @@ FIVE = TwoCohorts(clients=5)
 
 def figures(protection, seed=0, setting=FIVE):
     outcome = play(0, Cell(Differencing(), Case(setting, protection)), seed)
-    values = {name: np.mean(units.figure(None).value) for name, units in outcome.units.items()}
+    values = {name: np.mean(units.figure().value) for name, units in outcome.units.items()}
     return outcome, values
 
 

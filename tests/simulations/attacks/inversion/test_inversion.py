@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from view_parts import parts
 
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.harness.interface import Defense, Guess
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import FirstLayer, slopes_of
 from zerosum.simulations.attacks.inversion.gradient_cases import (

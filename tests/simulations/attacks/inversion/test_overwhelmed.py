@@ -36,7 +36,7 @@ ONE = Case(RoundsSetting(clients=4), local(SIGMA))
 SUM = Case(RoundsSetting(clients=4), distributed(SIGMA))
 OF_EIGHT = Case(RoundsSetting(clients=4, records=8), distributed(SIGMA))
 DIFFERENCE = Case(TwoCohorts(clients=3), distributed(SIGMA))
-REPEATED = Case(repetition.asked(3), repetition.noised(SIGMA))
+REPEATED = Case(repetition.repeated_question(3), repetition.local_noise(SIGMA))
 
 MATCHING = [replace(each, iterations=20, starts=1) for each in gradient_matching.ATTACKS]
 IMPRINTS = [each for each in imprint.ATTACKS if each.name == "imprint"]

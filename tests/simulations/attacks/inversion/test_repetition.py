@@ -8,13 +8,17 @@ from zerosum.simulations.attacks.harness.interface import Case
 from zerosum.simulations.attacks.harness.play_all import Cell, play
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, VALUES, Frequencies
-from zerosum.simulations.attacks.inversion.repetition import Repetition, asked, noised
+from zerosum.simulations.attacks.inversion.repetition import (
+    Repetition,
+    local_noise,
+    repeated_question,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def outcome_of(count, protection, seed=0):
-    return play(0, Cell(Repetition(), Case(asked(count), protection)), seed)
+    return play(0, Cell(Repetition(), Case(repeated_question(count), protection)), seed)
 
 
 def right(outcome):
@@ -31,31 +35,31 @@ def decibels(outcome):
 
 
 def test_hardly_any_noise_hides_no_pixel():
-    assert right(outcome_of(1, noised(1e-4))) == 1
+    assert right(outcome_of(1, local_noise(1e-4))) == 1
 
 
 def test_one_noised_answer_tells_the_digit_and_not_its_pixels():
-    outcomes = [outcome_of(1, noised(0.1), seed) for seed in range(2)]
+    outcomes = [outcome_of(1, local_noise(0.1), seed) for seed in range(2)]
     assert np.mean([right(each) for each in outcomes]) < 0.65
     found, mean = np.mean([decibels(each) for each in outcomes], axis=0)
     assert found > mean + 2
 
 
 def test_noise_in_one_answer_that_is_as_large_as_it_tells_nothing():
-    outcomes = [outcome_of(1, noised(3.0), seed) for seed in range(2)]
+    outcomes = [outcome_of(1, local_noise(3.0), seed) for seed in range(2)]
     found, mean = np.mean([decibels(each) for each in outcomes], axis=0)
     assert abs(found - mean) < 0.5
 
 
 def test_more_answers_tell_more():
-    few, many = (right(outcome_of(count, noised(0.02))) for count in (1, 50))
+    few, many = (right(outcome_of(count, local_noise(0.02))) for count in (1, 50))
     assert few < 0.7 < 0.95 < many
 
 
 def test_a_budget_leaves_the_answers_that_were_given():
     scenes = [
-        asked(count).play(Repetition(), protection, 0)
-        for count, protection in ((8, noised(0.02, budget=5)), (5, noised(0.02)))
+        repeated_question(count).play(Repetition(), protection, 0)
+        for count, protection in ((8, local_noise(0.02, budget=5)), (5, local_noise(0.02)))
     ]
     assert scenes[0].view.contributions.shape[0] == 5
     assert "0 clients are left" in scenes[0].view.stopped
@@ -64,18 +68,20 @@ def test_a_budget_leaves_the_answers_that_were_given():
 
 
 def test_each_answer_costs_epsilon():
-    one, five = (asked(count).play(Repetition(), noised(1.0), 0).epsilon for count in (1, 5))
+    one, five = (
+        repeated_question(count).play(Repetition(), local_noise(1.0), 0).epsilon for count in (1, 5)
+    )
     assert five > 2 * one
 
 
 @pytest.mark.slow
 def test_what_repetition_must_show():
-    assert np.mean([right(outcome_of(2000, noised(0.1), seed)) for seed in range(3)]) > 0.98
-    ended = [outcome_of(2000, noised(0.1, budget=20), seed) for seed in range(3)]
+    assert np.mean([right(outcome_of(2000, local_noise(0.1), seed)) for seed in range(3)]) > 0.98
+    ended = [outcome_of(2000, local_noise(0.1, budget=20), seed) for seed in range(3)]
     assert np.mean([right(each) for each in ended]) < 0.7
     found, mean = np.mean([decibels(each) for each in ended], axis=0)
     assert found > mean + 8
-    quiet = [outcome_of(2000, noised(10.0, budget=20), seed) for seed in range(3)]
+    quiet = [outcome_of(2000, local_noise(10.0, budget=20), seed) for seed in range(3)]
     found, mean = np.mean([decibels(each) for each in quiet], axis=0)
     assert abs(found - mean) < 0.5
     assert abs(np.mean([right(each) - blind(each) for each in quiet])) < 0.05

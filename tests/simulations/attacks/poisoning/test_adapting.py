@@ -10,7 +10,7 @@ from zerosum.server.training import robust_rules
 from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution, rule_of
 from zerosum.simulations.attacks.poisoning.directions import along
-from zerosum.simulations.attacks.poisoning.goals import CLIPPED, PLAIN, RULES
+from zerosum.simulations.attacks.poisoning.goals import MASKED_AND_CLIPPED, NO_DEFENSE, RULES
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.tailored import KNOWS
 
@@ -25,7 +25,7 @@ GIVEN = {
 }
 
 
-def view_of(rule: str, protection: Defense = PLAIN) -> PoisonView:
+def view_of(rule: str, protection: Defense = NO_DEFENSE) -> PoisonView:
     server = ServerSpec.model_validate({"rule": rule} | GIVEN.get(rule, {}))
     return PoisonView(KNOWS, protection, clients=20, server=server, honest=KNOWN)
 
@@ -66,7 +66,7 @@ def test_a_rule_that_leaves_out_what_is_far_is_gone_less_far_against_than_a_mean
 
 def test_of_a_mean_clients_clip_what_is_tried_and_of_a_bound_the_server_does() -> None:
     far = np.full((1, 60), 100.0)
-    for view, norm in ((view_of("mean", CLIPPED), 1.0), (view_of("norm-bound"), 2.0)):
+    for view, norm in ((view_of("mean", MASKED_AND_CLIPPED), 1.0), (view_of("norm-bound"), 2.0)):
         assert np.linalg.norm(rule_of(view)(far)) == pytest.approx(norm)
     assert np.array_equal(rule_of(view_of("mean"))(far), far[0])
 

@@ -14,7 +14,7 @@ from zerosum.simulations.attacks.poisoning.backdoors import (
     DistributedBackdoor,
     stamped,
 )
-from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN, RULES, Share
+from zerosum.simulations.attacks.poisoning.goals import IID_CLIENTS, NO_DEFENSE, RULES, Share
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
 from zerosum.simulations.data.models import make_model
 
@@ -27,7 +27,7 @@ BLANK = np.zeros((5, *SHAPE), np.float32)
 START = parameters_to_vector(make_model(MODEL, SHAPE, 10, seed=0))
 VIEW = PoisonView(
     BadNets.threat,
-    PLAIN,
+    NO_DEFENSE,
     clients=20,
     model=MODEL,
     input_shape=SHAPE,
@@ -83,10 +83,10 @@ def test_success_counts_triggered_records_of_other_classes_alone() -> None:
 
 
 def test_the_interval_of_a_share_is_student_s_within_what_is_possible() -> None:
-    found = Share(np.array([0.9, 0.95, 1.0])).figure(RNG)
+    found = Share(np.array([0.9, 0.95, 1.0])).figure()
     assert found.high == 1.0
     assert found.low == pytest.approx(0.95 - 4.303 * 0.05 / 3**0.5, abs=1e-4)
-    alone = Share(np.array([0.5])).figure(RNG)
+    alone = Share(np.array([0.5])).figure()
     assert (alone.low, alone.high) == (0.0, 1.0)
 
 
@@ -99,9 +99,9 @@ def _says(answer: int) -> np.ndarray:
 
 @pytest.mark.slow
 def test_a_fifth_of_clients_poisons_the_mean_with_data_alone_and_not_multi_krum() -> None:
-    rules = {one.name: one for one in (PLAIN, *RULES)}
+    rules = {one.name: one for one in (NO_DEFENSE, *RULES)}
     cells = [
-        Cell(attack, Case(EVEN, rules[name]))
+        Cell(attack, Case(IID_CLIENTS, rules[name]))
         for attack in (BadNets(), DistributedBackdoor())
         for name in ("plain", "multi-Krum")
     ]

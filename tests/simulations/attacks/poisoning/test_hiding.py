@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from zerosum.simulations.attacks.poisoning.directions import along
-from zerosum.simulations.attacks.poisoning.goals import EVEN, PLAIN, UNEVEN
+from zerosum.simulations.attacks.poisoning.goals import DIRICHLET_CLIENTS, IID_CLIENTS, NO_DEFENSE
 from zerosum.simulations.attacks.poisoning.hiding import (
     LittleIsEnough,
     MinMax,
@@ -18,7 +18,7 @@ from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 
 RNG = np.random.default_rng(0)
 KNOWN = RNG.normal(1.0, 2.0, size=(5, 40))
-VIEW = PoisonView(MinMax.threat, PLAIN, clients=20, honest=KNOWN)
+VIEW = PoisonView(MinMax.threat, NO_DEFENSE, clients=20, honest=KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_the_order_of_colluders_does_not_matter(attack) -> None:
 
 def test_both_are_played_where_honest_updates_differ() -> None:
     for attack in (LittleIsEnough(), MinMax()):
-        assert {case.setting for case in attack.cases("quick")} == {UNEVEN}
-        assert EVEN in {case.setting for case in attack.cases("full")}
+        assert {case.setting for case in attack.cases("quick")} == {DIRICHLET_CLIENTS}
+        assert IID_CLIENTS in {case.setting for case in attack.cases("full")}

@@ -9,13 +9,13 @@ from zerosum.simulations.attacks.harness.interface import Case
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.goals import (
-    CLIPPED,
     CLIPS,
-    EVEN,
+    IID_CLIENTS,
     LOCAL,
-    MASKED,
+    MASKED_AND_CLIPPED,
+    MASKED_SUM,
+    NO_DEFENSE,
     OWN_CODE,
-    PLAIN,
     PROTECTIONS,
     RULES,
     Poisoning,
@@ -27,7 +27,7 @@ from zerosum.simulations.attacks.poisoning.replacement import ATTACKS as REPLACI
 
 RNG = np.random.default_rng(0)
 KNOWN = RNG.normal(size=(4, 50))
-VIEW = PoisonView(SignFlip.threat, PLAIN, clients=20, honest=KNOWN)
+VIEW = PoisonView(SignFlip.threat, NO_DEFENSE, clients=20, honest=KNOWN)
 
 
 def test_each_client_sends_its_own_update_turned_round() -> None:
@@ -70,12 +70,12 @@ def test_who_speaks_of_a_clip_says_where_it_is(attack: Poisoning) -> None:
 @pytest.mark.slow
 def test_four_of_twenty_ruin_the_mean_and_not_the_median() -> None:
     median = next(rule for rule in RULES if rule.name == "median")
-    tried = (PLAIN, MASKED, CLIPPED, median)
-    cells = [Cell(SignFlip(), Case(EVEN, one)) for one in tried]
+    tried = (NO_DEFENSE, MASKED_SUM, MASKED_AND_CLIPPED, median)
+    cells = [Cell(SignFlip(), Case(IID_CLIENTS, one)) for one in tried]
     rows = rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1))
     found = {row.protection: row.value for row in rows if row.seed == POOLED}
     blind = {row.protection: row.baseline for row in rows if row.seed == POOLED}
     assert found["plain"] == found["masked"] < 0.3
     assert found["median"] > 0.65
-    assert found[CLIPPED.name] > 0.65
+    assert found[MASKED_AND_CLIPPED.name] > 0.65
     assert all(value > 0.75 for value in blind.values())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
+from view_parts import parts
 
 from zerosum.client.protocol.protection import Protection as Envelope
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec
@@ -16,7 +17,7 @@ from zerosum.client.training.compute import LocalComputation
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.harness.to_specs import DELTA
 from zerosum.simulations.attacks.poisoning.goals import Ruin, honest_updates
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained, unclipped

@@ -8,9 +8,14 @@ import pytest
 from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import POOLED, Row, rows_of
-from zerosum.simulations.attacks.poisoning.goals import CLIPPED, MASKED, PLAIN, RULES
+from zerosum.simulations.attacks.poisoning.goals import (
+    MASKED_AND_CLIPPED,
+    MASKED_SUM,
+    NO_DEFENSE,
+    RULES,
+)
 from zerosum.simulations.attacks.poisoning.malicious import trained
-from zerosum.simulations.attacks.poisoning.replacement import ONCE, ModelReplacement
+from zerosum.simulations.attacks.poisoning.replacement import ONE_ROUND, ModelReplacement
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,8 +30,8 @@ def test_the_average_becomes_the_attacker_s_model(malicious: int, server_lr: flo
             seen.append((view, super().craft(view, np.random.default_rng(1))))
             return seen[-1][1]
 
-    setting = replace(ONCE, malicious=malicious, server_lr=server_lr, clients=10, hidden=4)
-    scene = replace(setting, before=3).play(Seen(), PLAIN, 0)
+    setting = replace(ONE_ROUND, malicious=malicious, server_lr=server_lr, clients=10, hidden=4)
+    scene = replace(setting, before=3).play(Seen(), NO_DEFENSE, 0)
     ((view, sent),) = seen
     training = view.training.model_copy(update={"epochs": 3})
     records = ModelReplacement().poisoned(np.concatenate(view.inputs), np.concatenate(view.labels))
@@ -41,7 +46,7 @@ def test_the_average_becomes_the_attacker_s_model(malicious: int, server_lr: flo
 def test_scales_below_the_whole_are_for_the_picture() -> None:
     cases = list(ModelReplacement(scale=5.0).cases("quick"))
     assert [dict(case.at) for case in cases] == [{"scale": 5.0}] * 2
-    assert {case.protection for case in cases} == {PLAIN, CLIPPED}
+    assert {case.protection for case in cases} == {NO_DEFENSE, MASKED_AND_CLIPPED}
     whole = next(iter(ModelReplacement().cases("quick")))
     assert dict(whole.at) == {"scale": 20.0}
 
@@ -59,7 +64,7 @@ def test_what_is_trained_within_a_norm_fills_it_and_goes_on_from_where_it_was() 
         def made(self, view):
             return super().craft(view, np.random.default_rng(1))[0]
 
-    replace(ONCE, clients=10, hidden=4, before=0).play(Seen(bound=0.5), PLAIN, 0)
+    replace(ONE_ROUND, clients=10, hidden=4, before=0).play(Seen(bound=0.5), NO_DEFENSE, 0)
     ((sent, first),) = seen
     assert np.linalg.norm(sent) == pytest.approx(0.5)
     cosine = sent @ first / np.linalg.norm(sent) / np.linalg.norm(first)
@@ -68,20 +73,23 @@ def test_what_is_trained_within_a_norm_fills_it_and_goes_on_from_where_it_was() 
 
 @pytest.mark.slow
 def test_one_client_replaces_the_model_unless_its_own_clip_or_a_rule_binds_it() -> None:
-    own = replace(CLIPPED, name="own code")
-    cells = [Cell(ModelReplacement(), Case(ONCE, one)) for one in (PLAIN, MASKED, CLIPPED, *RULES)]
-    cells.append(Cell(ModelReplacement(own_code=True), Case(ONCE, own)))
+    own = replace(MASKED_AND_CLIPPED, name="own code")
+    cells = [
+        Cell(ModelReplacement(), Case(ONE_ROUND, one))
+        for one in (NO_DEFENSE, MASKED_SUM, MASKED_AND_CLIPPED, *RULES)
+    ]
+    cells.append(Cell(ModelReplacement(own_code=True), Case(ONE_ROUND, own)))
     rows = rows_of(cells, play_all(cells, seeds=(0, 1, 2), workers=1))
     found = {(row.protection, row.metric): row for row in rows if row.seed == POOLED}
 
     def success(protection: Defense) -> float:
         return _value(found[protection.name, "attack success"])
 
-    assert success(PLAIN) == success(MASKED) > 0.7
+    assert success(NO_DEFENSE) == success(MASKED_SUM) > 0.7
     assert success(own) > 0.7
-    assert success(CLIPPED) < 0.1
+    assert success(MASKED_AND_CLIPPED) < 0.1
     assert all(success(rule) < 0.1 for rule in RULES)
-    for protection in (PLAIN, CLIPPED):
+    for protection in (NO_DEFENSE, MASKED_AND_CLIPPED):
         row = found[protection.name, "main accuracy"]
         assert _value(row) > (row.baseline or 1.0) - 0.03
 

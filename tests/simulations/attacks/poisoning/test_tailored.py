@@ -10,7 +10,7 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.backdoors import BadNets
-from zerosum.simulations.attacks.poisoning.goals import EVEN, RULES, UNEVEN
+from zerosum.simulations.attacks.poisoning.goals import DIRICHLET_CLIENTS, IID_CLIENTS, RULES
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
 from zerosum.simulations.attacks.poisoning.opposing import SignFlip
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
@@ -108,7 +108,7 @@ def pooled(cells: list[Cell]) -> dict[tuple[str, str], float]:
 def test_a_backdoor_passes_krum_and_fltrust_and_not_the_middle_of_coordinates() -> None:
     names = ("Krum", "FLTrust", "median", "Bulyan")
     attacks = (BadNets(), TailoredBackdoor())
-    found = pooled([Cell(a, Case(EVEN, RULE[name])) for a in attacks for name in names])
+    found = pooled([Cell(a, Case(IID_CLIENTS, RULE[name])) for a in attacks for name in names])
     for name in names:
         assert found["backdoor by data", name] < 0.25
     for name, passes in zip(names, (True, True, False, False), strict=True):
@@ -118,6 +118,8 @@ def test_a_backdoor_passes_krum_and_fltrust_and_not_the_middle_of_coordinates() 
 
 @pytest.mark.slow
 def test_where_clients_differ_multi_krum_stops_a_sign_flip_and_no_tailored_attack() -> None:
-    cells = [Cell(one, Case(UNEVEN, RULE["multi-Krum"])) for one in (SignFlip(), Tailored())]
+    cells = [
+        Cell(one, Case(DIRICHLET_CLIENTS, RULE["multi-Krum"])) for one in (SignFlip(), Tailored())
+    ]
     found = pooled(cells)
     assert found["sign flip", "multi-Krum"] > found["tailored to the rule", "multi-Krum"] + 0.1

@@ -5,7 +5,7 @@ import pytest
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.harness.registry import all_attacks, choose
+from zerosum.simulations.attacks.harness.registry import built_in, choose
 from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
 from zerosum.simulations.attacks.protocol.request_binding import BOUND, HOW, LOOSE, RequestBinding
 
@@ -57,7 +57,7 @@ def test_an_honest_server_gets_the_same_sum_of_bound_and_unbound_nodes(one_threa
 
 def test_the_command_knows_the_attack_by_its_name():
     assert [each.lie for each in choose(["request-binding"])] == list(HOW)
-    assert sum(each.name == "request binding" for each in all_attacks()) == len(HOW)
+    assert sum(each.name == "request binding" for each in built_in()) == len(HOW)
     (found,) = {
         play(0, Cell(RequestBinding(), Case(AskedSumsSetting("arrays"), protection)), 0).status
         for protection in (Defense("plain"), Defense("noised", "double", noise="local"))

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from view_parts import parts
 
 from zerosum.secagg import (
     Advert,
@@ -18,7 +19,7 @@ from zerosum.secagg.crypto.keys import Hkdf, self_mask
 from zerosum.secagg.crypto.prg import accumulate
 from zerosum.secagg.messages.exported_state import ClientState
 from zerosum.simulations.attacks.harness.interface import Defense, ThreatModel
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.protocol.opening import secrets_of
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, SessionsView, Transcript
 from zerosum.simulations.attacks.protocol.weakened import client_of

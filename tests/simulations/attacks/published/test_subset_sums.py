@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from view_parts import parts
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
 from zerosum.simulations.attacks.harness.play_all import Cell, play
-from zerosum.simulations.attacks.harness.sealed_view import parts, sealed
+from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
 from zerosum.simulations.attacks.published.people import dealt
 from zerosum.simulations.attacks.published.subset_sums import LeastSquares, LinearProgram, WithPrior

@@ -1,18 +1,27 @@
-"""What an attack is: who attacks, what stands in the way, what is seen, what is guessed.
+"""Define attacks: threat model, defense, view, guess and score.
 
-A :class:`Setting` plays a scene with the simulator's own grid and parties and hands out two things:
-the :class:`View`, what a role really receives, and the truth, which the harness alone keeps. An
-:class:`Attack` turns the one into a :class:`Guess`; the harness scores it against the other.
+A :class:`Setting` plays a scene with the simulator's own grid and parties. The scene has a
+:class:`View`, which holds what the attacker's role receives, and the truth, which only the harness
+sees. An :class:`Attack` turns the view into a :class:`Guess`, and the harness scores the guess
+against the truth.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+from annotated_types import Ge
+from pydantic import ConfigDict, FiniteFloat, SkipValidation
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from zerosum.simulations.attacks.harness.metrics import Units
+
+CHECKED = ConfigDict(arbitrary_types_allowed=True)
+"""Of what attacks and settings hand over: pydantic refuses values that are not what they say.
+
+Arrays are left as they are; units refuse those that no figure can be computed of.
+"""
 
 Role = Literal[
     "curious server",
@@ -29,7 +38,7 @@ Masking = Literal["none", "single", "double"]
 """No masks; pairwise masks alone, which no client of this library sends; those and self-masks."""
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class ThreatModel:
     """Who attacks and what they know beside what they receive.
 
@@ -57,7 +66,7 @@ class ThreatModel:
         return f"{self.role} + {self.colluders}"
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Defense:
     """What stands in an attacker's way: one column of the table.
 
@@ -103,14 +112,6 @@ class Defense:
     confirm: bool = True
     rule: str = "mean"
 
-    def __post_init__(self) -> None:
-        for name, words in (("masking", get_args(Masking)), ("noise", get_args(Noise))):
-            if getattr(self, name) not in words:
-                raise ValueError(
-                    f"{name} = {getattr(self, name)!r} of protection {self.name!r}: write one of "
-                    + ", ".join(f'"{word}"' for word in words)
-                )
-
     @property
     def masked(self) -> bool:
         """Whether the server sees no more than sums."""
@@ -122,7 +123,7 @@ class View:
     """What the attacker receives: data alone, sealed before an attack sees it.
 
     Settings add fields of their own, arrays and frozen data; what was not received is None. Nothing
-    in a view leads to a client, a task or the truth: :func:`~.sealing.sealed` refuses it.
+    in a view leads to a client, a task or the truth: :func:`~.sealed_view.sealed` refuses it.
 
     Attributes
     ----------
@@ -142,7 +143,7 @@ class View:
         return tuple(name for name in requires if getattr(self, name, None) is None)
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Guess:
     """An attack's answer.
 
@@ -154,19 +155,15 @@ class Guess:
         Printed below the table, as an extrapolation.
     """
 
-    values: Mapping[str, np.ndarray]
+    values: SkipValidation[Mapping[str, np.ndarray]]
     notes: str = ""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.notes, str):
-            raise TypeError(f"notes = {self.notes!r}: a guess's notes are text")
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one guessed array."""
         return self.values[name]
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Metric:
     """One figure of an attack.
 
@@ -183,7 +180,7 @@ class Metric:
     higher: bool = True
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Scene:
     """A view and what it was a view of.
 
@@ -198,14 +195,10 @@ class Scene:
     delta : float
     """
 
-    view: View
-    truth: Mapping[str, np.ndarray]
-    epsilon: float | None
+    view: SkipValidation[View]
+    truth: SkipValidation[Mapping[str, np.ndarray]]
+    epsilon: Annotated[float, Ge(0)] | None
     delta: float = 1e-5
-
-    def __post_init__(self) -> None:
-        if self.epsilon is not None and not self.epsilon >= 0:
-            raise ValueError(f"epsilon = {self.epsilon}: it is at least 0, or None")
 
 
 class NotApplicable(Exception):
@@ -226,10 +219,14 @@ class Setting(Protocol):
         Parameters
         ----------
         attack : Attack
-            Who attacks: its threat model, and its moves.
+            Its threat model, and the moves of an active attacker.
         protection : Defense
         seed : int
-            Of data, model and coins: never of the operating system's, where the protocol draws.
+            Of data, model and all randomness of the protocol: equal seeds play equal scenes.
+
+        Returns
+        -------
+        Scene
 
         Raises
         ------
@@ -239,7 +236,7 @@ class Setting(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Case:
     """One cell of the table: where an attack is played, and against what.
 
@@ -252,23 +249,13 @@ class Case:
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
         If a row could not be written of the cell: before it is played.
     """
 
-    setting: Setting
+    setting: SkipValidation[Setting]
     protection: Defense
-    at: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not isinstance(getattr(self.setting, "name", None), str):
-            raise TypeError(f"setting = {self.setting!r}: a setting's name is text")
-        if not isinstance(getattr(self.protection, "name", None), str):
-            raise TypeError(f"protection = {self.protection!r}: a protection's name is text")
-        at = {str(name): float(value) for name, value in self.at.items()}
-        if not all(map(math.isfinite, at.values())):
-            raise ValueError(f"at = {self.at}: a place on an axis is a finite number")
-        object.__setattr__(self, "at", at)  # numpy's numbers are none that JSON has
+    at: Mapping[str, FiniteFloat] = field(default_factory=dict)
 
 
 class Attack(Protocol):
@@ -308,17 +295,53 @@ class Attack(Protocol):
         ...
 
     def baseline(self, view: View, rng: np.random.Generator) -> Guess:
-        """Guess without what is attacked: from public knowledge and auxiliary data alone."""
+        """Guess from public knowledge and auxiliary data alone.
+
+        Parameters
+        ----------
+        view : View
+            All of it; nothing may be used that an attacker has only by attacking.
+        rng : numpy.random.Generator
+            All randomness of the guess.
+
+        Returns
+        -------
+        Guess
+        """
         ...
 
     def run(self, view: View, rng: np.random.Generator) -> Guess:
-        """Attack."""
+        """Attack.
+
+        Parameters
+        ----------
+        view : View
+            Sealed: read-only data. Every field in ``requires`` is there.
+        rng : numpy.random.Generator
+            All randomness of the attack.
+
+        Returns
+        -------
+        Guess
+        """
         ...
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Score a guess, by metric; called by the harness alone.
+        """Score a guess; called by the harness alone.
 
         The order of units is the truth's: guess and baseline are compared unit by unit.
+
+        Parameters
+        ----------
+        guess : Guess
+            Of :meth:`run` or :meth:`baseline`.
+        truth : mapping of str to ndarray
+            The scene's, read-only; docs/attack-views.md has the shapes.
+
+        Returns
+        -------
+        mapping of str to Units
+            By the name of each metric in ``metrics``.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Figures from units: a value, an interval that holds it with 95 %, and pictures' curves.
+"""Estimate attack metrics with 95 % confidence intervals.
 
-Units of several seeds are pooled before anything is computed of them, so that a curve of members
-and non-members has as many points as all seeds together have targets.
+The units of several seeds are pooled before a figure is estimated, so that a ROC curve has as many
+points as all seeds together have targets.
 """
 
 import math
@@ -14,13 +14,18 @@ from scipy import optimize, stats
 from scipy.special import expit, logit
 
 CONFIDENCE = 0.95
+"""Of every interval."""
 
-_EDGE = 1e-12  # of an area, where an interval's equation has a root that is not its end
+TAIL = (1 - CONFIDENCE) / 2
+"""Probability on either side of an interval."""
+
+_EDGE = 1e-12
+"""From 0 and 1, where the equation of Newcombe's interval has roots that are no ends of it."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A value and the ends of its interval; an end that no data bound is the value's own limit."""
+    """A value and its confidence interval, infinite where the data give no bound."""
 
     value: float
     low: float
@@ -28,14 +33,14 @@ class Figure:
 
 
 class Units(Protocol):
-    """What a figure is computed of."""
+    """The observations that a figure is estimated from."""
 
     @property
     def count(self) -> int:
         """How many there are."""
         ...
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the figure of these units."""
         ...
 
@@ -46,7 +51,7 @@ class Units(Protocol):
 
 @dataclass(frozen=True)
 class Proportion:
-    """How often something came true.
+    """Estimate a fraction: how often something came true.
 
     Attributes
     ----------
@@ -60,11 +65,10 @@ class Proportion:
         if self.hits.ndim != 1 or self.hits.dtype != np.bool_ or not len(self.hits):
             raise ValueError(f"hits are one truth value a unit, not {_shaped(self.hits)}")
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the fraction with the interval of Clopper and Pearson (1934)."""
         n, k = len(self.hits), int(np.count_nonzero(self.hits))
-        tail = (1 - CONFIDENCE) / 2
-        return Figure(k / n, least(k, n, tail), most(k, n, tail))
+        return Figure(k / n, *clopper_pearson(k, n))
 
     @property
     def count(self) -> int:
@@ -78,7 +82,7 @@ class Proportion:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean of real values.
+    """Estimate a mean of real values.
 
     Attributes
     ----------
@@ -94,13 +98,13 @@ class Mean:
         # Differences of small integers wrap around, and sums of short floats overflow.
         object.__setattr__(self, "values", self.values.astype(np.float64))
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the mean with Student's interval; of a single unit it has no bounds."""
         mean = float(np.mean(self.values))
         if len(self.values) < 2:
             return Figure(mean, -math.inf, math.inf)
-        error = float(stats.sem(self.values))
-        half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(self.values) - 1))
+        # Not stats.t.interval, which is undefined for values that are all alike.
+        half = float(stats.sem(self.values) * stats.t.isf(TAIL, len(self.values) - 1))
         return Figure(mean, mean - half, mean + half)
 
     @property
@@ -115,10 +119,10 @@ class Mean:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Scores of members and of others: how well the one can be told from the other.
+    """Estimate how well scores tell members from others.
 
-    Scores are compared within one seed's scene and across scenes alike, so an attack's scores have
-    to be on one scale: ranks, likelihood ratios.
+    Scores of several scenes are compared with each other. They have to be on one scale, as ranks
+    and likelihood ratios are.
 
     Attributes
     ----------
@@ -149,7 +153,7 @@ class Ranking:
         """Units, members and others."""
         return len(self.scores)
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the figure with :func:`area_within` or :func:`rate_within`."""
         members, others = self.scores[self.labels], self.scores[~self.labels]
         if self.at is None:
@@ -179,29 +183,49 @@ def area(members: np.ndarray, others: np.ndarray) -> float:
     """Return the area under the ROC curve: P(member's score is larger), a tie counting half.
 
     Mann and Whitney (1947): the rank sum of the members, in ranks that ties share.
+
+    Parameters
+    ----------
+    members, others : ndarray
+        Scores, shapes (n,) and (m,).
+
+    Returns
+    -------
+    float
     """
+    # Not stats.mannwhitneyu: a bootstrap asks 800 times, and its p-value costs more than the ranks.
     ranks = stats.rankdata(np.concatenate([members, others]))
     n = len(members)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(others)))
 
 
 def area_within(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
-    """Return an area's interval, which has a width where all are told apart, too.
+    """Return the confidence interval of an area under the ROC curve.
 
-    The wider end, on either side, of two intervals: Newcombe's, which knows sizes alone, and that
-    of the logit of the area with the variance of DeLong, DeLong and Clarke-Pearson (1988), which
-    knows the scores' shapes; the first is too narrow for members of whom a few are far off. At 1
-    and 0 scores have no more to say, and there an interval of pairs takes the second's place: of
-    as many pairs as there are of the fewer, none in common, all came true (Clopper and Pearson).
+    On either side, the wider end of two intervals. Newcombe's uses sample sizes alone, and is too
+    narrow where a few members score far off. The other is of the logit of the area, with the
+    variance of DeLong, DeLong and Clarke-Pearson (1988), which uses the scores. At an area of 1 or
+    0 that variance is 0. Clopper and Pearson's interval takes its place: it is of as many disjoint
+    pairs as the smaller sample has, all of which came true.
+
+    Parameters
+    ----------
+    members, others : ndarray
+        Scores, shapes (n,) and (m,).
+
+    Returns
+    -------
+    tuple of (float, float)
     """
-    value, tail = area(members, others), (1 - CONFIDENCE) / 2
+    # scipy has no interval of this area. Its bootstrap has no width where the area is 1 or 0.
+    value = area(members, others)
     low, high = _newcombe(value, len(members), len(others))
     if value in (0, 1):
         pairs = min(len(members), len(others))
-        hits = int(value) * pairs
-        return min(low, least(hits, pairs, tail)), max(high, most(hits, pairs, tail))
+        least, most = clopper_pearson(int(value) * pairs, pairs)
+        return min(low, least), max(high, most)
     error = math.sqrt(_delong(members, others)) / (value * (1 - value))
-    ends = logit(value) + error * stats.norm.ppf([tail, 1 - tail])
+    ends = logit(value) + error * stats.norm.ppf([TAIL, 1 - TAIL])
     return min(low, float(expit(ends[0]))), max(high, float(expit(ends[1])))
 
 
@@ -215,7 +239,7 @@ def _newcombe(value: float, members: int, others: int) -> tuple[float, float]:
 
     N = (members + others) / 2 - 1.
     """
-    z, n = stats.norm.ppf((1 + CONFIDENCE) / 2), (members + others) / 2 - 1
+    z, n = stats.norm.ppf(1 - TAIL), (members + others) / 2 - 1
 
     def beyond(a: float) -> float:
         factor = 1 + n * (1 - a) / (2 - a) + n * a / (1 + a)
@@ -228,9 +252,9 @@ def _newcombe(value: float, members: int, others: int) -> tuple[float, float]:
 
 
 def _delong(members: np.ndarray, others: np.ndarray) -> float:
-    """Return the variance of an area: of each one's part of it, over members and over others.
+    """Return the variance of an area, DeLong, DeLong and Clarke-Pearson (1988), by ranks.
 
-    DeLong, DeLong and Clarke-Pearson 1988, by ranks; of a single one it is that of a coin.
+    A sample of one has no variance; a fair coin's, the largest there is, takes its place.
     """
     ranks = stats.rankdata(np.concatenate([members, others]))
     n = len(members)
@@ -244,7 +268,18 @@ def _delong(members: np.ndarray, others: np.ndarray) -> float:
 def rate(members: np.ndarray, others: np.ndarray, at: float) -> float:
     """Return the true-positive rate at the threshold that at most this part of others exceeds.
 
-    Among scores that tie with the threshold coins decide, so scores that say nothing give ``at``.
+    Scores that tie with the threshold count in part, so that constant scores give ``at``.
+
+    Parameters
+    ----------
+    members, others : ndarray
+        Scores, shapes (n,) and (m,).
+    at : float
+        False-positive rate.
+
+    Returns
+    -------
+    float
     """
     ordered = np.sort(others)[::-1]
     threshold = ordered[min(int(at * len(others)), len(others) - 1)]
@@ -254,37 +289,58 @@ def rate(members: np.ndarray, others: np.ndarray, at: float) -> float:
 
 
 def rate_within(members: np.ndarray, others: np.ndarray, at: float) -> tuple[float, float]:
-    """Return the interval of a true-positive rate: members' chance and the threshold's together.
+    """Return the confidence interval of a true-positive rate whose threshold is an estimate.
 
-    At a threshold that is known, Clopper and Pearson's ends; and the true threshold lies between
+    For a known threshold the interval is Clopper and Pearson's. The true threshold lies between
     two of the others' scores, whatever their distribution (Hilgers 1991, "Distribution-free
-    confidence bounds for ROC curves"). Members and others being independent, the distances of both
-    from the rate add up in squares (Zou and Donner 2008, "Construction of confidence limits about
-    effect measures: a general approach"). Too few others bound no threshold from above, and then
-    the lower end is 0: at 1 % fewer than 368.
+    confidence bounds for ROC curves"). Members and others are independent, so that the distances
+    of both from the rate add up in squares (Zou and Donner 2008, "Construction of confidence limits
+    about effect measures: a general approach"). Too few others bound no threshold from above, and
+    the lower end is then 0; at 1 % these are fewer than 368.
+
+    Parameters
+    ----------
+    members, others : ndarray
+        Scores, shapes (n,) and (m,).
+    at : float
+        False-positive rate.
+
+    Returns
+    -------
+    tuple of (float, float)
     """
-    n, tail, value = len(others), (1 - CONFIDENCE) / 2, rate(members, others, at)
-    hits = round(value * len(members))
+    n, value = len(others), rate(members, others, at)
+    least, most = clopper_pearson(round(value * len(members)), len(members))
     ordered = np.sort(others)[::-1]
-    # But for this tail, more than "few" of n others exceed the true threshold, and no "many" do.
-    few = int(stats.binom.ppf(tail, n, at))
-    few -= int(stats.binom.cdf(few, n, at) > tail)
-    many = int(stats.binom.isf(tail, n, at)) + 1
+    # Order statistics that bound the true threshold: with probability 1 - TAIL each, more than
+    # "few" of the n others exceed it, and fewer than "many" do.
+    few = int(stats.binom.ppf(TAIL, n, at))
+    few -= int(stats.binom.cdf(few, n, at) > TAIL)
+    many = int(stats.binom.isf(TAIL, n, at)) + 1
     fewest = float(np.mean(members > ordered[few])) if few >= 0 else 0.0
     largest = float(np.mean(members >= ordered[many - 1])) if many <= n else 1.0
-    low = math.hypot(value - least(hits, len(members), tail), value - fewest)
-    high = math.hypot(most(hits, len(members), tail) - value, largest - value)
+    low = math.hypot(value - least, value - fewest)
+    high = math.hypot(most - value, largest - value)
     return max(0.0, value - low), min(1.0, value + high)
 
 
-def least(hits: int, of: int, tail: float) -> float:
-    """Return the lower end of a fraction that fails with ``tail``, Clopper and Pearson (1934)."""
-    return float(stats.beta.ppf(tail, hits, of - hits + 1)) if hits else 0.0
+def clopper_pearson(hits: int, of: int) -> tuple[float, float]:
+    """Return the exact interval of a fraction, Clopper and Pearson (1934).
 
+    Parameters
+    ----------
+    hits, of : int
+        Successes, and trials.
 
-def most(hits: int, of: int, tail: float) -> float:
-    """Return the upper end of a fraction that fails with ``tail``, Clopper and Pearson (1934)."""
-    return float(stats.beta.ppf(1 - tail, hits + 1, of - hits)) if hits < of else 1.0
+    Returns
+    -------
+    tuple of (float, float)
+    """
+    # scipy's binomtest searches for the same ends to 1e-12, which is too coarse for a few hits of
+    # tens of thousands; as quantiles of beta distributions they are exact.
+    low = float(stats.beta.ppf(TAIL, hits, of - hits + 1)) if hits else 0.0
+    high = float(stats.beta.ppf(1 - TAIL, hits + 1, of - hits)) if hits < of else 1.0
+    return low, high
 
 
 def psnr(guess: np.ndarray, truth: np.ndarray, peak: float = 1.0) -> np.ndarray:
@@ -294,6 +350,8 @@ def psnr(guess: np.ndarray, truth: np.ndarray, peak: float = 1.0) -> np.ndarray:
     ----------
     guess, truth : ndarray
         Shape (n, ...): images with values in [0, peak].
+    peak : float
+        Largest value of a pixel.
 
     Returns
     -------
@@ -327,7 +385,7 @@ def _standardised(images: np.ndarray) -> np.ndarray:
     flat = np.asarray(images, dtype=np.float64).reshape(len(images), -1)
     centred = flat - flat.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
-    # What float32 leaves of images that are all alike is no image.
-    told = norms > 1e-6 * np.sqrt(flat.shape[1])
-    found: np.ndarray = np.divide(centred, norms, out=np.zeros_like(centred), where=told)
-    return found
+    # Rounding to float32 leaves a flat image with a norm of this order, and no content.
+    has_content = norms > 1e-6 * np.sqrt(flat.shape[1])
+    rows: np.ndarray = np.divide(centred, norms, out=np.zeros_like(centred), where=has_content)
+    return rows

@@ -1,61 +1,58 @@
-"""What can be set of an attack: its dataclass's fields, and which values they take.
+"""What can be set of an attack: its dataclass's fields, read and checked by pydantic.
 
 A field's type says what it takes, with bounds where it is ``Annotated[int, Ge(0)]``. A number
-without bounds of its own is a size or a rate: an integer is at least 1 and a real number more than
-0. Where the class's default is less than that, so may the value be: from 0 on if it is 0, anything
-if it is negative. No number is infinite or none.
+without bounds of its own is a size or a rate: more than 0, but for a class whose default is less.
+From 0 on where the default is 0, and any number where it is negative. No number is infinite or NaN.
 """
 
 import math
-import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import annotated_types
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from zerosum.simulations.attacks.harness.interface import Attack, parameters_of
 
 NOTHING = ("none", "null")
 
-_SIGNS = (
-    (annotated_types.Gt, "gt", "more than"),
-    (annotated_types.Ge, "ge", "at least"),
-    (annotated_types.Lt, "lt", "less than"),
-    (annotated_types.Le, "le", "at most"),
-)
-
-_WORDS = {
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    type(None): "none",
-}
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+"""No text is taken for a number, no integer for a truth value, and no NaN for a size."""
 
 
 def value_of(attack: Attack, name: str, text: str) -> Any:
     """Return the value that ``--set ATTACK.NAME=TEXT`` gives a field.
 
+    Parameters
+    ----------
+    attack : Attack
+    name : str
+        Of the field.
+    text : str
+        JSON, or the text itself where the field takes one; "none" where it takes None.
+
+    Returns
+    -------
+    object
+        As the field's type says.
+
     Raises
     ------
     ValueError
-        If the field takes no such value; the message says what it takes.
+        If the field takes no such value; the message says why, and the value that it has unset.
     """
     kind = _kind(attack, name)
-    bounds = _default_bounds(attack, name) if not any(_bounds_in(kind)) else ()
     try:
         value = _read(text, kind)
-        fits = all(_is_within(each, bounds) for each in _numbers(value))
-    except (ValidationError, OverflowError):
-        fits = False
+        if not _has_bounds(kind):
+            _check_numbers(value, _least_default(attack, name))
     except PydanticUserError:
         raise ValueError(f"a {kind} cannot be set from here: change the attack") from None
-    if not fits:
+    except ValueError as error:  # pydantic's too
+        reason = refusal(error) if isinstance(error, ValidationError) else str(error)
         now = _written(parameters_of(attack)[name])
-        raise ValueError(f"it takes {_in_words(kind, bounds)}; unset it is {now}")
+        raise ValueError(f"{reason}; unset it is {now}") from None
     return value
 
 
@@ -68,28 +65,39 @@ def _kind(attack: Attack, name: str) -> Any:
     return type(parameters_of(attack)[name]) if kind in (Any, object) else kind
 
 
-def _default_bounds(attack: Attack, name: str) -> tuple[Any, ...]:
-    """Return the bounds of a number that has none of its own, and of its default's kind."""
-    (default,) = (each.default for each in fields(attack) if each.name == name)  # type: ignore[arg-type]
-    value = parameters_of(attack)[name] if default is MISSING else default
-    least = min(_numbers(value), default=math.inf)
-    if least > 0:
-        return (annotated_types.Gt(0),)
-    return (annotated_types.Ge(0),) if least == 0 else ()
-
-
 def _read(text: str, kind: Any) -> Any:
     """Read JSON, or a text that is one of the values themselves."""
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     if text.lower() in NOTHING and type(None) in get_args(kind):
         return None
+    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=STRICT)
     try:
-        return adapter.validate_python(text, strict=True)
-    except ValidationError:
-        return adapter.validate_json(text, strict=True)
+        return adapter.validate_python(text)
+    except ValidationError as refused:
+        try:
+            return adapter.validate_json(text)
+        except ValidationError as error:
+            no_json = error.errors()[0]["type"] == "json_invalid"
+            raise (refused if no_json else error) from None
 
 
-def _numbers(value: Any) -> Iterator[int | float]:
+def _has_bounds(kind: Any) -> bool:
+    return get_origin(kind) is Annotated or any(map(_has_bounds, get_args(kind)))
+
+
+def _least_default(attack: Attack, name: str) -> float:
+    """Return the least number of the class's default; infinity where it has none."""
+    (default,) = (each.default for each in fields(attack) if each.name == name)  # type: ignore[arg-type]
+    value = parameters_of(attack)[name] if default is MISSING else default
+    return min(_numbers(value), default=math.inf)
+
+
+def _check_numbers(value: Any, default: float) -> None:
+    least = min(_numbers(value), default=math.inf)
+    if least < 0 <= default or least == 0 < default:
+        raise ValueError(f"{least:g} should be {'more than' if default > 0 else 'at least'} 0")
+
+
+def _numbers(value: Any) -> Iterator[float]:
     """Yield the numbers in a value."""
     if isinstance(value, Mapping):
         yield from _numbers([*value, *value.values()])
@@ -100,40 +108,13 @@ def _numbers(value: Any) -> Iterator[int | float]:
         yield value
 
 
-def _is_within(number: float, bounds: tuple[Any, ...]) -> bool:
-    above = all(
-        number > bound.gt if hasattr(bound, "gt") else number >= bound.ge for bound in bounds
-    )
-    return math.isfinite(number) and above
-
-
-def _bounds_in(kind: Any) -> Iterator[Any]:
-    """Yield the bounds that a type has of its own."""
-    if get_origin(kind) is Annotated:
-        yield from kind.__metadata__
-    for argument in get_args(kind):
-        yield from _bounds_in(argument)
-
-
-def _in_words(kind: Any, bounds: tuple[Any, ...] = ()) -> str:
-    """Return what a field takes, in words."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _in_words(arguments[0], arguments[1:])
-    if origin in (Union, types.UnionType):
-        return " or ".join(_in_words(each, bounds) for each in arguments)
-    if origin is Literal:
-        return " or ".join(str(each) for each in arguments)
-    if kind not in _WORDS:
-        return f"a {kind.__name__ if isinstance(kind, type) else kind}, as JSON"
-    said = [
-        f"{sign} {getattr(bound, name):g}"
-        for each in (bounds if kind in (int, float) else ())
-        for bound in getattr(each, "metadata", [each])
-        for of, name, sign in _SIGNS
-        if isinstance(bound, of)
-    ]
-    return " ".join([_WORDS[kind], " and ".join(said)]).strip()
+def refusal(error: ValidationError) -> str:
+    """Return why pydantic refuses a value, in one line."""
+    reasons = {
+        ": ".join([*map(str, each["loc"]), each["msg"]]): None
+        for each in error.errors(include_url=False)
+    }
+    return " or ".join(reasons).replace("Input should be", "it should be")
 
 
 def _written(value: Any) -> str:

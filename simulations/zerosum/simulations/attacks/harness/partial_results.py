@@ -1,4 +1,4 @@
-"""Write outcomes of plays as they come, so that a run of attacks that was ended goes on."""
+"""Keep the outcomes of plays as they come, so that a run that was interrupted can continue."""
 
 import hashlib
 import io
@@ -26,12 +26,12 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Proportion, Mea
 _PLAIN = ("number", "seed", "status", "note", "epsilon", "delta", "cpu_seconds")
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, BadZipFile)
-"""What numpy, JSON and the classes raise of a file that is not what was written."""
+"""Errors that numpy, JSON and the classes raise for a damaged file."""
 
 
 @dataclass(frozen=True)
 class AttackRequest:
-    """What a run of attacks was asked for: going on with it does not ask again.
+    """The request that a run of attacks answers, so that continuing it asks for nothing.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class AttackRequest:
     cells : str
         SHA-256 of what the cells are; empty until they are known.
     complete : bool
-        Whether all was played, so that there is nothing to go on with.
+        Whether all was played, so that there is nothing to continue.
     """
 
     names: Sequence[str]
@@ -65,30 +65,45 @@ class AttackRequest:
     def read(cls, folder: Path) -> "AttackRequest":
         """Read what the run in a folder was asked for.
 
+        Parameters
+        ----------
+        folder : Path
+
+        Returns
+        -------
+        AttackRequest
+
         Raises
         ------
         ConfigError
             If the folder holds no run of attacks, another version's, or one that is complete.
         """
         try:
-            found = cls(**json.loads((folder / ASKED).read_text(encoding="utf-8")))
+            request = cls(**json.loads((folder / ASKED).read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise ConfigError(
                 f"--resume {folder}: it holds no run of attacks (no {ASKED})"
             ) from None
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"--resume {folder}: {ASKED} is damaged ({error})") from None
-        if found.version != version("zerosum"):
+        if request.version != version("zerosum"):
             raise ConfigError(
-                f"--resume {folder}: it was played by zerosum {found.version}, and this is "
+                f"--resume {folder}: it was played by zerosum {request.version}, and this is "
                 f"{version('zerosum')}; play all anew, with --out"
             )
-        if found.complete:
+        if request.complete:
             raise ConfigError(f"--resume {folder}: all was played; play it anew, with --out")
-        return found
+        return request
 
     def check_cells(self, cells: Sequence[Cell], folder: Path) -> None:
         """Refuse to put plays of other cells into one table.
+
+        Parameters
+        ----------
+        cells : sequence of Cell
+            Of the run that continues.
+        folder : Path
+            Of the run that it continues.
 
         Raises
         ------
@@ -111,8 +126,14 @@ def digest(cells: Sequence[Cell]) -> str:
 def save_outcome(folder: Path, outcome: Outcome) -> None:
     """Keep an outcome that playing again would give again.
 
-    One that failed is played again. So is one whose units are of an attack's own class: reading
+    A failed outcome is played again. So is one whose units are of an attack's own class: reading
     them back would run code from the folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    outcome : Outcome
     """
     scored = (*outcome.units.values(), *outcome.baseline.values())
     if outcome.status == "failed" or any(type(units) not in _KINDS.values() for units in scored):
@@ -136,33 +157,44 @@ def save_outcome(folder: Path, outcome: Outcome) -> None:
 
 
 def _split(units: Units, metric: str, key: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Put a unit's arrays under names of their own, and return the rest of it."""
-    found: dict[str, Any] = {"metric": metric, "kind": type(units).__name__}
+    """Put the arrays of units under names of their own, and return their other fields."""
+    rest: dict[str, Any] = {"metric": metric, "kind": type(units).__name__}
     for each in fields(units):  # type: ignore[arg-type]
         value = getattr(units, each.name)
         if isinstance(value, np.ndarray):
             arrays[f"{key}.{each.name}"] = value
         else:
-            found[each.name] = value
-    return found
+            rest[each.name] = value
+    return rest
 
 
 def kept_outcomes(folder: Path, cells: Sequence[Cell], seeds: Collection[int]) -> list[Outcome]:
     """Return the outcomes that a folder has of these cells and seeds.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    cells : sequence of Cell
+    seeds : collection of int
+
+    Returns
+    -------
+    list of Outcome
 
     Raises
     ------
     ConfigError
         If a file cannot be read.
     """
-    found = []
+    outcomes = []
     for number in range(len(cells)):
         for seed in seeds:
             path = folder / PLAYS / _name(number, seed)
             try:
                 data = io.BytesIO(path.read_bytes())
                 with np.load(data, allow_pickle=False) as arrays:
-                    found.append(_outcome({name: arrays[name] for name in arrays.files}))
+                    outcomes.append(_outcome({name: arrays[name] for name in arrays.files}))
             except FileNotFoundError:
                 continue
             except _DAMAGED as error:
@@ -170,7 +202,7 @@ def kept_outcomes(folder: Path, cells: Sequence[Cell], seeds: Collection[int]) -
                     f"--resume {folder}: {path.name} is damaged ({error}); delete it, and it is "
                     "played again"
                 ) from None
-    return found
+    return outcomes
 
 
 def _outcome(arrays: Mapping[str, np.ndarray]) -> Outcome:
@@ -198,9 +230,9 @@ def _joined(facts: dict[str, Any], key: str, arrays: Mapping[str, np.ndarray]) -
 
 
 def forget_plays(folder: Path) -> None:
-    """Remove what was kept to go on with, once there is nothing left to play.
+    """Remove the kept outcomes, once there is nothing left to play.
 
-    The request says so first: without it, going on would play everything again.
+    The request says so first. Without that, to continue would play everything again.
     """
     if (folder / ASKED).is_file():
         replace(AttackRequest.read(folder), complete=True).write(folder)

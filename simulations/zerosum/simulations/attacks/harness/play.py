@@ -1,12 +1,14 @@
-"""Plays one cell with one seed: keeps the truth, scores the guess."""
+"""Play one cell with one seed: keep the truth, score the guess."""
 
 import logging
 import time
+import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import numpy as np
+from pydantic import ValidationError
 
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import (
@@ -18,6 +20,7 @@ from zerosum.simulations.attacks.harness.interface import (
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking, Units
+from zerosum.simulations.attacks.harness.parameters import refusal
 from zerosum.simulations.attacks.harness.sealed_view import frozen, sealed
 
 log = logging.getLogger("zerosum.simulations")
@@ -34,14 +37,18 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Names the cell, and no other: its coins follow from it."""
+        """The cell's name, which no other has: its randomness is seeded by it."""
         case = self.case
-        return f"{self.attack.name}/{self.attack.adaptive}/{case.setting.name}/{case.protection}"
+        # Seeds must outlive a renaming of classes: figures of earlier versions are theirs. So the
+        # defense's fields are named here under the class name that they first had.
+        values = [f"{f.name}={getattr(case.protection, f.name)!r}" for f in fields(case.protection)]
+        defense = f"Protection({', '.join(values)})"
+        return f"{self.attack.name}/{self.attack.adaptive}/{case.setting.name}/{defense}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a cell with one seed.
+    """The outcome of playing a cell with one seed.
 
     Attributes
     ----------
@@ -78,7 +85,19 @@ class Outcome:
 
 
 def play(number: int, cell: Cell, seed: int) -> Outcome:
-    """Play one cell with one seed. What fails is an outcome too: the others go on."""
+    """Play one cell with one seed; an error is an outcome too, so that other cells go on.
+
+    Parameters
+    ----------
+    number : int
+        Of the cell.
+    cell : Cell
+    seed : int
+
+    Returns
+    -------
+    Outcome
+    """
     try:
         scene = cell.case.setting.play(cell.attack, cell.case.protection, seed)
         return _attacked(number, cell, seed, scene)
@@ -86,16 +105,12 @@ def play(number: int, cell: Cell, seed: int) -> Outcome:
         return Outcome(number, seed, "not applicable", str(reason))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # an exit here would end all attacks in silence
+    except BaseException as error:  # SystemExit too, which would end all attacks without a word
         log.exception("%s, seed %d", cell.label, seed)
-        return Outcome(number, seed, "failed", _words(error))
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # an error of an attack's own may have no words
-        return type(error).__name__
+        if isinstance(error, ValidationError):
+            return Outcome(number, seed, "failed", f"{error.title}: {refusal(error)}")
+        words = "".join(traceback.format_exception_only(error))  # also of an error without any
+        return Outcome(number, seed, "failed", words.strip())
 
 
 def _attacked(number: int, cell: Cell, seed: int, scene: Scene) -> Outcome:

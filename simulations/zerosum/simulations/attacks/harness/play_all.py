@@ -1,4 +1,4 @@
-"""Plays many cells with many seeds, and spreads them over processes.
+"""Play many cells with many seeds, spread over processes.
 
 A job is one setting with one seed, so that what a setting made once (a trained target, its
 reference models) serves all attacks on it.
@@ -19,20 +19,24 @@ __all__ = ["Cell", "Job", "Outcome", "jobs_of", "play", "play_all"]
 def jobs_of(
     cells: Sequence[Cell], seeds: Iterable[int], done: Collection[tuple[int, int]] = ()
 ) -> list[Job]:
-    """Group cells by what they are played in; every seed is a job of its own.
+    """Group cells by their setting; every seed of a setting is a job of its own.
 
     Parameters
     ----------
     cells : sequence of Cell
     seeds : iterable of int
     done : collection of (int, int)
-        Number of a cell, and seed, of what is not played again.
+        Number of a cell, and seed, of plays that are left out.
+
+    Returns
+    -------
+    list of Job
     """
     groups: dict[str, list[tuple[int, Cell]]] = {}
     for number, cell in enumerate(cells):
         groups.setdefault(repr(cell.case.setting), []).append((number, cell))
     jobs = [
-        Job(seed, tuple(each for each in group if (each[0], seed) not in done))
+        Job(seed, tuple(cell for cell in group if (cell[0], seed) not in done))
         for group in groups.values()
         for seed in seeds
     ]
@@ -69,15 +73,15 @@ def play_all(
     """
     jobs = jobs_of(cells, seeds, done)
     here = workers == 1 or len(jobs) <= 1
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     with (
         alone("attack", nests=True),
-        closing(_played_here(jobs) if here else played_apart(jobs, workers, log_path)) as outcomes,
+        closing(_played_here(jobs) if here else played_apart(jobs, workers, log_path)) as played,
     ):
-        for outcome in outcomes:
-            found.append(outcome)
+        for outcome in played:
+            outcomes.append(outcome)
             on_outcome(outcome)
-    return sorted(found, key=lambda outcome: (outcome.number, outcome.seed))
+    return sorted(outcomes, key=lambda outcome: (outcome.number, outcome.seed))
 
 
 def _played_here(jobs: Sequence[Job]) -> Generator[Outcome, None, None]:

@@ -1,42 +1,58 @@
-"""Which attacks there are, and how ``--set`` changes them."""
+"""Find attacks by name, and change their parameters."""
 
 import dataclasses
 import importlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any, cast
+
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.task import current_directory_importable
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.harness.interface import Attack, Metric, ThreatModel, parameters_of
-from zerosum.simulations.attacks.harness.parameters import value_of
+from zerosum.simulations.attacks.harness.parameters import refusal, value_of
 
-BUILT_IN = (
-    "inversion.gradient_matching",
-    "inversion.first_layer",
-    "inversion.features",
-    "inversion.likeliest_image",
-    "inversion.imprint",
-    "inversion.repetition",
-    "inversion.differencing",
-    "inference.property_inference",
-    "inference.membership",
-    "inference.model_inversion",
-    "published.subset_sums",
-    "published.small_tables",
-    "published.linkage",
-    "protocol.dropout_lies",
-    "protocol.request_binding",
-    "protocol.weak_seeds",
-    "protocol.weak_masks",
-    "poisoning.replacement",
-    "poisoning.backdoors",
-    "poisoning.opposing",
-    "poisoning.hiding",
-    "poisoning.tailored",
-)
-"""Modules of this package, each with its ``ATTACKS``; in the order of the table."""
+BUILT_IN: dict[str, tuple[str, ...]] = {
+    "gradient-inversion": (
+        "inversion.gradient_matching:GradientMatching",
+        "inversion.first_layer:FirstLayer",
+        "inversion.features:FeatureInversion",
+        "inversion.likeliest_image:LikeliestImage",
+    ),
+    "imprint": ("inversion.imprint:Imprint",),
+    "imprint-on-one-client": ("inversion.imprint:Imprint",),
+    "averaging-repeated-answers": ("inversion.repetition:Repetition",),
+    "differencing": ("inversion.differencing:Differencing",),
+    "property-inference": ("inference.property_inference:PropertyInference",),
+    "membership-inference": ("inference.membership:LossThreshold",),
+    "model-inversion": ("inference.model_inversion:ModelInversion",),
+    "reconstruction-from-subset-sums": ("published.subset_sums:LeastSquares",),
+    "all-consistent-records": ("published.small_tables:ConsistentRecords",),
+    "linkage-on-quasi-identifiers": ("published.linkage:Linkage",),
+    "lying-about-dropouts": ("protocol.dropout_lies:LyingAboutDropouts",),
+    "request-binding": ("protocol.request_binding:RequestBinding",),
+    "weak-masks-short-seed": ("protocol.weak_seeds:SeedSearch",),
+    "weak-masks-one-scalar": ("protocol.weak_masks:ScalarMasks",),
+    "weak-masks-reused": ("protocol.weak_masks:ReusedMasks",),
+    "model-replacement": ("poisoning.replacement:ModelReplacement",),
+    "backdoor-by-data": ("poisoning.backdoors:BadNets",),
+    "distributed-backdoor": ("poisoning.backdoors:DistributedBackdoor",),
+    "sign-flip": ("poisoning.opposing:SignFlip",),
+    "inner-product": ("poisoning.opposing:InnerProduct",),
+    "a-little-is-enough": ("poisoning.hiding:LittleIsEnough",),
+    "min-max": ("poisoning.hiding:MinMax",),
+    "tailored-to-the-rule": ("poisoning.tailored:Tailored",),
+    "tailored-backdoor": ("poisoning.tailored:TailoredBackdoor",),
+}
+"""Of each name, modules of this package whose ``ATTACKS`` have it, each with its first class.
+
+In the order of the table. Written down, because importing the modules to ask them for the names of
+their attacks takes seconds, which a list or a misspelt name would have to wait for.
+"""
 
 PACKAGE = "zerosum.simulations.attacks"
 
@@ -50,10 +66,23 @@ def _hyphened(name: str) -> str:
     return "-".join(re.findall(r"\w+", name))
 
 
-def all_attacks() -> list[Attack]:
-    """Return every built-in attack, with its default parameters."""
-    modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in BUILT_IN)
-    return [attack for module in modules for attack in module.ATTACKS]
+def built_in(names: Iterable[str] = BUILT_IN) -> list[Attack]:
+    """Return the built-in attacks of these names, in the table's order, as they are unless set.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Keys of :data:`BUILT_IN`; all by default.
+    """
+    wanted = set(names)
+    targets = [target for name, each in BUILT_IN.items() if name in wanted for target in each]
+    modules = dict.fromkeys(target.partition(":")[0] for target in targets)
+    return [
+        attack
+        for module in modules
+        for attack in importlib.import_module(f"{PACKAGE}.{module}").ATTACKS
+        if slug(attack) in wanted
+    ]
 
 
 def choose(names: Sequence[str], settings: Iterable[str] = ()) -> list[Attack]:
@@ -67,29 +96,31 @@ def choose(names: Sequence[str], settings: Iterable[str] = ()) -> list[Attack]:
     settings : iterable of str
         As ``gradient-inversion.iterations=100``.
 
+    Returns
+    -------
+    list of Attack
+        Each once.
+
     Raises
     ------
     ConfigError
         For a name, parameter or value that is not one.
     """
-    known = all_attacks()
-    chosen = [a for name in names for a in _named(name, known)] if names else known
+    chosen = [attack for name in names for attack in _named(name)] if names else built_in()
     for setting in settings:
-        chosen = _changed(chosen, setting, known)
+        chosen = _changed(chosen, setting)
     return list({(type(each), repr(each)): each for each in chosen}.values())  # each once
 
 
-def _named(name: str, known: Sequence[Attack]) -> list[Attack]:
-    found = [attack for attack in known if slug(attack) == _hyphened(name)]
-    if not found and ":" in name:
+def _named(name: str) -> list[Attack]:
+    if _hyphened(name) in BUILT_IN:
+        return built_in([_hyphened(name)])
+    if ":" in name:
         return [_made(name)]
-    if not found:
-        names = list(dict.fromkeys(map(slug, known)))
-        raise ConfigError(
-            f"{name!r} is no attack; there are: {', '.join(names)}; or give module:Class"
-            f"{did_you_mean(name, names)}"
-        )
-    return found
+    raise ConfigError(
+        f"{name!r} is no attack; there are: {', '.join(BUILT_IN)}; or give module:Class"
+        f"{did_you_mean(name, list(BUILT_IN))}"
+    )
 
 
 def _made(path: str) -> Attack:
@@ -102,47 +133,39 @@ def _made(path: str) -> Attack:
             f"{path!r} is no attack ({error}): module:Class is a class that can be made without "
             "arguments, in a module that Python finds"
         ) from None
-    missing = [each for each in _PARTS if not hasattr(made, each)]
+    missing = [each for each in _REQUIRED if not hasattr(made, each)]
     if missing or not dataclasses.is_dataclass(made):
         wanting = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
         raise ConfigError(f"{path!r} is no attack: {wanting}; docs/attacks.md says what one is")
-    wrong = [part for part, fits in _KINDS.items() if not fits(getattr(made, part))]
-    if wrong:
-        raise ConfigError(f"{path!r} is no attack: its {wrong[0]} is no {_WORDS[wrong[0]]}")
+    try:
+        _Description(**{each.name: getattr(made, each.name) for each in fields(_Description)})
+    except ValidationError as error:
+        raise ConfigError(f"{path!r} is no attack: its {refusal(error)}") from None
     return cast(Attack, made)
 
 
-def _are(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(v, kind) for v in value)
+@checked_dataclass(config=ConfigDict(strict=True))
+class _Description:
+    """What an attack says of itself: a text alone would do for field names of one letter each."""
+
+    name: str
+    adaptive: str
+    threat: ThreatModel
+    requires: tuple[str, ...]
+    metrics: tuple[Metric, ...]
 
 
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "name": lambda value: isinstance(value, str),
-    "adaptive": lambda value: isinstance(value, str),
-    "threat": lambda value: isinstance(value, ThreatModel),
-    "requires": _are(str),  # a text alone would be taken for fields of one letter each
-    "metrics": _are(Metric),
-}
-_WORDS = {
-    "name": "text",
-    "adaptive": "text",
-    "threat": "ThreatModel",
-    "requires": "tuple of fields' names",
-    "metrics": "tuple of Metric",
-}
+_REQUIRED = (*(each.name for each in fields(_Description)), "cases", "baseline", "run", "score")
 
 
-_PARTS = ("name", "adaptive", "threat", "requires", "metrics", "cases", "baseline", "run", "score")
-
-
-def _changed(attacks: Sequence[Attack], setting: str, known: Sequence[Attack]) -> list[Attack]:
+def _changed(attacks: Sequence[Attack], setting: str) -> list[Attack]:
     key, equals, text = setting.partition("=")
     name, dot, parameter = key.partition(".")
     if not equals or not dot:
         raise ConfigError(f"--set {setting}: write ATTACK.PARAMETER=VALUE")
     named = [attack for attack in attacks if slug(attack) == _hyphened(name)]
     if not named:
-        raise ConfigError(f"--set {setting}: {_not_played(name, attacks, known)}")
+        raise ConfigError(f"--set {setting}: {_not_played(name, attacks)}")
     hit = [attack for attack in named if parameter in parameters_of(attack)]
     if not hit:
         own = list(dict.fromkeys(p for attack in named for p in parameters_of(attack)))
@@ -153,10 +176,10 @@ def _changed(attacks: Sequence[Attack], setting: str, known: Sequence[Attack]) -
     return [_with(a, parameter, text, setting) if a in hit else a for a in attacks]
 
 
-def _not_played(name: str, attacks: Sequence[Attack], known: Sequence[Attack]) -> str:
+def _not_played(name: str, attacks: Sequence[Attack]) -> str:
     """Say why no attack is called so."""
     names = list(dict.fromkeys(map(slug, attacks)))
-    if _hyphened(name) in map(slug, known):
+    if _hyphened(name) in BUILT_IN:
         return f"{name} is not played; name it too, beside {', '.join(names)}"
     return f"{name!r} is no attack; there are: {', '.join(names)}{did_you_mean(name, names)}"
 

@@ -1,4 +1,4 @@
-"""From outcomes to rows: one a seed and metric, and one of all seeds together."""
+"""Turn outcomes into rows: one for each seed and metric, and one of all seeds pooled."""
 
 import csv
 import io
@@ -13,12 +13,12 @@ from zerosum.client.task import error_line
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import Metric
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
-from zerosum.simulations.attacks.harness.significance import is_above, value_of
+from zerosum.simulations.attacks.harness.significance import is_above
 
 log = logging.getLogger("zerosum.simulations")
 
 ENOUGH = 3
-"""Units below which nothing is significant, whatever came of them."""
+"""Units below which nothing is significant: 2 of 2 against 0 of 2 is chance in 1 of 16."""
 
 PARTLY = "partly "
 """Before the status of a cell whose seeds ended in different ways."""
@@ -45,7 +45,7 @@ class Row:
     baseline : float or None
         The same figure of a guess without what is attacked.
     at_baseline : bool
-        Whether there is a value that is not significantly better: see :mod:`~.advantage`.
+        Whether there is a value that is not significantly better: see :mod:`~.significance`.
     epsilon, delta : float or None
         What the ledger says; infinite without noise, None where no epsilon could be meant.
     cpu_seconds : float
@@ -86,39 +86,50 @@ class Row:
 
 
 def rows_of(cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> list[Row]:
-    """Return the rows of all cells: the seeds' and, after them, the pooled one of each metric."""
+    """Return the rows of all cells: for each metric the seeds' and, after them, the pooled one.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    outcomes : sequence of Outcome
+        Of the cells, by number.
+
+    Returns
+    -------
+    list of Row
+    """
     by_cell: dict[int, list[Outcome]] = {}
     for outcome in outcomes:
         by_cell.setdefault(outcome.number, []).append(outcome)
     return [
         row
-        for number, found in sorted(by_cell.items())
+        for number, of_cell in sorted(by_cell.items())
         for metric in cells[number].attack.metrics
-        for row in _rows(cells[number], metric, found)
+        for row in _rows(cells[number], metric, of_cell)
     ]
 
 
-def _rows(cell: Cell, metric: Metric, found: Sequence[Outcome]) -> Iterable[Row]:
-    for outcome in found:
+def _rows(cell: Cell, metric: Metric, outcomes: Sequence[Outcome]) -> Iterable[Row]:
+    for outcome in outcomes:
         yield _row(cell, metric, [outcome], str(outcome.seed))
-    yield _row(cell, metric, found, POOLED)
+    yield _row(cell, metric, outcomes, POOLED)
 
 
-def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row:
+def _row(cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> Row:
     try:
-        figures = _Figures.of(cell, metric, found, seed)
-        status, note = _status(found), _note(found)
+        figures = _Figures.of(cell, metric, outcomes, seed)
+        status, note = _status(outcomes), _note(outcomes)
     except Exception as error:  # of units whose class is an attack's own: other cells have rows
         log.exception("%s, seed %s: no figure", cell.label, seed)
         figures, status, note = _Figures(), "failed", f"no figure: {error_line(error)}"
-    epsilons = [each.epsilon for each in found if each.epsilon is not None]
+    epsilons = [outcome.epsilon for outcome in outcomes if outcome.epsilon is not None]
     case = cell.case
     return Row(
         attack=cell.attack.name,
         adaptive=cell.attack.adaptive,
         setting=case.setting.name,
         protection=case.protection.name,
-        threat=str(next((o.threat for o in found if o.threat), cell.attack.threat)),
+        threat=str(next((o.threat for o in outcomes if o.threat), cell.attack.threat)),
         metric=metric.name,
         unit=metric.unit,
         value=figures.value,
@@ -128,8 +139,8 @@ def _row(cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> Row
         baseline=figures.baseline,
         at_baseline=figures.at_baseline,
         epsilon=max(epsilons) if epsilons else None,
-        delta=max((each.delta for each in found), default=0.0),
-        cpu_seconds=sum(each.cpu_seconds for each in found),
+        delta=max((outcome.delta for outcome in outcomes), default=0.0),
+        cpu_seconds=sum(outcome.cpu_seconds for outcome in outcomes),
         seed=seed,
         version=version("zerosum"),
         status=status,
@@ -150,38 +161,50 @@ class _Figures:
     at_baseline: bool = False
 
     @classmethod
-    def of(cls, cell: Cell, metric: Metric, found: Sequence[Outcome], seed: str) -> "_Figures":
+    def of(cls, cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> "_Figures":
         """Compute them of all outcomes that were scored."""
-        scored = [each for each in found if metric.name in each.units]
+        scored = [outcome for outcome in outcomes if metric.name in outcome.units]
         if not scored:
             return cls()
         rng = numpy_generator(0, f"interval {cell.label} {metric.name} {seed}")
         guesses = [each.units[metric.name] for each in scored]
         blind = [each.baseline[metric.name] for each in scored]
         units = guesses[0].pooled(guesses[1:])
-        figure = units.figure(rng)
-        base = value_of(blind[0].pooled(blind[1:]), rng)
+        figure = units.figure()
+        base = blind[0].pooled(blind[1:]).figure().value
         above = is_above(guesses, blind, metric.higher, rng)
         return cls(figure.value, figure.low, figure.high, units.count, base, not above)
 
 
-def _note(found: Sequence[Outcome]) -> str:
-    """Return what the first seed had to say that said anything; every seed has a row of its own."""
-    worst = _status(found).removeprefix(PARTLY)
-    return next((each.note for each in found if each.note and each.status == worst), "")
+def _note(outcomes: Sequence[Outcome]) -> str:
+    """Return the first note of a seed that ended worst; every seed has a row of its own."""
+    worst = _status(outcomes).removeprefix(PARTLY)
+    return next(
+        (outcome.note for outcome in outcomes if outcome.note and outcome.status == worst), ""
+    )
 
 
-def _status(found: Sequence[Outcome]) -> str:
-    """Return the worst that came of any seed, "partly" if not of all: no figure hides a failure."""
+def _status(outcomes: Sequence[Outcome]) -> str:
+    """Return the worst status of any seed, "partly" if not of all: no figure hides a failure."""
     for status in ("failed", "not applicable", "stopped", "not played"):
-        hit = [each.status == status for each in found]
+        hit = [outcome.status == status for outcome in outcomes]
         if any(hit):
             return status if all(hit) else f"{PARTLY}{status}"
     return "value"
 
 
 def shown(cells: Sequence[Cell], rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of the table: pooled, of the strongest attackers."""
+    """Return the rows of the table: pooled, of the strongest attackers.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    rows : iterable of Row
+
+    Returns
+    -------
+    list of Row
+    """
     return strongest(rows, directions(cells))
 
 
@@ -210,6 +233,10 @@ def strongest(rows: Iterable[Row], higher: Directions) -> list[Row]:
         Pooled ones are looked at alone.
     higher : mapping of (str, str) to bool
         By attack and metric, whether more is a better attack.
+
+    Returns
+    -------
+    list of Row
     """
     cells: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:

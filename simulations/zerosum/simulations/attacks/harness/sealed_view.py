@@ -1,7 +1,7 @@
-"""A view is data: this is where anything else in it is refused."""
+"""Seal views: data alone pass, so that an attack reaches neither clients nor the truth."""
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -16,16 +16,24 @@ _PLAIN = (bytes, str, bool, int, float, complex, type(None), np.generic)
 
 
 class UnsealedView(TypeError):
-    """A view that holds more than data: something in it may lead to what was not received."""
+    """A view holds more than data, which may lead to what its role did not receive."""
 
 
 def sealed(view: V) -> V:
-    """Return a view that holds data alone, its arrays read-only copies that own their memory.
+    """Return a copy of a view that holds data alone.
 
-    Allowed are plain values, numpy arrays without Python objects, tuples, frozen sets, mappings
-    (which come back read-only), frozen dataclasses and frozen specs. A list, a function, a bound
-    method, a tensor, a module or any other object is refused, and so is an array that is a window
-    on a larger one: by its base the rest could be read.
+    Plain values, numpy arrays without Python objects, tuples, frozen sets, mappings, frozen
+    dataclasses and frozen specs pass. Anything else is refused. Mappings and arrays come back
+    read-only. Arrays own their memory: by the base of a slice the rest of it could be read.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    View
+        Of the same class.
 
     Raises
     ------
@@ -36,7 +44,7 @@ def sealed(view: V) -> V:
 
 
 def frozen(truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Return read-only copies of a scene's truth: what scores it cannot change it for others."""
+    """Return read-only copies of a scene's truth, which no score can change for the next one."""
     return {name: _frozen_array(np.asarray(value), name) for name, value in truth.items()}
 
 
@@ -54,6 +62,7 @@ def _rebuilt(value: Any, where: str) -> Any:
             {_rebuilt(k, where): _rebuilt(v, f"{where}[{k!r}]") for k, v in value.items()}
         )
     if isinstance(value, BaseModel) and value.model_config.get("frozen"):
+        # By way of JSON, which holds neither private attributes nor references to other objects.
         return type(value).model_validate_json(value.model_dump_json())
     if is_dataclass(value) and not isinstance(value, type):
         return _rebuilt_dataclass(value, where)
@@ -75,22 +84,8 @@ def _rebuilt_dataclass(value: Any, where: str) -> Any:
     more = set(getattr(value, "__dict__", {})) - known
     if more:
         raise UnsealedView(f"{where} holds {sorted(more)} beside its fields")
+    # Not by its constructor, which may compute, check or add what the setting did not hand over.
     made = object.__new__(type(value))
     for name in known:
         object.__setattr__(made, name, _rebuilt(getattr(value, name), f"{where}.{name}"))
     return made
-
-
-def parts(value: Any) -> Iterator[Any]:
-    """Yield a sealed view and everything in it, depth first: what an attack can reach."""
-    yield value
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from parts(key)
-            yield from parts(item)
-    elif isinstance(value, tuple | frozenset):
-        for item in value:
-            yield from parts(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from parts(getattr(value, each.name))

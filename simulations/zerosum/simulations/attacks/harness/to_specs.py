@@ -1,4 +1,4 @@
-"""From a protection to the sections of an ordinary experiment: nothing is protected otherwise."""
+"""Turn a defense into the sections of an experiment, so that it is what a run would have."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -50,6 +50,15 @@ def privacy_of(protection: Defense, cohort: int, dimension: int) -> PrivacySpec:
         Clients in a session.
     dimension : int
         Length of a contribution, on which rounding's part of the sensitivity depends.
+
+    Returns
+    -------
+    PrivacySpec
+
+    Raises
+    ------
+    ValueError
+        If there is noise and no clip, by which noise is measured.
     """
     if protection.noise == "none":
         return PrivacySpec(model="none", clip=protection.clip)
@@ -63,8 +72,9 @@ def privacy_of(protection: Defense, cohort: int, dimension: int) -> PrivacySpec:
         dimension=dimension,
         rotation_seed=bytes(32),
     )
-    found = built.std_contribution if protection.noise == "local" else built.std_sum
-    return _noised(protection, protection.sigma * protection.clip / found)
+    # Noise scales with its multiplier; how, the mechanism and the rounding of its own say.
+    unit = built.std_contribution if protection.noise == "local" else built.std_sum
+    return _noised(protection, protection.sigma * protection.clip / unit)
 
 
 def _noised(protection: Defense, multiplier: float) -> PrivacySpec:
@@ -87,7 +97,23 @@ def encoding_of(protection: Defense) -> EncodingSpec:
 
 
 def secagg_of(protection: Defense, dropout: float = 0.0, corruption: float = 0.0) -> SecAggSpec:
-    """Return the protocol's section: the real one, or none."""
+    """Return the protocol's section: pairwise masks, or none.
+
+    Parameters
+    ----------
+    protection : Defense
+    dropout, corruption : float
+        Fractions of a cohort that thresholds are chosen for.
+
+    Returns
+    -------
+    SecAggSpec
+
+    Raises
+    ------
+    ValueError
+        For single masks, which no client of this library sends.
+    """
     if protection.masking == "single":
         raise ValueError("no session runs with single masks: drive weakened parties instead")
     return SecAggSpec(

@@ -22,7 +22,7 @@ from zerosum.simulations.attacks.harness.interface import (
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Ranking, Units
-from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, protected
+from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, noise_defense
 
 AREA = Metric("AUC")
 AT_ONE_PERCENT = Metric("TPR at 1 % FPR")
@@ -64,12 +64,12 @@ class LossThreshold:
         if full:
             settings.append(TrainedSetting(task="digits", pool=1))
         for setting in settings:
-            yield Case(setting, protected("none"), {"sigma": 0.0})
+            yield Case(setting, noise_defense("none"), {"sigma": 0.0})
             yield Case(setting, Defense("masked", masking="double"), {"sigma": 0.0})
             for sigma in sigmas:
-                yield Case(setting, protected("local", sigma), {"sigma": sigma})
+                yield Case(setting, noise_defense("local", sigma), {"sigma": sigma})
             for sigma in sigmas if full else (1.0,):
-                yield Case(setting, protected("distributed", sigma), {"sigma": sigma})
+                yield Case(setting, noise_defense("distributed", sigma), {"sigma": sigma})
 
     def baseline(self, view: TrainedView, rng: np.random.Generator) -> Guess:
         """Tell no candidate from another."""

@@ -25,7 +25,7 @@ from zerosum.simulations.attacks.harness.interface import (
     ThreatModel,
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Units, correlations
-from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, protected
+from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, noise_defense
 
 BEYOND = Metric("correlation beyond the mean digit")
 OWN = Metric("correlation with the class mean")
@@ -81,10 +81,10 @@ class ModelInversion:
         sigmas = (0.01, 0.03, 0.1, 0.3, 1.0) if full else (0.1, 1.0)
         more = [TrainedSetting(records=100, rounds=5)] if full else []
         for setting in (TrainedSetting(), *more):
-            yield Case(setting, protected("none"), {"sigma": 0.0})
+            yield Case(setting, noise_defense("none"), {"sigma": 0.0})
             yield Case(setting, Defense("masked", masking="double"), {"sigma": 0.0})
             for sigma in sigmas:
-                yield Case(setting, protected("local", sigma), {"sigma": sigma})
+                yield Case(setting, noise_defense("local", sigma), {"sigma": sigma})
 
     def baseline(self, view: TrainedView, rng: np.random.Generator) -> Guess:
         """Give every class the image that the descent starts from."""

@@ -373,7 +373,7 @@ def _procedure(setting: TrainedSetting, protection: Defense) -> str:
     return f"{setting} under {protection}"
 
 
-def protected(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Defense:
+def noise_defense(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Defense:
     """Return plain training, local noise without masks, or masked sums with distributed noise."""
     if noise == "none":
         return Defense("plain")

@@ -32,14 +32,14 @@ SURE = 3.3
 """Standard deviations within which 999 of 1,000 pixels lie."""
 
 
-def noised(sigma: float, budget: int | None = None) -> Defense:
+def local_noise(sigma: float, budget: int | None = None) -> Defense:
     """Return noise of each client's own, and how often a client answers."""
     ends = "" if budget is None else f", budget of {budget}"
     name = f"local noise {sigma:g} C{ends}"
     return Defense(name, clip=CLIP, noise="local", sigma=sigma, budget=budget)
 
 
-def asked(count: int) -> RoundsSetting:
+def repeated_question(count: int) -> RoundsSetting:
     """Return two clients with one image each, asked so many times."""
     return RoundsSetting(clients=2, rounds=count, task="digits", model=ModelSpec(name="linear"))
 
@@ -75,10 +75,16 @@ class Repetition:
         full = suite == "full"
         for count in (1, 20, 100, 500, 2000, 10_000) if full else (1, 20, 1000):
             for sigma in (0.1, 1.0) if full else (0.1,):
-                yield Case(asked(count), noised(sigma), {"rounds": count, "sigma": sigma})
+                yield Case(
+                    repeated_question(count), local_noise(sigma), {"rounds": count, "sigma": sigma}
+                )
         most = 2000 if full else 1000
         for sigma in (0.1, 1.0, 3.0, 10.0) if full else (0.1, 1.0, 10.0):
-            yield Case(asked(most), noised(sigma, budget=20), {"rounds": most, "sigma": sigma})
+            yield Case(
+                repeated_question(most),
+                local_noise(sigma, budget=20),
+                {"rounds": most, "sigma": sigma},
+            )
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess each pixel's most frequent level, and the mean image."""

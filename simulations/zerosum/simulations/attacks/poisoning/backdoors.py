@@ -18,10 +18,10 @@ from annotated_types import Gt, Le
 
 from zerosum.simulations.attacks.harness.interface import Guess, Metric
 from zerosum.simulations.attacks.poisoning.goals import (
-    EVEN,
+    DIRICHLET_CLIENTS,
+    IID_CLIENTS,
     MAIN,
     SUCCESS,
-    UNEVEN,
     Poisoning,
     Share,
     accuracy,
@@ -80,7 +80,7 @@ class BadNets(Backdoor):
 
     name: ClassVar[str] = "backdoor by data"
     adaptive: ClassVar[str] = "no: honest code on poisoned records"
-    quick: ClassVar[tuple[PoisonedSetting, ...]] = (EVEN, UNEVEN)
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (IID_CLIENTS, DIRICHLET_CLIENTS)
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""

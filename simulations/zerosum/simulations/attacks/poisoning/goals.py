@@ -31,9 +31,9 @@ SUCCESS = Metric("attack success")
 CLIP = 1.0
 """About the norm of an honest update in these settings."""
 
-PLAIN = Defense("plain")
-MASKED = Defense("masked", masking="double")
-CLIPPED = Defense("masked + client clip", masking="double", clip=CLIP)
+NO_DEFENSE = Defense("plain")
+MASKED_SUM = Defense("masked", masking="double")
+MASKED_AND_CLIPPED = Defense("masked + client clip", masking="double", clip=CLIP)
 NOISED = Defense(
     "masked + distributed noise", masking="double", clip=CLIP, noise="distributed", sigma=0.1
 )
@@ -53,23 +53,23 @@ RULES = tuple(
 )
 REFUSED = Defense("masked + median", masking="double", rule="median")
 
-PROTECTIONS = (PLAIN, MASKED, CLIPPED, NOISED, *RULES, REFUSED)
+PROTECTIONS = (NO_DEFENSE, MASKED_SUM, MASKED_AND_CLIPPED, NOISED, *RULES, REFUSED)
 
-EVEN = PoisonedSetting(lr=0.3, bound=CLIP)
+IID_CLIENTS = PoisonedSetting(lr=0.3, bound=CLIP)
 """Four of twenty, in each of ten rounds, clients alike."""
 
-UNEVEN = replace(EVEN, partition="dirichlet")
+DIRICHLET_CLIENTS = replace(IID_CLIENTS, partition="dirichlet")
 """Where honest updates differ there is more room to hide in."""
 
 LARGER = (
-    replace(EVEN, malicious=1),
-    replace(EVEN, malicious=2),
-    replace(EVEN, clients=50, malicious=10, root=80),
+    replace(IID_CLIENTS, malicious=1),
+    replace(IID_CLIENTS, malicious=2),
+    replace(IID_CLIENTS, clients=50, malicious=10, root=80),
 )
 """For the full suite."""
 
 
-MEANS = (PLAIN.name, MASKED.name, CLIPPED.name, NOISED.name, "norm bound")
+MEANS = (NO_DEFENSE.name, MASKED_SUM.name, MASKED_AND_CLIPPED.name, NOISED.name, "norm bound")
 """Columns in which nothing is left out of a mean, at most cut."""
 
 CLIPS = "clipped where clients clip"
@@ -82,9 +82,9 @@ OWN_CODE = "its own code leaves any clip out"
 class Share(Mean):
     """The mean, over seeds, of a part of all records: no end of its interval leaves [0, 1]."""
 
-    def figure(self, rng: np.random.Generator) -> Figure:
+    def figure(self) -> Figure:
         """Return the mean and Student's interval, cut to what is possible."""
-        found = super().figure(rng)
+        found = super().figure()
         return Figure(found.value, max(0.0, found.low), min(1.0, found.high))
 
 
@@ -104,7 +104,7 @@ class Poisoning:
     own_code: bool = False
     only: tuple[str, ...] = ()
 
-    quick: ClassVar[tuple[PoisonedSetting, ...]] = (EVEN,)
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (IID_CLIENTS,)
     requires: ClassVar[tuple[str, ...]] = ("final",)
     threat: ClassVar[ThreatModel] = ThreatModel(
         "malicious client", colluders=4, knows=frozenset({"learning rate", "steps", "clip"})
@@ -123,14 +123,14 @@ class Poisoning:
     def protections(self, suite: str) -> tuple[Defense, ...]:
         """Return the columns: code of one's own matters where there is a clip."""
         if self.own_code:
-            return (replace(CLIPPED, name=f"{CLIPPED.name}, own code"),)
+            return (replace(MASKED_AND_CLIPPED, name=f"{MASKED_AND_CLIPPED.name}, own code"),)
         if suite != "quick":
             return (*PROTECTIONS, LOCAL)
         return tuple(one for one in PROTECTIONS if not self.only or one.name in self.only)
 
     def cases(self, suite: str) -> Iterable[Case]:
         """Return the cells."""
-        settings = self.quick if suite == "quick" else (EVEN, UNEVEN, *LARGER)
+        settings = self.quick if suite == "quick" else (IID_CLIENTS, DIRICHLET_CLIENTS, *LARGER)
         return [Case(where, one) for where in settings for one in self.protections(suite)]
 
 

@@ -19,7 +19,12 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from scipy.stats import norm
 
 from zerosum.simulations.attacks.poisoning.directions import Direction, along, spread
-from zerosum.simulations.attacks.poisoning.goals import MEANS, UNEVEN, Ruin, honest_updates
+from zerosum.simulations.attacks.poisoning.goals import (
+    DIRICHLET_CLIENTS,
+    MEANS,
+    Ruin,
+    honest_updates,
+)
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
@@ -39,7 +44,7 @@ class LittleIsEnough(Ruin):
     deviations: float | None = None
 
     name: ClassVar[str] = "a little is enough"
-    quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (DIRICHLET_CLIENTS,)
 
     @property
     def adaptive(self) -> str:
@@ -85,7 +90,7 @@ class MinMax(Ruin):
     summed: bool = False
 
     name: ClassVar[str] = "min-max"
-    quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (DIRICHLET_CLIENTS,)
 
     @property
     def adaptive(self) -> str:

@@ -15,9 +15,9 @@ import numpy as np
 
 from zerosum.simulations.attacks.poisoning.goals import (
     CLIPS,
+    DIRICHLET_CLIENTS,
     MEANS,
     OWN_CODE,
-    UNEVEN,
     Ruin,
     honest_updates,
 )
@@ -67,7 +67,7 @@ class InnerProduct(Ruin):
     epsilon: float = 0.5
 
     name: ClassVar[str] = "inner product"
-    quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (DIRICHLET_CLIENTS,)
 
     @property
     def adaptive(self) -> str:

@@ -17,20 +17,20 @@ from zerosum.simulations.attacks.harness.interface import Case, ThreatModel
 from zerosum.simulations.attacks.poisoning.backdoors import Backdoor
 from zerosum.simulations.attacks.poisoning.goals import (
     CLIP,
-    CLIPPED,
     CLIPS,
+    MASKED_AND_CLIPPED,
+    NO_DEFENSE,
     OWN_CODE,
-    PLAIN,
     RULES,
     Poisoning,
 )
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, trained
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
-ONCE = PoisonedSetting(malicious=1, rounds=1, before=20, lr=0.3, bound=CLIP)
+ONE_ROUND = PoisonedSetting(malicious=1, rounds=1, before=20, lr=0.3, bound=CLIP)
 """One client, in one round of a model that has nearly converged."""
 
-AGAIN = replace(ONCE, rounds=10)
+TEN_ROUNDS = replace(ONE_ROUND, rounds=10)
 """The same client in ten rounds: what it can do within a clip."""
 
 
@@ -68,18 +68,25 @@ class ModelReplacement(Backdoor):
         """Return the cells; of a scale of one's own, those that the picture of scales needs."""
         rules = RULES if suite == "full" else ()
         if self.bound is not None:
-            settings = (AGAIN, ONCE) if suite == "full" else (AGAIN,)
-            return [Case(where, one) for where in settings for one in (CLIPPED, *rules)]
+            settings = (TEN_ROUNDS, ONE_ROUND) if suite == "full" else (TEN_ROUNDS,)
+            return [Case(where, one) for where in settings for one in (MASKED_AND_CLIPPED, *rules)]
         if self.scale is not None:
-            return [Case(ONCE, one, {"scale": self.scale}) for one in (PLAIN, CLIPPED, *rules)]
-        settings = (ONCE,) if suite == "quick" else (ONCE, replace(ONCE, clients=50, root=80))
+            return [
+                Case(ONE_ROUND, one, {"scale": self.scale})
+                for one in (NO_DEFENSE, MASKED_AND_CLIPPED, *rules)
+            ]
+        settings = (
+            (ONE_ROUND,)
+            if suite == "quick"
+            else (ONE_ROUND, replace(ONE_ROUND, clients=50, root=80))
+        )
         found = [
             Case(where, one, {"scale": where.clients / where.server_lr})
             for where in settings
             for one in self.protections(suite)
         ]
-        again = (CLIPPED, *rules)
-        return found if self.own_code else [*found, *(Case(AGAIN, one) for one in again)]
+        again = (MASKED_AND_CLIPPED, *rules)
+        return found if self.own_code else [*found, *(Case(TEN_ROUNDS, one) for one in again)]
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""

@@ -19,10 +19,10 @@ from zerosum.simulations.attacks.poisoning.adapting import Rehearsal, caution
 from zerosum.simulations.attacks.poisoning.backdoors import Backdoor
 from zerosum.simulations.attacks.poisoning.directions import Direction, along
 from zerosum.simulations.attacks.poisoning.goals import (
-    CLIPPED,
-    EVEN,
+    DIRICHLET_CLIENTS,
+    IID_CLIENTS,
+    MASKED_AND_CLIPPED,
     RULES,
-    UNEVEN,
     Poisoning,
     Ruin,
     honest_updates,
@@ -47,7 +47,7 @@ class Tailored(Ruin):
 
     name: ClassVar[str] = "tailored to the rule"
     threat: ClassVar[ThreatModel] = KNOWS
-    quick: ClassVar[tuple[PoisonedSetting, ...]] = (UNEVEN,)
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (DIRICHLET_CLIENTS,)
 
     @property
     def adaptive(self) -> str:
@@ -69,7 +69,7 @@ class TailoredBackdoor(Backdoor):
     name: ClassVar[str] = "tailored backdoor"
     adaptive: ClassVar[str] = "tries the server's rule on imagined peers, towards a backdoor"
     threat: ClassVar[ThreatModel] = KNOWS
-    quick: ClassVar[tuple[PoisonedSetting, ...]] = (EVEN, UNEVEN)
+    quick: ClassVar[tuple[PoisonedSetting, ...]] = (IID_CLIENTS, DIRICHLET_CLIENTS)
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
         """Return what is sent, shape (k, d)."""
@@ -99,6 +99,6 @@ RULE_COLUMNS = tuple(rule.name for rule in RULES)
 
 ATTACKS = (
     Tailored(only=RULE_COLUMNS),
-    TailoredBackdoor(only=(CLIPPED.name, *RULE_COLUMNS)),
+    TailoredBackdoor(only=(MASKED_AND_CLIPPED.name, *RULE_COLUMNS)),
 )
 """As the table has them."""

@@ -1,4 +1,4 @@
-"""Real clients and a server that lies to them: messages are changed on the way, nothing else is."""
+"""Let a malicious server lie to real clients: only messages are changed, on their way."""
 
 import copy
 import dataclasses
@@ -27,7 +27,7 @@ M = TypeVar("M", bound=SecAggMessage)
 
 
 class UnboundRequest(Request):
-    """A request whose digest says nothing of its model: the request hash, left out."""
+    """A request whose digest leaves its model out: a control, without the request hash."""
 
     @cached_property
     def digest(self) -> bytes:
@@ -55,10 +55,18 @@ class PolicyClients(SimulatedEnvironment):
 
         Parameters
         ----------
+        task : Task
+        entropy : Entropy
+        secagg : SecAggSpec
+        population : int
         budget : int or None
             Contributions that a client makes.
         bound : bool
-            Whether masks are bound to what was asked, as every real client binds them.
+            Whether masks are bound to the request, as every real client binds them.
+
+        Returns
+        -------
+        PolicyClients
         """
         signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
         most = OPEN_POLICY.max_contributions if budget is None else budget
@@ -80,20 +88,33 @@ class PolicyClients(SimulatedEnvironment):
 
     def request(self, content: RecordDict) -> Request:
         """Read the request."""
-        found = super().request(content)
-        return request_for(found.question, found.model, self.bound)
+        request = super().request(content)
+        return request_for(request.question, request.model, self.bound)
 
 
 def request_for(question: Question, model: np.ndarray, bound: bool) -> Request:
-    """Return a request whose digest covers the model, or one whose digest does not."""
+    """Return a request whose digest covers the model, or one whose digest does not.
+
+    Parameters
+    ----------
+    question : Question
+    model : ndarray
+        float32, shape (d,).
+    bound : bool
+        Whether the digest covers it.
+
+    Returns
+    -------
+    Request
+    """
     return (Request if bound else UnboundRequest)(question, model)
 
 
 class TargetingGrid(InProcessGrid):
     """Delivers what a server sends to one client as it is, and another model to all others.
 
-    The others are told the digest of what they get, for they would decline anything else; and in
-    their answers it is changed back, for the server's own side would drop them.
+    The others get the digest of their own model, because they decline any other. In their answers
+    the digest is changed back, because the server's own side would drop them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What every attacker of a training run knows: the kind of model, and how clients train it."""
+"""Define what every attacker of training knows: the model's kind, and how clients train it."""
 
 from dataclasses import dataclass, field
 

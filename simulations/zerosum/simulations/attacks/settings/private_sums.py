@@ -1,4 +1,4 @@
-"""Private sums of one scene: real clients are asked, and the ledger says what that cost them."""
+"""Ask real clients for private sums, and charge a ledger as a run does."""
 
 import math
 from collections.abc import Sequence
@@ -109,6 +109,10 @@ class PrivateSums:
             Of the sum, from 1; each is asked once.
         cohort : sequence of int
             Ascending.
+
+        Returns
+        -------
+        Aggregate
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Whose records are attacked: drawn by a seed, so many for each client, and spare ones beside."""
+"""Draw the records that are attacked, for each client, and spare ones that no client holds."""
 
 from dataclasses import dataclass
 
@@ -49,10 +49,10 @@ class RecordsTask:
         """
         collection = collection_of(task)
         order = numpy_generator(seed, "attacked records").permutation(len(collection.train))
-        held = shape[0] * shape[1]
-        if held > len(order):
-            raise ValueError(f"{held} records of {task}: there are {len(order)}")
-        chosen = collection.train.take(order[:held])
+        count = shape[0] * shape[1]
+        if count > len(order):
+            raise ValueError(f"{count} records of {task}: there are {len(order)}")
+        chosen = collection.train.take(order[:count])
         spare = collection.test.take(np.arange(min(auxiliary, len(collection.test))))
         return cls(
             model,
@@ -75,12 +75,34 @@ class RecordsTask:
         """Return nothing: no model is tested here."""
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy of each record, shape (n,)."""
+        """Return the cross-entropy of each record.
+
+        Parameters
+        ----------
+        outputs : Tensor
+            Logits, shape (n, classes).
+        targets : Tensor
+            int64, shape (n,).
+
+        Returns
+        -------
+        Tensor
+            Shape (n,).
+        """
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def collection_of(task: str) -> Collection:
     """Return the records of a data set that ships with a library.
+
+    Parameters
+    ----------
+    task : str
+        "mnist5k" or "digits".
+
+    Returns
+    -------
+    Collection
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""A setting: some rounds of training, asked of real clients over the simulator's grid.
+"""Play rounds of training, asked of real clients over the simulator's grid.
 
-What the server receives is what its own grid and coordinator hand it: the sum where contributions
-are masked, each contribution where they are not.
+The server's view is what its own grid and coordinator hand it: the sum where contributions are
+masked, each contribution where they are not.
 """
 
 from collections.abc import Mapping, Sequence
