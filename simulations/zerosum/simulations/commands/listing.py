@@ -1,11 +1,12 @@
 """What there is to choose from: the rows of ``zerosum list``."""
 
-import importlib
 import tomllib
+from importlib.metadata import EntryPoint
 from typing import get_args
 
 from zerosum.client.spec import ModelSpec, PrivacySpec, SecAggSpec
-from zerosum.client.task import BUILTIN_TASKS
+from zerosum.client.task import error_line, registered_tasks
+from zerosum.client.task_errors import FAILURES
 from zerosum.server.spec import SamplingSpec, ServerSpec
 from zerosum.simulations.attacks.harness.registry import all_attacks, slug
 from zerosum.simulations.config import experiment_names, experiment_text
@@ -19,7 +20,7 @@ def catalog() -> dict[str, Rows]:
         "Experiments": [
             (name, _first_comment(experiment_text(name))) for name in experiment_names()
         ],
-        "Tasks": [(name, _summary_of(target)) for name, target in BUILTIN_TASKS.items()]
+        "Tasks": [(name, _summary_of(entry)) for name, entry in registered_tasks().items()]
         + [("module:object", "a Task of your own")],
         "Models": [(name, "") for name in get_args(ModelSpec.model_fields["name"].annotation)],
         "Privacy models": _choices(PrivacySpec, "model"),
@@ -45,9 +46,13 @@ def _first_comment(text: str) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else tomllib.loads(text)["name"]
 
 
-def _summary_of(target: str) -> str:
-    module, _, name = target.partition(":")
-    return (getattr(importlib.import_module(module), name).__doc__ or "").strip().splitlines()[0]
+def _summary_of(entry: EntryPoint) -> str:
+    """Return the first line of a task's docstring, or why the task cannot be imported."""
+    try:
+        lines = (entry.load().__doc__ or "").strip().splitlines()
+    except FAILURES as error:  # another package's fault, which must not hide the other tasks
+        return f"cannot be imported: {error_line(error)}"
+    return lines[0] if lines else ""
 
 
 def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec | ServerSpec], key: str) -> Rows:

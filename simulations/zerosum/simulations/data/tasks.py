@@ -14,11 +14,9 @@ from zerosum.client.training.independent_examples import keeps_apart
 from zerosum.simulations.data import datasets
 from zerosum.simulations.data.datasets import Collection, Records
 from zerosum.simulations.data.heart import HOSPITALS, heart
-from zerosum.simulations.data.huggingface import huggingface
 from zerosum.simulations.data.models import make_model
 from zerosum.simulations.data.partition import Partition, natural_owners, partition
 from zerosum.simulations.data.shakespeare import plays
-from zerosum.simulations.data.tables import table
 from zerosum.simulations.data.tabular.targets import scaled_targets
 from zerosum.simulations.data.transforms import transformed
 
@@ -206,13 +204,23 @@ class ShakespeareTask(BuiltinTask):
 class TableTask(BuiltinTask):
     """A table of the user's own; by default 100 clients, or the natural partition."""
 
-    collect = staticmethod(table)
+    @staticmethod
+    def collect(spec: DataSpec) -> Collection:
+        """Read the table; only this imports pandas."""
+        from zerosum.simulations.data.tables import table
+
+        return table(spec)
 
 
 class HuggingFaceTask(BuiltinTask):
     """A Hugging Face data set; by default 100 clients, or the natural partition."""
 
-    collect = staticmethod(huggingface)
+    @staticmethod
+    def collect(spec: DataSpec) -> Collection:
+        """Read the data set; only this imports pandas."""
+        from zerosum.simulations.data.huggingface import huggingface
+
+        return huggingface(spec)
 
 
 def _tensors(records: Records) -> Pair:
