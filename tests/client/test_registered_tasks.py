@@ -37,7 +37,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         folder = tmp_path / package
         metadata = folder / f"{package}-1.0.dist-info"
         metadata.mkdir(parents=True)
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        described = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+        (metadata / "METADATA").write_text(described)
         (metadata / "entry_points.txt").write_text(f"[{TASK_GROUP}]\n{entry}\n")
         (folder / f"{package}_tasks.py").write_text(TASK)
         monkeypatch.syspath_prepend(folder)
@@ -65,7 +66,7 @@ def test_task_of_another_package_is_found_and_is_not_built_in(install: Install) 
     # A node whose policy says tasks = "built-in" does not run it.
     assert builtin_tasks() == NAMES
     assert list(registered_tasks()) == sorted([*NAMES, "wards"])
-    with pytest.raises(TaskError, match='table, wards.*nearest is "wards"'):
+    with pytest.raises(TaskError, match=r'table, wards.*nearest is "wards"'):
         resolve_task("ward", DataSpec(), ModelSpec(), 0)
 
 
@@ -84,7 +85,7 @@ def test_list_shows_the_task_of_another_package_or_why_it_cannot_be_imported(
 
 def test_name_that_two_packages_register_is_refused(install: Install) -> None:
     install("impostor", "digits = impostor_tasks:Wards")
-    with pytest.raises(TaskError, match="two packages register it, .*impostor.*; uninstall one"):
+    with pytest.raises(TaskError, match=r"two packages register it, .*impostor.*; uninstall one"):
         resolve_task("digits", DataSpec(), ModelSpec(), 0)
 
 
