@@ -13,9 +13,9 @@ from typing import Literal, Self, TypeAlias
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from zerosum.client.task import TaskError
+from zerosum.client.training.torch_internals import BATCH_NORM, COUNTING_NORM
 from zerosum.client.training.torch_seed import seeded
 
 BatchNormMode: TypeAlias = Literal["refuse", "average"]
@@ -162,9 +162,7 @@ def mixes(model: nn.Module) -> list[str]:
     evaluation and it has statistics to use instead; what inherits from it is taken to.
     """
     own = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-    found = {
-        p: m for p, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
-    }
+    found = {p: m for p, m in model.named_modules() if isinstance(m, BATCH_NORM)}
     if not found:
         return []
     with _training(model):
@@ -244,8 +242,8 @@ def _of_torch(module: nn.Module) -> bool:
     """Tell whether a layer is, or inherits from, one of torch's that counts its batches."""
     if isinstance(module, torch.jit.ScriptModule):
         made = getattr(nn, str(module.original_name), None)
-        return isinstance(made, type) and issubclass(made, _NormBase)
-    return isinstance(module, _NormBase)
+        return isinstance(made, type) and issubclass(made, COUNTING_NORM)
+    return isinstance(module, COUNTING_NORM)
 
 
 def _taken(path: str, module: nn.Module, names: list[str]) -> list[Statistic]:
@@ -307,10 +305,10 @@ def _refusal(path: str, module: nn.Module) -> str:
 
 def _check_sendable(path: str, module: nn.Module, names: list[str]) -> None:
     """Refuse statistics whose average over clients is not what it seems, or has no place."""
-    kept = dict(module.named_buffers(recurse=False))
+    kept, stored = dict(module.named_buffers(recurse=False)), module.state_dict()
     for name in names:
         value = kept.get(name)
-        if value is None or name in getattr(module, "_non_persistent_buffers_set", ()):
+        if value is None or name not in stored:
             raise TaskError(
                 f"{_named(path, module)}: its {name} is no buffer of its state dict, so no file "
                 "of the model would hold it; write self.register_buffer in the layer"

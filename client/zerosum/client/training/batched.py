@@ -28,6 +28,7 @@ from zerosum.client.training.stacked_records import (
     UnstackableError,
     loaded,
 )
+from zerosum.client.training.torch_internals import BATCH_NORM, DROPOUT
 from zerosum.client.training.torch_seed import seeded
 from zerosum.client.training.unfold import by_patches
 
@@ -424,11 +425,11 @@ def _never_batched(model: nn.Module, dtype: torch.dtype) -> str | None:
         return f"model: {hooked} has a gradient hook"
     for name, module in model.named_modules():
         who = f"{name or 'it'} ({type(module).__name__})"
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        if isinstance(module, DROPOUT) and getattr(module, "p", 1) > 0:
             return f"model: {who} draws at random"
         if getattr(module, "padding_idx", None) is not None or getattr(module, "max_norm", None):
             return f"model: {who} pads or bounds its rows, which torch does for one client alone"
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, BATCH_NORM):
             return f"model: {who} mixes the records of a batch"
         if isinstance(module, nn.RNNBase):
             return f"model: {who} has no batching rule in torch"

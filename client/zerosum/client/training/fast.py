@@ -26,6 +26,7 @@ from zerosum.client.training.local import (
     per_example_losses,
     schedule,
 )
+from zerosum.client.training.torch_internals import MissingMember, kernels
 from zerosum.client.training.torch_seed import seeded, seeded_anew
 from zerosum.secagg.randomness import derive_seed
 
@@ -86,12 +87,13 @@ class LeanTrainer(LocalTrainer):
         try:
             if self.device.type != "cpu" or dtype not in _AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
+            kernels()  # missing ones are found here, not in a round
             layers, self._classes = read_layers(self._flat, self._update)
             if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
                 raise UnsupportedLayer("the loss is not cross-entropy")
             self._layers = layers
             self._flattens = isinstance(layers[0], Flatten)
-        except UnsupportedLayer as reason:
+        except (UnsupportedLayer, MissingMember) as reason:
             self._tell(reason)
 
     @property
@@ -245,7 +247,7 @@ class LeanTrainer(LocalTrainer):
         if not close(found, losses, _AGREEMENT[self.dtype]):
             raise UnsupportedLayer("the loss is not cross-entropy")
 
-    def _tell(self, reason: UnsupportedLayer) -> None:
+    def _tell(self, reason: Exception) -> None:
         if str(reason) not in self._told:
             self._told.add(str(reason))
             log.info("local training takes the general path: %s", reason)

@@ -11,8 +11,8 @@ from zerosum.client.training.fast_layers import (
     Place,
     Shape,
     UnsupportedLayer,
-    aten,
 )
+from zerosum.client.training.torch_internals import kernels
 
 PATCH_CHANNELS = 2
 """A first convolution of at most this many channels is one product over patches: of 5x5 pixels in \
@@ -76,18 +76,17 @@ class Conv2d:
         offsets = None if bias is None else bias.value
         sizes = None if bias is None else [shape[1]]
         wanted = [not place.first, True, bias is not None]
-        kernel = weight.value
+        kernel, operators = weight.value, kernels()
         held = kernel
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
             nonlocal held
             held = inputs.contiguous(memory_format=torch.channels_last)
-            outputs: torch.Tensor = aten.convolution.default(held, kernel, offsets, *options)
-            return outputs
+            return operators.convolution(held, kernel, offsets, *options)
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             nonlocal held
-            upstream, by_weight, by_bias = aten.convolution_backward.default(
+            upstream, by_weight, by_bias = operators.convolution_backward(
                 gradient, held, kernel, sizes, *options, wanted
             )
             held = kernel  # nothing of a batch outlives its step
@@ -172,12 +171,11 @@ class Pooling:
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             nonlocal held, indices
-            upstream: torch.Tensor
             if self.maximum:
-                rule = aten.max_pool2d_with_indices_backward.default
+                rule = kernels().max_pool2d_backward
                 upstream = rule(gradient, held, *self.options, indices)
             else:
-                upstream = aten.avg_pool2d_backward.default(gradient, held, *self.options)
+                upstream = kernels().avg_pool2d_backward(gradient, held, *self.options)
             held = indices = probe
             return upstream
 
@@ -185,8 +183,5 @@ class Pooling:
 
     def _pool(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.maximum:
-            found: tuple[torch.Tensor, torch.Tensor] = aten.max_pool2d_with_indices.default(
-                inputs, *self.options
-            )
-            return found
-        return aten.avg_pool2d.default(inputs, *self.options), inputs
+            return kernels().max_pool2d(inputs, *self.options)
+        return kernels().avg_pool2d(inputs, *self.options), inputs

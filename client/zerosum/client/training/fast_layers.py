@@ -13,8 +13,8 @@ from typing import Protocol
 
 import torch
 
-aten = torch.ops.aten
-_threshold = aten.threshold_backward.grad_input
+from zerosum.client.training.torch_internals import kernels
+
 Shape = tuple[int, ...]
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -212,6 +212,7 @@ class ReLU:
         """Bind to inputs of any shape."""
         upstream = place.like_input("gradient")
         result = None if place.owned else place.like_input("outputs")
+        threshold_backward = kernels().threshold_backward
         held = upstream
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
@@ -221,7 +222,7 @@ class ReLU:
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             nonlocal held
-            _threshold(gradient, held, 0, grad_input=upstream)
+            threshold_backward(gradient, held, 0, grad_input=upstream)
             held = upstream
             return upstream
 

@@ -20,19 +20,18 @@ from zerosum.client.training.fast_layers import (
     ReLU,
     UnsupportedLayer,
     Update,
-    aten,
 )
 from zerosum.client.training.flat_parameters import FlatModel, trainable
 from zerosum.client.training.projection import Projection
+from zerosum.client.training.torch_internals import (
+    has_accumulation_hooks,
+    has_gradient_hooks,
+    has_pass_hooks,
+    kernels,
+    padding_of,
+)
 from zerosum.client.training.torch_seed import seeded
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
-_by_losses = aten.nll_loss_backward.grad_input
 _ENTRIES = 1 << 20
 """Outputs on which a loss is compared with cross-entropy, at most."""
 
@@ -139,6 +138,7 @@ class Program:
         self._by_logs = arena.take("gradient of them", place.shape)
         self._mean = torch.full(place.shape[:1], 1 / shape[0], dtype=arena.dtype)
         self._total = torch.zeros((), dtype=arena.dtype)
+        self._kernels = kernels()
 
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the outputs of a batch, valid until the next."""
@@ -149,18 +149,19 @@ class Program:
 
     def losses(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the losses of the batch just seen."""
-        losses: torch.Tensor = aten.nll_loss_forward.default(self._logs, targets, None, 0, -100)[0]
-        return losses
+        return self._kernels.nll_loss_forward(self._logs, targets, None, 0, -100)[0]
 
     def descend(self, targets: torch.Tensor) -> None:
         """Go back from the mean loss of the batch just seen, and update every parameter.
 
         Targets must lie among the classes: they are not checked here.
         """
-        _by_losses(
+        self._kernels.nll_loss_backward(
             self._mean, self._logs, targets, None, 0, -100, self._total, grad_input=self._by_logs
         )
-        gradient = torch._log_softmax_backward_data(self._by_logs, self._logs, 1, self._logs.dtype)
+        gradient = self._kernels.log_softmax_backward(
+            self._by_logs, self._logs, 1, self._logs.dtype
+        )
         for function in self._backward:
             gradient = function(gradient)
 
@@ -182,7 +183,7 @@ class _Parameters:
         """Return a parameter, None for none."""
         if value is None:
             return None
-        if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
+        if has_gradient_hooks(value) or has_accumulation_hooks(value):
             raise UnsupportedLayer("a parameter has hooks")
         if id(value) not in self._places:
             raise UnsupportedLayer("a parameter is shared or not trained")
@@ -202,7 +203,7 @@ class _Parameters:
 
 
 def _leaves(module: nn.Module) -> Iterator[nn.Module]:
-    if any(getattr(module, name, None) for name in _HOOKS) or "forward" in vars(module):
+    if has_pass_hooks(module) or "forward" in vars(module):
         raise UnsupportedLayer(f"{type(module).__name__} with hooks or a forward of its own")
     if type(module) is nn.Sequential:
         if next(module.parameters(recurse=False), None) is not None:
@@ -251,7 +252,7 @@ def _layer(module: Any, parameters: _Parameters) -> Layer:
 def _geometry(module: nn.Conv2d) -> Geometry:
     if module.groups != 1 or module.padding_mode != "zeros":
         raise UnsupportedLayer(f"no rules for {module}")
-    left, right, up, down = module._reversed_padding_repeated_twice
+    left, right, up, down = padding_of(module)
     if left != right or up != down:
         raise UnsupportedLayer(f"no rules for {module}")
     sizes = [_two(value) for value in (module.kernel_size, module.stride, module.dilation)]

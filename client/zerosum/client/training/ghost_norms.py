@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from torch.nn.grad import conv2d_weight
 
+from zerosum.client.training.torch_internals import padding_of
+
 LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
 """Layers that are understood; subclasses may compute something else."""
 
@@ -230,7 +232,7 @@ def _padded(layer: nn.Conv2d, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple
         down, right = layer.padding
         return inputs, (right, right, down, down)
     mode = "constant" if zeros else layer.padding_mode
-    around = list(layer._reversed_padding_repeated_twice)
+    around = padding_of(layer)
     return nn.functional.pad(inputs, around, mode), (0, 0, 0, 0)
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from zerosum.client.training.projection import Projection
+from zerosum.client.training.torch_internals import MissingMember, has_any_hooks, version_of
 
 Loss = TypeVar("Loss", bound=Callable[..., torch.Tensor])
 
@@ -41,13 +42,16 @@ class Call:
 
     def __init__(self, inputs: torch.Tensor, output: torch.Tensor) -> None:
         self.inputs = inputs.detach()
-        self._version = inputs._version
+        try:
+            self._version = version_of(inputs)
+        except MissingMember as reason:
+            raise NotLayerwise(str(reason)) from None
         # The edge, because an operation in place would put another tensor behind the same name.
         self.edge: GradientEdge = get_gradient_edge(output)
 
     def check_unchanged(self) -> None:
         """Raise unless the input is what the layer was given."""
-        if self.inputs._version != self._version:
+        if version_of(self.inputs) != self._version:
             raise NotLayerwise("a layer's input is changed in place")
 
 
@@ -82,7 +86,10 @@ def known_stages(model: nn.Module) -> list[nn.Module] | None:
 def _as_made(module: nn.Module) -> bool:
     """Tell whether a module is as its class makes it: no hooks, overrides or foreign tensors."""
     own = vars(module)
-    hooks = any(own[name] for name in own if name.endswith("_hooks"))
+    try:
+        hooks = has_any_hooks(module)
+    except MissingMember:
+        return False
     overrides = any(callable(getattr(type(module), name, None)) for name in own)
     held = (*own.values(), *module.parameters(recurse=False), *module.buffers(recurse=False))
     tensors = (value for value in held if isinstance(value, torch.Tensor))

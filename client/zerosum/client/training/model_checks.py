@@ -9,6 +9,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,6 +17,14 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from zerosum.client.task import TaskError, error_line
+from zerosum.client.training.torch_internals import (
+    MissingMember,
+    has_accumulation_hooks,
+    has_backward_hooks,
+    has_gradient_hooks,
+    map_tensors,
+    run_uncompiled,
+)
 
 _SEEN = WeakTensorKeyDictionary()
 """Trained parameters of every model that was checked: a second model may not have them again."""
@@ -42,7 +51,7 @@ def usable(model: Any) -> nn.Module:
         raise TaskError(
             f"model(): returned a {type(model).__name__}, which is no torch.nn.Module: return one"
         )
-    _run_as_written(model)
+    run_uncompiled(model)
     for name, tensor in _tensors(model):
         _check_values(model, name, tensor)
     trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
@@ -85,8 +94,7 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
             return value.to(device, wide)
         return value.to(device, dtype if value.is_floating_point() else None)
 
-    moved: nn.Module = model._apply(cast)  # type: ignore[no-untyped-call]
-    return moved
+    return map_tensors(model, cast)
 
 
 def cast_of(model: nn.Module, dtype: torch.dtype) -> str | None:
@@ -166,12 +174,15 @@ def gradient_hook(model: nn.Module) -> str | None:
 
     Only the model's own backward pass calls it, not one on copies of its parameters.
     """
-    for name, module in model.named_modules():
-        if module._backward_hooks or module._backward_pre_hooks:
-            return f"{name or 'it'} ({type(module).__name__})"
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and parameter._backward_hooks:
-            return name
+    try:
+        for name, module in model.named_modules():
+            if has_backward_hooks(module):
+                return f"{name or 'it'} ({type(module).__name__})"
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and has_gradient_hooks(parameter):
+                return name
+    except MissingMember as reason:
+        return f"a part that cannot be looked at ({reason})"
     return None
 
 
@@ -189,16 +200,6 @@ def places_of(model: nn.Module) -> dict[str, str]:
         for own, value in module.named_parameters(recurse=False, remove_duplicate=False)
         if id(value) in names
     }
-
-
-def _run_as_written(model: nn.Module) -> None:
-    for module in model.modules():
-        original = getattr(module, "_orig_mod", None)
-        # Told by name: asking for the class would import torch's compiler, a matter of seconds.
-        if type(module).__name__ == "OptimizedModule" and isinstance(original, nn.Module):
-            vars(module)["forward"] = original
-        elif getattr(module, "_compiled_call_impl", None) is not None:
-            vars(module)["_compiled_call_impl"] = None
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -231,7 +232,10 @@ def _check_trained(name: str, parameter: nn.Parameter) -> None:
         )
     if parameter.layout != torch.strided:
         raise TaskError(f"model: {name} is stored sparse: give it as to_dense()")
-    if any(getattr(parameter, "_post_accumulate_grad_hooks", None) or ()):
+    hooked = False  # where nobody can tell: the general trainer calls no such hook
+    with suppress(MissingMember):
+        hooked = has_accumulation_hooks(parameter)
+    if hooked:
         raise TaskError(
             f"model: {name} has a hook after its gradient is accumulated, which is not called here:"
             " use register_hook, which is, or clip by privacy.clip"
@@ -275,9 +279,10 @@ def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
     for name, buffer in model.named_buffers():
         yield name, buffer, False
     for prefix, module in model.named_modules():
+        own_parameters = dict(module.named_parameters(recurse=False, remove_duplicate=False))
         for own, value in vars(module).items():
             # A norm's hook writes `weight` anew from `weight_orig` before every pass.
-            if isinstance(value, torch.Tensor) and f"{own}_orig" not in module._parameters:
+            if isinstance(value, torch.Tensor) and f"{own}_orig" not in own_parameters:
                 yield f"{prefix}.{own}" if prefix else own, value, False
 
 

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from zerosum.client.training.ghost_norms import Capture
 from zerosum.client.training.independent_examples import NotLayerwise
+from zerosum.client.training.torch_internals import convolution
 
 Losses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs and targets, one loss an example, shape (n,)."""
@@ -242,7 +243,7 @@ def _recorded(
     weight = layer.weight.detach()
     output: torch.Tensor
     if isinstance(layer, nn.Conv2d):
-        output = nn.Conv2d._conv_forward(layer, inputs, weight, bias)
+        output = convolution(layer, inputs, weight, bias)
     else:
         output = nn.functional.linear(inputs, weight, bias)
     calls.append((inputs.detach().clone(), output.shape))  # a copy: it may be changed in place

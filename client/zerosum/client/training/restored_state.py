@@ -23,25 +23,20 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from zerosum.client.task import TaskError
-
-Kind = Literal["parameter", "buffer", "attribute"]
+from zerosum.client.training.torch_internals import MODULE_TABLES, REMADE, Kind
 
 LARGEST = 1 << 14
 """Entries of a task's arrays that are kept: its records are larger, and are not looked at."""
 
 _DEEP = 1000
 """Of a task's containers with more items, what the items hold is not looked at."""
-
-_TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer"}
-_REMADE = ("_flat_weights", "_flat_weight_refs")
-"""Lists of a recurrent module's parameters, which torch makes anew whenever it is called."""
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None))
 _CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
@@ -217,8 +212,10 @@ class Snapshot:
         if not isinstance(own, dict):
             return
         self._kept.append(lambda: _class_kept(value, made, Moved("attribute", f"{name}.__class__")))
-        tables = {"_modules": kind} | _TABLES if isinstance(value, nn.Module) else {}
+        tables = MODULE_TABLES if isinstance(value, nn.Module) else {}
         for key, inner in tables.items():
+            if key not in own:  # then it is an attribute like others
+                continue
             self._seen.add(id(own[key]))
             self._alive.append(own[key])
             self._walk_table(own[key], name, inner, ".")
@@ -408,7 +405,7 @@ def _table_back(
     changed = [
         key
         for key in kept | table
-        if key not in _REMADE
+        if key not in REMADE
         and (key not in kept or key not in table or not _same(table[key], kept[key]))
     ]
     if not changed:
