@@ -63,7 +63,7 @@ def outcome(seed: int) -> str:
     far, way = moves(task, seed)
     assert max(far) <= 1.0000001, (seed, far, task)
     try:
-        made.try_gradients(initial_vector(task, 0), task.items(4, seed))
+        made.trial_step(initial_vector(task, 0), task.items(4, seed))
     except TaskError as error:
         # Before a run, that is: at a client, what it moves is put back all the same, as seen above.
         return refused(error, "is moved while it|no example has a gradient")

@@ -337,23 +337,13 @@ class BatchedTrainer(LocalTrainer):
         first: bool,
     ) -> None:
         """Take a step of every client: what :meth:`LocalTrainer._descend` does of one."""
-        spec = self.spec
         for place, (part, gradient) in enumerate(zip(weights, gradients, strict=True)):
-            if gradient is None and not spec.proximal:
-                continue  # as torch.optim.SGD passes it by
-            step = torch.zeros_like(part) if gradient is None else gradient
-            if spec.weight_decay:
-                step = step.add(part, alpha=spec.weight_decay)
-            if spec.proximal:
-                step = step.add(part - origin[place], alpha=spec.proximal)
-            if spec.momentum:
-                buffer = momentum[place]
-                if first:
-                    buffer.copy_(step)
-                else:
-                    buffer.mul_(spec.momentum).add_(step)
-                step = buffer
-            part.add_(step, alpha=-spec.lr)
+            if gradient is None:
+                if not self._sgd.proximal:
+                    continue  # as torch.optim.SGD passes it by
+                gradient = torch.zeros_like(part)
+            buffer = momentum[place] if momentum else None
+            self._sgd.step(part, gradient, buffer, origin[place], first=first)
 
     def _probe(self, origin: torch.Tensor, group: Sequence[StackedRecords]) -> None:
         """Compare a filled-up batch's gradient with that of the model by itself.

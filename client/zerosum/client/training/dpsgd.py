@@ -26,7 +26,7 @@ from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.examples import Examples, as_examples, draw
 from zerosum.client.training.independent_examples import known_loss
-from zerosum.client.training.local import LocalTrainer, per_example_losses
+from zerosum.client.training.local import TRIAL_RECORDS, LocalTrainer, per_example_losses
 from zerosum.client.training.per_example_clipping import ClippedGradients
 from zerosum.client.training.torch_seed import all_seeded
 from zerosum.secagg.randomness import Keystream
@@ -172,27 +172,39 @@ class ExampleTrainer(LocalTrainer):
         self._restore_buffers()
         return delta
 
-    def try_gradients(self, start: np.ndarray, dataset: "Dataset", records: int = 2) -> bool:
-        """Compute the gradient of each of the first few records; return whether there are any.
+    def trial_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+        """Compute the gradient of each of the first records by itself, and keep nothing.
 
-        What fails for every record, as where a model cannot have a gradient of one example, would
-        otherwise be each record's own failure: nothing but noise would be trained on, without a
-        word.
+        A model that cannot have a gradient of one example fails for every record. In training each
+        such failure is the record's own, so that the model would be trained on nothing but noise,
+        without a word.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            The global model, shape (d,).
+        dataset : torch Dataset or pair of tensors
+            Some client's records.
+
+        Returns
+        -------
+        bool
+            False where there are no records.
 
         Raises
         ------
         TaskError
             If none has a finite gradient, or the model moves a buffer or a parameter by itself.
         """
-        self._load(start)
+        self._load(vector)
         examples = self._examples_of(dataset, alike=True)
         self.model.train()
-        tried = min(records, len(examples))
+        tried = min(TRIAL_RECORDS, len(examples))
         failed: list[str] = []
         with all_seeded(0):
             for place in range(tried):
                 try:
-                    self._try_gradient(examples, torch.tensor([place]))
+                    self._check_gradient(examples, torch.tensor([place]))
                 except Exception as error:
                     failed.append(error_line(error))
         self._restore_buffers()
@@ -210,7 +222,7 @@ class ExampleTrainer(LocalTrainer):
                 )
         return tried > 0
 
-    def _try_gradient(self, examples: Examples, one: torch.Tensor) -> None:
+    def _check_gradient(self, examples: Examples, one: torch.Tensor) -> None:
         self._gradients(examples, one)  # the way that training goes
         if not bool(self._clipped.lone_gradients(*examples.take(one)).isfinite().all()):
             raise ValueError("it is NaN or infinite")

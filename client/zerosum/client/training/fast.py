@@ -46,7 +46,7 @@ _AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative error of a gradient, or of losses, at which the rules are those of the model."""
 
 
-class LeanTrainer(LocalTrainer):
+class FastTrainer(LocalTrainer):
     """Trains as :class:`LocalTrainer` does, by hand-derived rules where they are known to hold.
 
     Known for nested ``nn.Sequential`` of Linear, Conv2d, ReLU, MaxPool2d, AvgPool2d, Flatten and
@@ -77,8 +77,7 @@ class LeanTrainer(LocalTrainer):
         device: str = "cpu",
     ) -> None:
         super().__init__(task, spec, seed=seed, dtype=dtype, device=device)
-        fused = not (spec.momentum or spec.weight_decay or spec.proximal)
-        self._update = Update(spec.lr if fused else None)
+        self._update = Update(spec.lr if self._sgd.plain else None)
         self._arena = Arena(dtype)
         self._programs: dict[tuple[int, ...], Program] = {}
         self._agreed: dict[tuple[int, ...], bool] = {}
@@ -98,8 +97,8 @@ class LeanTrainer(LocalTrainer):
 
     @property
     def name(self) -> str:
-        """``"lean"``, or ``"general"`` where no client can be trained by hand-derived rules."""
-        return "general" if self._layers is None else "lean"
+        """``"fast"``, or ``"general"`` where no client can be trained by hand-derived rules."""
+        return "general" if self._layers is None else "fast"
 
     def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
         """Train from ``start`` on one client's data and return the change.
@@ -263,7 +262,7 @@ def choose_trainer(
     task, spec, seed, device
         As for :class:`LocalTrainer`.
     kind : str
-        ``"lean"``, ``"general"``, ``"batched"``, or ``"auto"``: lean on a CPU, batched on a GPU.
+        ``"fast"``, ``"general"``, ``"batched"``, or ``"auto"``: fast on a CPU, batched on a GPU.
 
     Raises
     ------
@@ -271,12 +270,12 @@ def choose_trainer(
         If the model moves running statistics that are not sent, or has nothing to train.
     """
     if kind == "auto":
-        kind = "lean" if device == "cpu" else "batched"
+        kind = "fast" if device == "cpu" else "batched"
     if kind == "batched":
         from zerosum.client.training.batched import BatchedTrainer
 
         return BatchedTrainer(task, spec, seed=seed, device=device)
-    made = LeanTrainer if kind == "lean" else LocalTrainer
+    made = FastTrainer if kind == "fast" else LocalTrainer
     return made(task, spec, seed=seed, device=device)
 
 

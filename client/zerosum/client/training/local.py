@@ -28,6 +28,7 @@ from zerosum.client.training.model_checks import (
 from zerosum.client.training.model_file import entries, whole_state
 from zerosum.client.training.projection import projection_of
 from zerosum.client.training.restored_state import Snapshot
+from zerosum.client.training.sgd import Sgd
 from zerosum.client.training.spectral_norms import SpectralNorms
 from zerosum.client.training.torch_seed import all_seeded, seeded, seeded_anew
 from zerosum.secagg.randomness import derive_seed, numpy_generator
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("zerosum.client")
+
+TRIAL_RECORDS = 2
+"""Records of a trial: enough for a mistake that only a batch shows, as a loss that is a mean."""
 
 _CHANNELS_LAST = torch.channels_last
 """The layout of images that convolutions on a CPU are fastest on."""
@@ -130,6 +134,7 @@ class LocalTrainer:
             for module in self.model.modules()
             for name, buffer in module.named_buffers(recurse=False)
         ]
+        self._sgd = Sgd.of(spec)
         self._momentum = torch.zeros_like(self._flat.weights)
         self._convolves = self.device.type == "cpu" and any(
             isinstance(module, nn.Conv2d) for module in self.model.modules()
@@ -249,20 +254,28 @@ class LocalTrainer:
             outputs: torch.Tensor = self.model(inputs.to(self.device, copy=True))
         return moved(outputs, torch.device("cpu"))  # type: ignore[no-any-return]
 
-    def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
-        """Compute loss and metrics of the first few records, and raise what goes wrong."""
+    def trial_evaluation(self, vector: np.ndarray, dataset: "Dataset") -> None:
+        """Compute loss and metrics of the first records, and raise what goes wrong.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As :meth:`train` takes it.
+        dataset : torch Dataset or pair of tensors
+            Nothing is done where it is empty.
+        """
         self._load(vector)
         examples = self._examples_of(dataset)
         if len(examples):
             self.model.eval()
             with torch.no_grad(), seeded(0):
-                inputs, targets = examples.take(torch.arange(min(records, len(examples))))
+                inputs, targets = examples.take(torch.arange(min(TRIAL_RECORDS, len(examples))))
                 outputs = called(self.model, inputs)
                 check_unchanged(self.model, self._named)
                 per_example_metrics(self.task, outputs, targets)
                 per_example_losses(self.task, outputs, targets)
 
-    def try_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+    def trial_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
         """Take the first step of training on a batch of the first records, and undo it.
 
         The batch is gathered by index, never handed out whole: a model that works in place must
@@ -373,10 +386,10 @@ class LocalTrainer:
         parts: Sequence[torch.Tensor | None] = torch.autograd.grad(
             losses.mean(), self._parameters, allow_unused=True
         )
-        if not (self.spec.momentum or self.spec.weight_decay or self.spec.proximal):
+        if self._sgd.plain:
             for (weights, _), part in zip(self._views, parts, strict=True):
                 if part is not None:
-                    weights.add_(part, alpha=-self.spec.lr)
+                    self._sgd.step(weights, part)
             return
         idle: list[slice] = []
         for (_, gradient), where, part in zip(self._views, self.layout.slices, parts, strict=True):
@@ -386,7 +399,7 @@ class LocalTrainer:
             else:
                 gradient.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
         # As torch.optim.SGD passes a parameter without a gradient by; the proximal term is one.
-        self._descend(origin, first, () if self.spec.proximal else idle)
+        self._descend(origin, first, () if self._sgd.proximal else idle)
 
     def _check_step(self, losses: torch.Tensor, first: bool) -> None:
         """Refuse losses that train nothing, and a model that changes what is trained."""
@@ -439,22 +452,12 @@ class LocalTrainer:
 
     def _descend(self, origin: torch.Tensor, first: bool, idle: Sequence[slice] = ()) -> None:
         """Take a step along the flat gradient, in which idle parts neither move nor slow down."""
-        spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
-        if first and spec.momentum and idle:
+        weights = self._flat.weights
+        if first and self._sgd.momentum and idle:
             self._momentum.zero_()
         still = [flat[where] for where in idle for flat in (weights, self._momentum)]
         kept = [(part, part.clone()) for part in still]
-        if spec.weight_decay:
-            gradient.add_(weights, alpha=spec.weight_decay)
-        if spec.proximal:
-            gradient.add_(weights - origin, alpha=spec.proximal)
-        if spec.momentum:
-            if first:
-                self._momentum.copy_(gradient)
-            else:
-                self._momentum.mul_(spec.momentum).add_(gradient)
-            gradient = self._momentum
-        weights.add_(gradient, alpha=-spec.lr)
+        self._sgd.step(weights, self._flat.gradients, self._momentum, origin, first=first)
         for part, value in kept:
             part.copy_(value)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from zerosum.client.training.sgd import Sgd
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import ServerSpec
 
@@ -35,7 +36,7 @@ class PlainSgd:
         if not momentum >= 0:
             raise ValueError(f"Invalid momentum value: {momentum}")
         (self._parameter,) = parameters
-        self._lr, self._momentum = lr, momentum
+        self._sgd = Sgd(lr, momentum)
         self.state: dict[torch.nn.Parameter, dict[str, Any]] = {}
 
     @torch.no_grad()
@@ -44,14 +45,10 @@ class PlainSgd:
         gradient = self._parameter.grad
         if gradient is None:
             raise ValueError("the parameter has no gradient")
-        if self._momentum:
-            state = self.state.setdefault(self._parameter, {})
-            if "momentum_buffer" in state:
-                state["momentum_buffer"].mul_(self._momentum).add_(gradient)
-            else:
-                state["momentum_buffer"] = gradient.clone()
-            gradient = state["momentum_buffer"]
-        self._parameter.add_(gradient, alpha=-self._lr)
+        state = self.state.setdefault(self._parameter, {}) if self._sgd.momentum else {}
+        first = "momentum_buffer" not in state  # torch's name: a checkpoint of either is the same
+        buffer = state.setdefault("momentum_buffer", torch.empty_like(gradient))
+        self._sgd.step(self._parameter, gradient, buffer, first=first)
 
 
 class ServerOptimizer:
