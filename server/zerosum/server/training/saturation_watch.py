@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from zerosum.client.protocol.saturation_counts import CutCounts
 from zerosum.client.request import Kind
+from zerosum.client.spec import MOST_BITS, MOST_SCALE
 from zerosum.secagg.vectors.saturation import FOLDS
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.private_sum.aggregate import Aggregate
@@ -26,14 +27,8 @@ log = logging.getLogger("zerosum.server")
 MOST_CUT: Final = 1 / 1000
 """Largest share of cut coordinates with which a sum is used."""
 
-_LARGEST_RANGE = 1e30
-"""What ``encoding.range`` takes."""
-
 _CUT_TO_IT = "and were cut to it"
 """What tells a reason of cuts from others."""
-
-_MOST_BITS = 32
-"""What ``encoding.bits`` takes."""
 
 
 class CutWatch:
@@ -131,7 +126,7 @@ class CutWatch:
             f"the ring stays of {now.ring_bits} bits, no sum of coordinates wraps, and a step is "
             f"{wider:.3g}, not {now.encoding.step:.3g}"
         )
-        bits = min(_MOST_BITS, before.bits + math.ceil(math.log2(held / now.encoding.limit)))
+        bits = min(MOST_BITS, before.bits + math.ceil(math.log2(held / now.encoding.limit)))
         if bits == before.bits:
             return said
         finer = before.model_copy(update={"range": held, "bits": bits, "ring_bits": None})
@@ -174,7 +169,7 @@ def shortened(reason: str) -> tuple[str, str]:
 def holding_range(found: CutCounts) -> float | None:
     """Return the least multiple of the range beyond which no coordinate was; None without one."""
     for fold, count in zip(FOLDS, found.most, strict=True):
-        if not count and fold * found.limit <= _LARGEST_RANGE:
+        if not count and fold * found.limit <= MOST_SCALE:
             return fold * found.limit
     return None
 
