@@ -318,7 +318,7 @@ def test_trying_out_a_layout_of_images_in_the_middle_leaves_the_statistics() -> 
     start = initial_vector(task, 0, "average")
     order = [0, 1, 2, 3]
     for attempt in range(20):  # until the seed's order keeps sizes together
-        from zerosum.client.training.local import schedule
+        from zerosum.client.training.batches import schedule
 
         found = next(iter(schedule(4, spec, attempt)))[2]
         assert found is not None

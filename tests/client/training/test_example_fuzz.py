@@ -14,7 +14,8 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training import dpsgd
 from zerosum.client.training.dpsgd import ExampleTrainer
-from zerosum.client.training.local import initial_vector, per_example_losses
+from zerosum.client.training.evaluation import per_example_losses
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.secagg.randomness import insecure_keystream
 
 CLIP = 0.3

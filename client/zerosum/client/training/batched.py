@@ -17,8 +17,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
+from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.flat_parameters import trainable
-from zerosum.client.training.local import LocalTrainer, per_example_losses
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_checks import gradient_hook, places_of
 from zerosum.client.training.stacked_records import (
     Member,

@@ -24,9 +24,10 @@ from zerosum.client.protocol.training_outcomes import (
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.task_errors import FAILURES
+from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, as_examples, draw
 from zerosum.client.training.independent_examples import known_loss
-from zerosum.client.training.local import TRIAL_RECORDS, LocalTrainer, per_example_losses
+from zerosum.client.training.local import TRIAL_RECORDS, LocalTrainer
 from zerosum.client.training.per_example_clipping import ClippedGradients
 from zerosum.client.training.torch_seed import all_seeded
 from zerosum.secagg.randomness import Keystream

@@ -14,18 +14,14 @@ import torch
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
+from zerosum.client.training.batches import batch_size, batches, schedule
+from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
 from zerosum.client.training.fast_layers import Arena, Flatten, UnsupportedLayer, Update
 from zerosum.client.training.fast_model import Program, close, cross_entropy, read_layers
 from zerosum.client.training.flat_parameters import trainable
-from zerosum.client.training.local import (
-    LocalTrainer,
-    batch_size,
-    batches,
-    draw_weights,
-    per_example_losses,
-    schedule,
-)
+from zerosum.client.training.initial_model import draw_weights
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.torch_internals import MissingMember, kernels
 from zerosum.client.training.torch_seed import seeded, seeded_anew
 from zerosum.secagg.randomness import derive_seed

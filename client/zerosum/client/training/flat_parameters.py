@@ -102,6 +102,11 @@ class FlatModel:
     gradients: torch.Tensor
     running: RunningStatistics = field(default_factory=RunningStatistics)
 
+    def views(self) -> list[torch.Tensor]:
+        """Return each trained parameter as a view of ``weights`` that may be written to."""
+        parts = zip(self.layout.slices, self.layout.shapes, strict=True)
+        return [self.weights[where].view(shape) for where, shape in parts]
+
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that require a gradient, by name, each once."""

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from zerosum.client.spec import TrainSpec
+from zerosum.client.training.batches import batch_size, batches, schedule
 from zerosum.client.training.examples import SubsetExamples, TensorExamples
 from zerosum.client.training.index_check import GuardedExamples
-from zerosum.client.training.local import batch_size, batches, schedule
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 

@@ -46,7 +46,7 @@ class MissingMember(Exception):
 _ATEN: Any = torch.ops.aten
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kernels:
     """Operators of the fast trainer, each as ``torch.ops.aten`` documents it."""
 
