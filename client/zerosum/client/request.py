@@ -121,6 +121,18 @@ class Request:
     def from_bytes(cls, header: bytes, model: bytes) -> "Request":
         """Read what :attr:`header` and :attr:`model_bytes` wrote.
 
+        Parameters
+        ----------
+        header : bytes
+            Canonical JSON of the question.
+        model : bytes
+            Little-endian float32 words.
+
+        Returns
+        -------
+        Request
+            As it was written.
+
         Raises
         ------
         ValueError

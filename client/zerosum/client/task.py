@@ -123,7 +123,20 @@ class Task(Protocol):
         ...
 
     def loss(self, outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """Return one loss per example, shape (n,)."""
+        """Return one loss an example.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Shape (n, ...).
+        targets : torch.Tensor
+            Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
+        """
         ...
 
 
@@ -181,6 +194,11 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
     seed : int
         The experiment's seed.
 
+    Returns
+    -------
+    Task
+        With all methods that a task must have.
+
     Raises
     ------
     TaskError
@@ -224,6 +242,18 @@ def _target(name: str) -> tuple[str, str]:
 
 def population(task: Task, data: DataSpec) -> int:
     """Return the number of clients: ``data.clients``, else what the task suggests.
+
+    Parameters
+    ----------
+    task : Task
+        May have ``num_clients()``.
+    data : DataSpec
+        ``clients`` comes first.
+
+    Returns
+    -------
+    int
+        Clients in the roster.
 
     Raises
     ------

@@ -36,6 +36,11 @@ def held_alone(
     waiting : callable, optional
         Is given the seconds that have passed, and who holds the lock, at each look.
 
+    Yields
+    ------
+    None
+        While the lock is held.
+
     Raises
     ------
     HeldError

@@ -66,6 +66,16 @@ class Spec(BaseModel):
         writes (spaces, other orders, keys twice, 1 for 1.0), two texts would have one digest, and
         a server could send them to two clients whose masks still cancel.
 
+        Parameters
+        ----------
+        data : bytes
+            JSON.
+
+        Returns
+        -------
+        Spec
+            Of this class.
+
         Raises
         ------
         ValueError

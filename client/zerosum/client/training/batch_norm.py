@@ -94,6 +94,11 @@ class RunningStatistics:
         batchnorm : str
             ``training.batchnorm``: whether statistics that move are refused or sent.
 
+        Returns
+        -------
+        RunningStatistics
+            Empty where no layer keeps any.
+
         Raises
         ------
         TaskError
@@ -146,7 +151,13 @@ class RunningStatistics:
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def check_still(self) -> None:
-        """Raise TaskError if statistics moved that nobody sends."""
+        """Raise if statistics moved that nobody sends.
+
+        Raises
+        ------
+        TaskError
+            Names the statistic; nothing of this client may be used then.
+        """
         for each in self.still:
             if each.moved:
                 raise TaskError(
@@ -181,6 +192,16 @@ def lone_record_named(records: int, batch: int) -> Iterator[None]:
     ----------
     records, batch : int
         A client's, and those of all batches but the last.
+
+    Yields
+    ------
+    None
+        While the training of one client runs.
+
+    Raises
+    ------
+    TaskError
+        In place of what torch raises for a batch of one record.
     """
     try:
         yield

@@ -110,7 +110,15 @@ class BatchedTrainer(LocalTrainer):
         return "general" if self._reason is not None else "batched"
 
     def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
-        """Find out on some client's records whether the model can be trained in groups."""
+        """Find out on some client's records whether the model can be trained in groups.
+
+        Parameters
+        ----------
+        start : numpy.ndarray
+            The global model, shape (public + d,).
+        load : callable
+            Returns some client's records.
+        """
         if self._reason is not None:
             return
         records = self._records(Member(load, 0))
@@ -126,7 +134,7 @@ class BatchedTrainer(LocalTrainer):
     def train_cohort(
         self, start: np.ndarray, members: Iterable[Member]
     ) -> Iterator[TrainedClient | Exception]:
-        """Yield what each client's training came to, in order; what it raised where it failed.
+        """Train clients in groups, and yield each one's change, or what it raised.
 
         Parameters
         ----------
@@ -134,6 +142,11 @@ class BatchedTrainer(LocalTrainer):
             The components, if the model has any, and the global model: shape (public + d,).
         members : iterable of Member
             The clients; the data of those in a group are in memory at once.
+
+        Yields
+        ------
+        TrainedClient or Exception
+            In the order of ``members``.
         """
         group: list[StackedRecords | Exception] = []
         room, results = float(self._budget), RESULT_BYTES

@@ -99,7 +99,19 @@ class FastTrainer(LocalTrainer):
     def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
         """Train from ``start`` on one client's data and return the change.
 
-        Parameters and result are those of :meth:`LocalTrainer.train`.
+        Parameters
+        ----------
+        start : numpy.ndarray
+            Shape (public + d,).
+        dataset : torch Dataset or pair of tensors
+            The client's records.
+        seed : bytes or int
+            Fixes batch order.
+
+        Returns
+        -------
+        numpy.ndarray
+            The change, shape (d,), as :meth:`LocalTrainer.train` returns it.
         """
         if self._layers is not None and start.shape == (self.public + self.layout.length,):
             examples = as_examples(dataset, self.dtype, self.device)
@@ -259,6 +271,11 @@ def choose_trainer(
         As for :class:`LocalTrainer`.
     kind : str
         ``"fast"``, ``"general"``, ``"batched"``, or ``"auto"``: fast on a CPU, batched on a GPU.
+
+    Returns
+    -------
+    LocalTrainer
+        Of one of the three kinds.
 
     Raises
     ------

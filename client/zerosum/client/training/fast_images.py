@@ -29,7 +29,17 @@ class Geometry:
     dilation: tuple[int, int]
 
     def output(self, height: int, width: int) -> tuple[int, int]:
-        """Return the number of positions down and across.
+        """Return the number of positions of a window, down and across.
+
+        Parameters
+        ----------
+        height, width : int
+            Of the image, in pixels.
+
+        Returns
+        -------
+        down, across : int
+            Positions of the window.
 
         Raises
         ------

@@ -41,7 +41,20 @@ class Arena:
         return piece[:size].view(shape)
 
     def images(self, key: Hashable, shape: Shape) -> torch.Tensor:
-        """Return a channels-last tensor of shape (n, channels, height, width)."""
+        """Return a channels-last tensor of a shape.
+
+        Parameters
+        ----------
+        key : Hashable
+            Names the memory; what was taken under it before shares it.
+        shape : tuple of int
+            (n, channels, height, width).
+
+        Returns
+        -------
+        torch.Tensor
+            Of that shape, channels-last in memory.
+        """
         count, channels, height, width = shape
         return self.take(key, (count, height, width, channels)).permute(0, 3, 1, 2)
 
@@ -82,7 +95,15 @@ class Parameter:
         self._update = update
 
     def product(self, left: torch.Tensor, right: torch.Tensor) -> None:
-        """Take ``left @ right`` as the gradient of the parameter, seen as a matrix."""
+        """Take ``left @ right`` as the gradient of the parameter, seen as a matrix.
+
+        Parameters
+        ----------
+        left : torch.Tensor
+            Shape (rows, k).
+        right : torch.Tensor
+            Shape (k, columns).
+        """
         rate = self._update.rate
         if rate is None:
             torch.mm(left, right, out=self._matrix)
@@ -90,7 +111,15 @@ class Parameter:
             self.matrix.addmm_(left, right, alpha=-rate)
 
     def sums(self, ones: torch.Tensor, right: torch.Tensor) -> None:
-        """Take ``ones @ right`` as the gradient of the parameter, seen as a row."""
+        """Take ``ones @ right`` as the gradient of the parameter, seen as a row.
+
+        Parameters
+        ----------
+        ones : torch.Tensor
+            Shape (1, k).
+        right : torch.Tensor
+            Shape (k, entries).
+        """
         rate = self._update.rate
         if rate is None:
             torch.mm(ones, right, out=self._row)

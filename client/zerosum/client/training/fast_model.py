@@ -37,7 +37,21 @@ _ENTRIES = 1 << 20
 
 
 def read_layers(flat: FlatModel, update: Update) -> tuple[list[Layer], int]:
-    """Return a model's layers in order, and its number of classes.
+    """Read a model's layers in order, and its number of classes.
+
+    Parameters
+    ----------
+    flat : FlatModel
+        The model.
+    update : Update
+        What becomes of the gradients.
+
+    Returns
+    -------
+    layers : list of Layer
+        In order.
+    classes : int
+        Width of the last layer.
 
     Raises
     ------
@@ -67,6 +81,22 @@ def cross_entropy(task: Task, classes: int, dtype: torch.dtype, tolerance: float
 
     Compared on random outputs from nearly equal to far apart, for every class that fits into a
     million outputs, and for one record alone.
+
+    Parameters
+    ----------
+    task : Task
+        Supplies the loss.
+    classes : int
+        Outputs of the model.
+    dtype : torch.dtype
+        Of the outputs.
+    tolerance : float
+        Largest difference, in parts of the largest entry.
+
+    Returns
+    -------
+    bool
+        False also where the loss raises.
     """
     generator = torch.Generator().manual_seed(0)
     rows = max(1, min(2 * classes, _ENTRIES // classes))

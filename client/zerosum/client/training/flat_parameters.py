@@ -46,6 +46,11 @@ class Layout:
         running : RunningStatistics, optional
             The model's, where they are known.
 
+        Returns
+        -------
+        Layout
+            In the order of ``model.parameters()``.
+
         Raises
         ------
         TaskError
@@ -116,6 +121,18 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def flatten(model: nn.Module, batchnorm: BatchNormMode = "refuse") -> FlatModel:
     """Move a model's parameters into one flat tensor, in place.
 
+    Parameters
+    ----------
+    model : nn.Module
+        Its parameters become views of the flat tensor.
+    batchnorm : str
+        ``training.batchnorm``: whether running statistics that move are refused or sent.
+
+    Returns
+    -------
+    FlatModel
+        The model, its flat weights and gradients, each of shape (d,).
+
     Raises
     ------
     TaskError
@@ -136,7 +153,20 @@ def flatten(model: nn.Module, batchnorm: BatchNormMode = "refuse") -> FlatModel:
 
 
 def parameters_to_vector(model: nn.Module, batchnorm: BatchNormMode = "refuse") -> np.ndarray:
-    """Return a model's vector as a float32 array of shape (d,), a copy."""
+    """Copy a model's trained parameters into one vector.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Left as it is.
+    batchnorm : str
+        ``training.batchnorm``.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (d,), a copy.
+    """
     running = RunningStatistics.of(model, batchnorm)
     Layout.of(model, batchnorm, running)
     found = [*trainable(model).values(), *(each.kept for each in running.moving)]
@@ -146,7 +176,16 @@ def parameters_to_vector(model: nn.Module, batchnorm: BatchNormMode = "refuse") 
 
 @torch.no_grad()
 def load_vector(model: nn.Module, vector: np.ndarray, batchnorm: BatchNormMode = "refuse") -> None:
-    """Copy a vector of shape (d,) into a model's trainable parameters and running statistics.
+    """Copy a vector into a model's trained parameters and running statistics.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Written to.
+    vector : numpy.ndarray
+        Shape (d,).
+    batchnorm : str
+        ``training.batchnorm``.
 
     Raises
     ------
@@ -164,10 +203,22 @@ def load_vector(model: nn.Module, vector: np.ndarray, batchnorm: BatchNormMode =
 
 
 def from_state_dict(state: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
-    """Join what a state dict holds of a layout into a float32 vector of shape (d,).
+    """Join what a state dict holds of a layout into one vector.
 
     What else it holds, frozen parameters and buffers, every party builds by itself. So a file of
     the trained parameters alone, as runs once left them, is read as well.
+
+    Parameters
+    ----------
+    state : mapping of str to numpy.ndarray
+        As a file of the model holds it.
+    layout : Layout
+        The model's.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (d,).
 
     Raises
     ------

@@ -50,7 +50,13 @@ class Call:
         self.edge: GradientEdge = get_gradient_edge(output)
 
     def check_unchanged(self) -> None:
-        """Raise unless the input is what the layer was given."""
+        """Raise unless the input is what the layer was given.
+
+        Raises
+        ------
+        NotLayerwise
+            If it was changed in place since.
+        """
         if version_of(self.inputs) != self._version:
             raise NotLayerwise("a layer's input is changed in place")
 
@@ -106,7 +112,23 @@ def _arguments_apart(module: nn.Module) -> bool:
 def run(
     stages: list[nn.Module], layers: Collection[nn.Module], inputs: Any
 ) -> tuple[torch.Tensor, dict[nn.Module, Call]]:
-    """Return the outputs of known stages, and the calls of those whose gradients are wanted.
+    """Run known stages, and record the calls of layers whose gradients are wanted.
+
+    Parameters
+    ----------
+    stages : list of nn.Module
+        As :func:`known_stages` returns them.
+    layers : collection of nn.Module
+        Whose gradients are wanted.
+    inputs : object
+        A batch; only a tensor of shape (n, ...) can be run.
+
+    Returns
+    -------
+    outputs : torch.Tensor
+        Shape (n, ...).
+    calls : dict of nn.Module to Call
+        Of ``layers``.
 
     Raises
     ------

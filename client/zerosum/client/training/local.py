@@ -178,7 +178,15 @@ class LocalTrainer:
         return (torch.cat([delta, statistics]) if len(statistics) else delta).cpu().numpy()
 
     def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
-        """Find out on some client's records what :attr:`name` is, where the model does not tell."""
+        """Find out on some client's records what :attr:`name` is, where the model does not tell.
+
+        Parameters
+        ----------
+        start : numpy.ndarray
+            The global model, shape (public + d,).
+        load : callable
+            Returns some client's records.
+        """
 
     def evaluate(
         self,
@@ -187,7 +195,7 @@ class LocalTrainer:
         batch_size: int = 1000,
         records: int | None = None,
     ) -> dict[str, float]:
-        """Evaluate the model given by a vector, as :func:`evaluate` does.
+        """Sum losses and metrics of the model that a vector gives.
 
         Parameters
         ----------
@@ -198,6 +206,11 @@ class LocalTrainer:
             Examples at a time.
         records : int, optional
             Evaluate the first so many alone.
+
+        Returns
+        -------
+        dict of str to float
+            Sums, as :func:`zerosum.client.training.evaluation.evaluate` returns them.
         """
         self._load(vector)
         examples = self._examples_of(dataset)
@@ -207,7 +220,20 @@ class LocalTrainer:
         return sums
 
     def predict(self, vector: np.ndarray, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of the model given by a vector, on the CPU, without gradients."""
+        """Compute the outputs of the model that a vector gives.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As :meth:`train` takes it.
+        inputs : torch.Tensor
+            Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n, ...), on the CPU, without gradients.
+        """
         self._load(vector)
         self.model.eval()
         with torch.no_grad():

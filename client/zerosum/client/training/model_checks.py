@@ -37,10 +37,20 @@ _WIDER = {torch.float64: torch.complex128}
 
 
 def usable(model: Any) -> nn.Module:
-    """Return what ``model()`` returned, as a module that is trained as PyTorch would train it.
+    """Check what ``model()`` returned: a module that is trained as PyTorch would train it.
 
     Parts under ``torch.compile`` are run as they were written. Compiling takes a client's whole
     time, and a group of clients or of examples is no input that a compiled part takes.
+
+    Parameters
+    ----------
+    model : object
+        What ``model()`` returned.
+
+    Returns
+    -------
+    nn.Module
+        The same object.
 
     Raises
     ------
@@ -86,6 +96,11 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
         Where to.
     dtype : torch.dtype
         Of real numbers; complex ones get the precision that goes with it.
+
+    Returns
+    -------
+    nn.Module
+        The same object.
     """
     wide = _WIDER.get(dtype, torch.complex64)
 
@@ -98,7 +113,20 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
 
 
 def cast_of(model: nn.Module, dtype: torch.dtype) -> str | None:
-    """Return in words which trained parameters get another dtype; None where none does."""
+    """Say which trained parameters get another dtype.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Before it is converted.
+    dtype : torch.dtype
+        Of training.
+
+    Returns
+    -------
+    str or None
+        None where no trained parameter is cast.
+    """
     others = [p.dtype for p in model.parameters() if p.requires_grad and p.dtype != dtype]
     if not others:
         return None
@@ -110,7 +138,19 @@ def cast_of(model: nn.Module, dtype: torch.dtype) -> str | None:
 
 
 def called(model: nn.Module, inputs: Any) -> Any:
-    """Return a model's outputs of a batch.
+    """Call a model on a batch, and explain what a user can mend.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Called as it is.
+    inputs : tensor or structure of tensors
+        A batch, examples along dimension 0.
+
+    Returns
+    -------
+    object
+        What the model returns.
 
     Raises
     ------
@@ -157,6 +197,11 @@ def check_unchanged(model: nn.Module, parameters: Mapping[str, nn.Parameter]) ->
         After a forward pass.
     parameters : Mapping
         What was trained when it was built, by name.
+
+    Raises
+    ------
+    TaskError
+        Names a parameter that is trained now and was not, or the reverse.
     """
     now = {name: p for name, p in model.named_parameters() if p.requires_grad}
     for name in [

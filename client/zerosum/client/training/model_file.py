@@ -87,6 +87,16 @@ def _exact(
 def entries(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return a model's state dict, its own tensors.
 
+    Parameters
+    ----------
+    model : nn.Module
+        Left as it is.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        The model's own tensors.
+
     Raises
     ------
     TaskError

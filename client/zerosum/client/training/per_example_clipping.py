@@ -165,7 +165,20 @@ class ClippedGradients:
             self._put_back(state)
 
     def lone_gradients(self, inputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        """Return a gradient an example, shape (n, d), by a backward pass each."""
+        """Compute each example's gradient, by a backward pass each.
+
+        Parameters
+        ----------
+        inputs : tensor or structure of tensors
+            A batch; examples along dimension 0.
+        targets : torch.Tensor
+            Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n, d).
+        """
         state = Snapshot(self._flat.model, *self._watched)
         try:
             return torch.cat(list(self._loop(state, inputs, targets)))

@@ -30,7 +30,21 @@ class NotVectorised(Exception):
 
 
 def vectorised(function: Callable[..., Any], *arguments: Any, shared: int = 0) -> Any:
-    """Apply a function to each row of its arguments, the first ``shared`` of which all rows get.
+    """Apply a function to each row of its arguments by ``vmap``.
+
+    Parameters
+    ----------
+    function : callable
+        Of one row of each argument.
+    *arguments : tensor or structure of tensors
+        Rows along dimension 0.
+    shared : int
+        How many of the first arguments every row is given whole.
+
+    Returns
+    -------
+    object
+        What the function returns, stacked along dimension 0.
 
     Raises
     ------
@@ -105,10 +119,27 @@ def _coins() -> tuple[Any, ...]:
 
 
 def rows(batch: Any, part: slice | None) -> Any:
-    """Return a copy of some examples of a batch; with None, of one example as a batch of one.
+    """Copy some examples of a batch.
 
     A view would show the batch that it is of, and what is changed in place be found changed by a
     second pass over the same batch, which not every batch goes through.
+
+    Parameters
+    ----------
+    batch : tensor or structure of tensors
+        Examples along dimension 0.
+    part : slice or None
+        Which; None: the batch is one example without that dimension, and gets it.
+
+    Returns
+    -------
+    tensor or structure of tensors
+        A copy.
+
+    Raises
+    ------
+    TypeError
+        If the batch holds anything but tensors.
     """
     if isinstance(batch, torch.Tensor):
         return (batch.unsqueeze(0) if part is None else batch[part]).clone()
@@ -121,7 +152,22 @@ def rows(batch: Any, part: slice | None) -> Any:
 
 
 def lone_losses(losses: Losses, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return each example's loss, computed from its own outputs and target alone: shape (n,)."""
+    """Compute each example's loss from its own outputs and target alone.
+
+    Parameters
+    ----------
+    losses : callable
+        From outputs and targets, one loss an example.
+    outputs : torch.Tensor
+        Shape (n, ...).
+    targets : torch.Tensor
+        Shape (n, ...).
+
+    Returns
+    -------
+    torch.Tensor
+        Shape (n,).
+    """
     return vectorised(  # type: ignore[no-any-return]
         lambda output, target: losses(output.unsqueeze(0), rows(target, None)).sum(),
         outputs, targets,
@@ -163,6 +209,11 @@ class LoneLayers:
             A batch.
         put_back : callable
             Puts back what a pass moves, between two.
+
+        Returns
+        -------
+        list of Capture
+            One a layer.
 
         Raises
         ------

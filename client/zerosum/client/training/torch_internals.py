@@ -66,6 +66,11 @@ class Kernels:
 def kernels() -> Kernels:
     """Return the operators of the fast trainer.
 
+    Returns
+    -------
+    Kernels
+        Looked up once.
+
     Raises
     ------
     MissingMember
@@ -89,17 +94,41 @@ def kernels() -> Kernels:
 
 
 def foreach_copy_(tensors: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """Copy each source into its tensor, in one call."""
+    """Copy each source into its tensor, in one call.
+
+    Parameters
+    ----------
+    tensors, sources : list of torch.Tensor
+        Pairs of one shape; the first are overwritten.
+    """
     torch._foreach_copy_(tensors, sources)
 
 
 def foreach_add_(tensors: list[torch.Tensor], others: Any, alpha: float = 1.0) -> None:
-    """Add ``alpha`` times each other to its tensor, in one call."""
+    """Add ``alpha`` times each other to its tensor, in one call.
+
+    Parameters
+    ----------
+    tensors : list of torch.Tensor
+        Added to, in place.
+    others : sequence of torch.Tensor
+        Of the same shapes.
+    alpha : float
+        Their factor.
+    """
     torch._foreach_add_(tensors, others, alpha=alpha)
 
 
 def foreach_div_(tensors: list[torch.Tensor], divisor: float) -> None:
-    """Divide each tensor by a number, in one call."""
+    """Divide each tensor by a number, in one call.
+
+    Parameters
+    ----------
+    tensors : list of torch.Tensor
+        Divided, in place.
+    divisor : float
+        Not 0.
+    """
     torch._foreach_div_(tensors, divisor)
 
 

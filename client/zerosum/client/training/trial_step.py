@@ -29,6 +29,11 @@ def task_named(task: str, fault: str) -> Iterator[None]:
     fault : str
         What fails, before the error's own line.
 
+    Yields
+    ------
+    None
+        While code of the task runs.
+
     Raises
     ------
     TaskError

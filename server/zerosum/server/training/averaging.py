@@ -47,7 +47,7 @@ class Averaging:
         self._root = root
 
     def average(self, aggregate: Aggregate, model: np.ndarray, number: int) -> np.ndarray:
-        """Return a round's average, float64, shape (d,).
+        """Average a round's contributions, by the rule of the experiment.
 
         Parameters
         ----------
@@ -57,6 +57,11 @@ class Averaging:
             The vector of the round's request.
         number : int
             The round.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (d,).
 
         Raises
         ------
@@ -141,6 +146,13 @@ def held_out(
         ``rule_examples`` says how many; without it nothing is held out.
     seed : int
         The experiment's seed.
+
+    Returns
+    -------
+    tested : torch Dataset or pair of tensors, or None
+        What is tested on.
+    root : torch Dataset or pair of tensors, or None
+        The root records; None where none are held out.
 
     Raises
     ------

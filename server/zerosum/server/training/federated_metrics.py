@@ -92,7 +92,7 @@ def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) 
 def metric_names(
     task: Task, training: TrainSpec, seed: int, samples: Iterable[Sample]
 ) -> list[str] | None:
-    """Return the names of a task's metrics of any records; None where no sample has records.
+    """Find the names of a task's metrics on the first sample that has records.
 
     Parameters
     ----------
@@ -103,6 +103,11 @@ def metric_names(
         The experiment's seed.
     samples
         As for :func:`with_metrics`.
+
+    Returns
+    -------
+    list of str or None
+        None where no sample has records.
 
     Raises
     ------

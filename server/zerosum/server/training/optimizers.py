@@ -41,7 +41,13 @@ class PlainSgd:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the parameter against its gradient."""
+        """Move the parameter against its gradient.
+
+        Raises
+        ------
+        ValueError
+            If there is no gradient.
+        """
         gradient = self._parameter.grad
         if gradient is None:
             raise ValueError("the parameter has no gradient")
@@ -99,7 +105,18 @@ class ServerOptimizer:
 
     @classmethod
     def check(cls, spec: ServerSpec) -> None:
-        """Raise ConfigError unless the optimizer can be made and can take a step."""
+        """Check that the optimizer can be made and can take a step.
+
+        Parameters
+        ----------
+        spec : ServerSpec
+            Optimizer, learning rate and options.
+
+        Raises
+        ------
+        ConfigError
+            If it can neither be made nor take a step; quotes what torch says.
+        """
         trial = cls(spec, np.zeros(2, dtype=np.float32))
         try:
             trial.step(np.ones(2))
@@ -127,7 +144,15 @@ class ServerOptimizer:
     def restore(
         self, model: torch.Tensor, tensors: dict[str, torch.Tensor], scalars: dict[str, float]
     ) -> None:
-        """Continue from a model and what :meth:`state` returned."""
+        """Continue from a model and the state of its optimizer.
+
+        Parameters
+        ----------
+        model : torch.Tensor
+            float32, shape (d,).
+        tensors, scalars : dict
+            As :meth:`state` returned them.
+        """
         with torch.no_grad():
             self._parameter.copy_(model)
         if tensors or scalars:

@@ -63,6 +63,18 @@ class BuiltinTask:
     def from_specs(cls, data: DataSpec, model: ModelSpec, seed: int) -> Self:
         """Load the records and build the task.
 
+        Parameters
+        ----------
+        data, model : DataSpec, ModelSpec
+            Sections of the experiment.
+        seed : int
+            The experiment's.
+
+        Returns
+        -------
+        BuiltinTask
+            Of this class, with its records in memory.
+
         Raises
         ------
         DataError
@@ -114,7 +126,20 @@ class BuiltinTask:
 
     @keeps_apart
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return cross-entropy or squared error of each example, shape (n,)."""
+        """Compute cross-entropy or squared error of each example.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Shape (n, classes), or (n, 1) of values.
+        targets : torch.Tensor
+            int64 classes or float32 values, shape (n,).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
+        """
         if targets.is_floating_point():
             return (outputs.squeeze(1) - targets).square()
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
@@ -190,7 +215,20 @@ class ShakespeareTask(BuiltinTask):
 
     @keeps_apart
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross-entropy of each sequence's characters, shape (n,)."""
+        """Compute the mean cross-entropy of each sequence's characters.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Shape (n, length, symbols).
+        targets : torch.Tensor
+            int64, shape (n, length).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
+        """
         losses = nn.functional.cross_entropy(
             outputs.flatten(0, 1), targets.flatten(), reduction="none"
         )

@@ -98,9 +98,21 @@ class Block(nn.Module):
 
 
 def sines(length: int, width: int) -> torch.Tensor:
-    """Return the places of a sequence as sines and cosines: (length, width).
+    """Encode the places of a sequence as sines and cosines.
 
     Source: Vaswani et al. 2017, section 3.5.
+
+    Parameters
+    ----------
+    length : int
+        Places of a sequence.
+    width : int
+        Coordinates of a place.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape (length, width).
     """
     frequencies = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
     angles = torch.arange(length)[:, None] * frequencies
