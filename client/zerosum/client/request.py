@@ -1,4 +1,4 @@
-"""What a cohort is asked: one question, one hash.
+"""Define the request to a cohort: one question, one hash.
 
 The hash enters every mask (see ``zerosum.secagg.session``), so a client that was asked
 something else than its fellows masks with nobody.

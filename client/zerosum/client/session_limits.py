@@ -1,4 +1,4 @@
-"""How many sessions a node lets begin, and when a run is over for it.
+"""Count the sessions that a node lets begin, and decide when a run is over for it.
 
 Each session that begins draws an advert: keys and, on a sparse graph, neighbours. A server that
 lies can begin sessions until a draw suits it, so that what fails with 2^-40 in one fails with as

@@ -1,4 +1,4 @@
-"""What a user brings: a model, data, a loss. And how a name becomes that object.
+"""Define a Task, which a user writes (model, data, loss), and find one by its name.
 
 Nothing here imports torch, so a client that only masks and shares never pays for it.
 """

@@ -1,4 +1,4 @@
-"""Writes that outlive a crash: files replaced whole, lines appended, folders flushed."""
+"""Write so that a crash loses nothing: replace files whole, append lines, flush folders."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Files and folders that their owner alone can reach, whatever the umask.
+"""Make files and folders that their owner alone can reach, whatever the umask.
 
 A node's record of decisions and its keys are worth as much as nobody else can read, change or hold
 them. What is made here has its mode set on the open file, for a umask only takes bits away; what

@@ -27,7 +27,7 @@ _SPREADS = ("running_var", "running_std")
 """Statistics that are no variance or deviation once they are negative."""
 
 _TRIED = 2
-"""Records that a layer is tried out on."""
+"""Records that a layer is tried out on: of one there would be no variance to normalise by."""
 _PLACES = ((), (3,), (3, 3), (3, 3, 3))
 """Lengths of a record's further axes: of tables, sequences, images and volumes."""
 
@@ -126,17 +126,17 @@ class RunningStatistics:
     def load(self, values: np.ndarray) -> None:
         """Take values, float, shape (statistics,), for those that training starts from."""
         start = 0
-        for each in self.moving:
-            part = torch.tensor(values[start : start + each.kept.numel()])
-            each.kept.copy_(part.view(each.kept.shape))
-            start += each.kept.numel()
+        for statistic in self.moving:
+            part = torch.tensor(values[start : start + statistic.kept.numel()])
+            statistic.kept.copy_(part.view(statistic.kept.shape))
+            start += statistic.kept.numel()
         self.put_back()
 
     def put_back(self) -> None:
         """Give the layers the values that training starts from."""
         with torch.no_grad():
-            for each in self.moving:
-                each.value.copy_(each.kept)
+            for statistic in self.moving:
+                statistic.value.copy_(statistic.kept)
 
     def changes(self) -> torch.Tensor:
         """Return what training added to the statistics that are sent, shape (statistics,).
@@ -147,7 +147,9 @@ class RunningStatistics:
             If it moved others, in whatever way: nothing of this client may be used then.
         """
         self.check_still()
-        parts = [(each.value.detach() - each.kept).reshape(-1) for each in self.moving]
+        parts = [
+            (statistic.value.detach() - statistic.kept).reshape(-1) for statistic in self.moving
+        ]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def check_still(self) -> None:
@@ -158,10 +160,10 @@ class RunningStatistics:
         TaskError
             Names the statistic; nothing of this client may be used then.
         """
-        for each in self.still:
-            if each.moved:
+        for statistic in self.still:
+            if statistic.moved:
                 raise TaskError(
-                    f"model: training moves {each.name}, which no client sends; keep it as it is "
+                    f"model: training moves {statistic.name}, which no client sends; keep it as it is "
                     "in training mode too, or use GroupNorm or LayerNorm"
                 )
 

@@ -1,4 +1,4 @@
-"""Local training of many clients at once: every tensor has one more axis, that of the clients.
+"""Train many clients at once: every tensor has one more axis, that of the clients.
 
 For a GPU, which one client's batch does not keep busy. What is computed is what
 :class:`LocalTrainer` computes, to rounding.
@@ -48,7 +48,11 @@ _COPIES = 4
 """Of a client's parameters: weights, gradient, momentum and one in passing."""
 
 _PROBED = 3
+"""Records of a comparison at most."""
 
+# Looser than the fast trainer's: the comparison is made on a client's own records and weights,
+# where gradients nearly cancel towards the end of training, and GPUs may round products to TF32.
+# A model that mixes records or clients is off by the gradient itself.
 _AGREEMENT = {torch.float32: 1e-2, torch.float64: 1e-6}
 """Relative difference of gradients below which a model treats clients and records one by one."""
 

@@ -1,4 +1,4 @@
-"""The float answer of one client to one request: an update, or metrics on its own data."""
+"""Compute what a client answers to a request: an update, or metrics on its own data."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence

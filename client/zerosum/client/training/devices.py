@@ -1,4 +1,4 @@
-"""Where tensors are computed: on the CPU, or on a GPU that this machine has."""
+"""Check and describe the device on which a run computes: the CPU, or a GPU of this machine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

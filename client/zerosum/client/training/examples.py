@@ -1,4 +1,4 @@
-"""One view of the data sets that a Task may return: a length, and batches by index."""
+"""View each kind of data set that a Task may return as a length and batches by index."""
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, Sequence

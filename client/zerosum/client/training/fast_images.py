@@ -1,4 +1,4 @@
-"""Convolution and pooling with hand-derived backward rules, on channels-last images."""
+"""Convolve and pool channels-last images, with backward rules derived by hand."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Layers with backward rules derived by hand, on buffers that are used again and again.
+"""Define layers with backward rules derived by hand, on buffers that every batch uses again.
 
 A layer is bound to one batch shape: forward and backward then are plain functions of tensors that
 write into an :class:`Arena`, without Module, autograd or optimizer. Activations of images are

@@ -1,4 +1,4 @@
-"""Which models and losses have hand-derived rules, and one step of SGD on them."""
+"""Read the layers of models that have hand-derived rules, and take a step of SGD on them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

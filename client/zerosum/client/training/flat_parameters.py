@@ -1,4 +1,4 @@
-"""A model as one flat vector, and back.
+"""Convert a model to one flat vector, and back.
 
 The vector holds the trainable parameters, in the order of ``named_parameters``; parameters
 shared between modules appear once. Frozen parameters and buffers are not in it: every party
@@ -169,8 +169,8 @@ def parameters_to_vector(model: nn.Module, batchnorm: BatchNormMode = "refuse") 
     """
     running = RunningStatistics.of(model, batchnorm)
     Layout.of(model, batchnorm, running)
-    found = [*trainable(model).values(), *(each.kept for each in running.moving)]
-    parts = [value.detach().reshape(-1).float().cpu() for value in found]
+    values = [*trainable(model).values(), *(s.kept for s in running.moving)]
+    parts = [value.detach().reshape(-1).float().cpu() for value in values]
     return torch.cat(parts).numpy().copy()
 
 

@@ -1,4 +1,4 @@
-"""What one layer's inputs and output gradients tell about each example's weight gradient.
+"""Measure each example's weight gradient from a layer's inputs and output gradients.
 
 With inputs A_i (positions x fan-in) and output gradients G_i (positions x outputs) of example i,
 its weight gradient is G_i^T A_i. A sum over examples needs one product for all. Squared norms need

@@ -1,4 +1,4 @@
-"""Models and losses that are known to keep the examples of a batch apart.
+"""Recognise models and losses that are known to keep the examples of a batch apart.
 
 One backward pass tells what each example contributes only if no example reaches another. That
 cannot be found out by trying: a model may mix only while it trains, or only above three records.

@@ -1,4 +1,4 @@
-"""Integers that a model or a loss cannot take, found on the CPU.
+"""Find integers that a model or a loss cannot take, on the CPU.
 
 On a CPU an index that is out of range raises, and one client drops out. On a GPU it ends all work
 of the process. So records meet a copy of the model on the CPU first: those whose integers are

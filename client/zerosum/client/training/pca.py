@@ -1,4 +1,4 @@
-"""Principal components in private: what a client adds to their sum, and what is read from it.
+"""Compute principal components from a private sum of second moments.
 
 Abadi et al., "Deep learning with differential privacy" (2016), section 4.1, after Dwork et al.,
 "Analyze Gauss" (2014): second moments of records of norm at most 1, noised, and their largest

@@ -1,4 +1,4 @@
-"""The sum of clipped per-example gradients: what DP-SGD adds noise to (Abadi et al. 2016).
+"""Sum clipped per-example gradients, to which DP-SGD adds noise (Abadi et al. 2016).
 
 Four ways that give the same numbers, the quickest first. One backward pass over a whole batch to
 the layers' outputs: an example's squared gradient norm follows from a layer's input and output

@@ -1,4 +1,4 @@
-"""Examples computed each alone, in one vectorised pass: by ``vmap`` none can see another.
+"""Compute each example alone in one vectorised pass: under ``vmap`` none can see another.
 
 Where all trained parameters lie in layers that are understood, such a pass gives what each layer
 was given by each example and the gradient by its output, and no gradient an example is ever held.

@@ -1,4 +1,4 @@
-"""State that a pass over some examples could carry on to others, and how it is put back.
+"""Put back the state by which a pass over some examples could influence others.
 
 Centres, queues, codebooks, counters: what a model moves while it computes would let an example
 reach those after it, and no clip bounds that. So all that can be found of it is put back after

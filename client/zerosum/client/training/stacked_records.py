@@ -1,4 +1,4 @@
-"""Clients' records side by side: what a group is trained on, step by step."""
+"""Stack clients' records side by side, as a group is trained on them step by step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The only place where global generators are touched, and they are put back."""
+"""Seed the global random generators for a while, and put them back: nothing else touches them."""
 
 import random
 from collections.abc import Iterator

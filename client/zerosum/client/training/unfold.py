@@ -1,4 +1,4 @@
-"""Convolutions as products over patches, for weights that differ from client to client.
+"""Convolve by products over patches, for weights that differ from client to client.
 
 Under ``vmap`` a convolution with a weight a client becomes a grouped one, which libraries do one
 group at a time. Patches and one batched product keep a GPU busy.

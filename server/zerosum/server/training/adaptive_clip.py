@@ -1,4 +1,4 @@
-"""The clip that follows a quantile of the updates' norms, moved by a noised count of bits."""
+"""Move the clip towards a quantile of the updates' norms, by a noised count of bits."""
 
 import math
 

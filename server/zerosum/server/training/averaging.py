@@ -1,4 +1,4 @@
-"""From what a private sum opened to the average that the server steps along."""
+"""Average what a private sum opened: the direction of the server's step."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""The global model: weights that the server's optimizer moves, statistics that are averaged."""
+"""Hold the global model: weights that an optimizer moves, statistics that are averaged."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The round loop: sample, sum in private, step, test, record."""
+"""Run the rounds of training: sample, sum in private, step, test, record."""
 
 import copy
 import logging

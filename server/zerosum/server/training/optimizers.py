@@ -1,4 +1,4 @@
-"""Server optimizers by their ``torch.optim`` name: FedAvg is SGD with a learning rate of one."""
+"""Step the global model by a ``torch.optim`` optimizer: FedAvg is SGD with lr = 1."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Robust rules: how a server that sees each contribution makes one average of them.
+"""Average contributions by robust rules, for a server that sees each of them.
 
 A mean follows a single malicious client wherever it wants; each of these bounds what a few can do.
 All take float64 vectors of shape (n, d), one row a client, and return shape (d,) in the scale of

@@ -1,4 +1,4 @@
-"""Which private sums a run consists of, in order, and who is asked in each."""
+"""Plan the private sums of a run, in order, and the cohort of each."""
 
 from collections.abc import Callable
 
