@@ -163,8 +163,8 @@ class RunningStatistics:
         for statistic in self.still:
             if statistic.moved:
                 raise TaskError(
-                    f"model: training moves {statistic.name}, which no client sends; keep it as it is "
-                    "in training mode too, or use GroupNorm or LayerNorm"
+                    f"model: training moves {statistic.name}, which no client sends; keep it as "
+                    "it is in training mode too, or use GroupNorm or LayerNorm"
                 )
 
 
