@@ -55,8 +55,8 @@ class Statistic:
     @property
     def value(self) -> torch.Tensor:
         """The tensor as it is now: training may put another in its place."""
-        found: torch.Tensor = getattr(self.module, self.attribute)
-        return found
+        now: torch.Tensor = getattr(self.module, self.attribute)
+        return now
 
     @property
     def moved(self) -> bool:
@@ -175,13 +175,13 @@ def mixes(model: nn.Module) -> list[str]:
     evaluation and it has statistics to use instead; what inherits from it is taken to.
     """
     own = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-    found = {p: m for p, m in model.named_modules() if isinstance(m, BATCH_NORM)}
-    if not found:
+    norms = {p: m for p, m in model.named_modules() if isinstance(m, BATCH_NORM)}
+    if not norms:
         return []
     with _training(model):
         return [
             path
-            for path, module in found.items()
+            for path, module in norms.items()
             if type(module) not in own or module.training or module.running_mean is None
         ]
 
@@ -239,14 +239,14 @@ def _statistics(module: nn.Module) -> list[str]:
     What is trained by its gradient is a parameter, whatever its name. A module that hands out what
     a child has, as a compiled layer does, keeps nothing itself.
     """
-    found = [name for name, _ in module.named_buffers(recurse=False) if name.startswith(_PREFIX)]
+    names = [name for name, _ in module.named_buffers(recurse=False) if name.startswith(_PREFIX)]
     trained = {
         name for name, value in module.named_parameters(recurse=False) if value.requires_grad
     }
-    return found + [
+    return names + [
         name
         for name in _USUAL
-        if name not in (*found, *trained)
+        if name not in (*names, *trained)
         and (value := getattr(module, name, None)) is not None
         and not any(getattr(child, name, None) is value for child in module.children())
     ]
@@ -328,9 +328,9 @@ def _refusal(path: str, module: nn.Module) -> str:
 
 def _check_sendable(path: str, module: nn.Module, names: list[str]) -> None:
     """Refuse statistics whose average over clients is not what it seems, or has no place."""
-    kept, stored = dict(module.named_buffers(recurse=False)), module.state_dict()
+    buffers, stored = dict(module.named_buffers(recurse=False)), module.state_dict()
     for name in names:
-        value = kept.get(name)
+        value = buffers.get(name)
         if value is None or name not in stored:
             raise TaskError(
                 f"{_named(path, module)}: its {name} is no buffer of its state dict, so no file "

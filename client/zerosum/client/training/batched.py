@@ -178,19 +178,19 @@ class BatchedTrainer(LocalTrainer):
         if not records.steps or records.inputs is None:
             return 0.0
         size = max(len(rows) for rows in records.steps)
-        kept = 2 * size * self._kept_a_row(records)
-        return _COPIES * self.layout.length * self.dtype.itemsize + records.nbytes + kept
+        activations = 2 * size * self._kept_a_row(records)
+        return _COPIES * self.layout.length * self.dtype.itemsize + records.nbytes + activations
 
     def _kept_a_row(self, records: StackedRecords) -> float:
         """Return the bytes that autograd keeps of one record, the parameters aside."""
         if records.form not in self._kept:
-            kept = 0
+            saved = 0
             own = self._flat.weights.untyped_storage().data_ptr()
 
             def count(value: torch.Tensor) -> torch.Tensor:
-                nonlocal kept
+                nonlocal saved
                 if value.untyped_storage().data_ptr() != own:
-                    kept += value.numel() * value.itemsize
+                    saved += value.numel() * value.itemsize
                 return value
 
             some = records.some(_PROBED)
@@ -203,10 +203,10 @@ class BatchedTrainer(LocalTrainer):
                     self._losses_of(some)
             except Exception as error:  # training will raise it again, and say more
                 log.debug("memory of a record is not known: %s", error)
-                return kept / len(some.targets)
+                return saved / len(some.targets)
             finally:
                 self._restore_buffers()
-            self._kept[records.form] = kept / len(some.targets)
+            self._kept[records.form] = saved / len(some.targets)
         return self._kept[records.form]
 
     def _losses_of(self, records: StackedRecords) -> torch.Tensor:
@@ -296,8 +296,8 @@ class BatchedTrainer(LocalTrainer):
         self._flat.running.check_still()
         self._restore_buffers()
         changes = [(a - b).flatten(1) for a, b in zip(weights, parts, strict=True)]
-        found = torch.cat(changes, 1).cpu().numpy()
-        return [found[place] for place in stack.places]
+        deltas = torch.cat(changes, 1).cpu().numpy()
+        return [deltas[place] for place in stack.places]
 
     def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Cut a flat vector into parameters."""
@@ -377,18 +377,18 @@ class BatchedTrainer(LocalTrainer):
             # compared: of some layers torch's rule is right for the first client alone.
             few = one.some(_PROBED)
             both = [few, few.with_one_again()]
-            wanted = [self._lone_gradient(records) for records in both]
+            lone = [self._lone_gradient(records) for records in both]
             if not torch.equal(self._flat.weights, origin):
                 raise UnstackableError("the model moves its parameters while it computes")
-            if not all(bool(torch.isfinite(flat).all()) for flat in wanted):
+            if not all(bool(torch.isfinite(flat).all()) for flat in lone):
                 continue  # tells nothing; a client of finite records may follow
             pair = Stack.of(both, self.device, self.dtype)
             twice = [part.expand(2, *part.shape) for part in self._parts(origin)]
             with self._stacked():
-                found = self._gradients(twice, *pair.batch(0))
+                grouped = self._gradients(twice, *pair.batch(0))
             self._restore_buffers()
-            for flat, place in zip(wanted, pair.places, strict=True):
-                self._check_same(flat, found, place)
+            for flat, place in zip(lone, pair.places, strict=True):
+                self._check_same(flat, grouped, place)
             return
 
     def _check_same(

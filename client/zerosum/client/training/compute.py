@@ -340,8 +340,8 @@ def _moments_of(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarr
     except FAILURES:
         nothing = np.zeros((inputs, inputs))
         if len(rows) > 1:  # what is wrong with one must not show in the others
-            each = (_moments_of(examples, row, inputs) for row in torch.split(rows, 1))
-            total: np.ndarray = sum(each, nothing)
+            moments = (_moments_of(examples, row, inputs) for row in torch.split(rows, 1))
+            total: np.ndarray = sum(moments, nothing)
             return total
         log.exception("a record has no moments: zero is added instead")
         return nothing

@@ -81,8 +81,8 @@ def why_unscored(outputs: Any, targets: torch.Tensor) -> str:
             "the model has one output an example, a logit or a probability, and nothing says which"
         )
     if outputs.dim() != 2 or outputs.is_complex():
-        found = f"outputs have shape {_shape(outputs)} and type {outputs.dtype}"
-        return f"{found}, not one real number a class"
+        fault = f"outputs have shape {_shape(outputs)} and type {outputs.dtype}"
+        return f"{fault}, not one real number a class"
     named = targets.long()
     outside = named[(named < 0) | (named >= outputs.shape[1])]
     if len(outside):

@@ -235,17 +235,17 @@ class ExampleTrainer(LocalTrainer):
         self._failed.clear()
         try:
             examples: Examples = self._examples_of(load(), alike=True)
-            held, public = len(examples), self._privacy.examples
+            count, public = len(examples), self._privacy.examples
         except FAILURES as error:
             self._notes.fail(error)
             log.exception("the data cannot be had: %s", EMPTY_SAMPLE)
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
-        if public is not None and held > public:
+        if public is not None and count > public:
             # Said at home only: how many there are is as private as they are.
             log.warning(
                 "%d examples here, but privacy.examples = %d says how many all clients have: "
-                "delta is not below 1/examples", held, public,
+                "delta is not below 1/examples", count, public,
             )  # fmt: skip
         return examples
 
@@ -279,17 +279,17 @@ class ExampleTrainer(LocalTrainer):
                     self._notes.fail(error)
                     self._notes.examples_failed += 1
                     # The first one's traceback is enough where all fail alike.
-                    said = "example %d has no gradient: it contributes nothing"
-                    log.warning(said, int(one), exc_info=not self._failed)
+                    message = "example %d has no gradient: it contributes nothing"
+                    log.warning(message, int(one), exc_info=not self._failed)
                     self._failed.add(int(one))
         return total
 
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
         total = self._clipped.clipped_sum(*examples.take(part), self._clip)
         if lost := self._clipped.not_finite:
-            said = "the gradient of an example is NaN or infinite"
+            fault = "the gradient of an example is NaN or infinite"
             if self._notes.error is None:  # once a client, however many steps it takes
-                log.warning("%s, it contributes nothing: %s", said, NOT_FINITE_CURE)
-            self._notes.fail(f"{said}: {NOT_FINITE_CURE}")
+                log.warning("%s, it contributes nothing: %s", fault, NOT_FINITE_CURE)
+            self._notes.fail(f"{fault}: {NOT_FINITE_CURE}")
             self._notes.examples_failed += lost
         return total

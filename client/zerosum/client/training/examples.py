@@ -261,9 +261,9 @@ def _each(part: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         values = {key: _each(value, change) for key, value in part.items()}
         if type(part) is dict or not isinstance(part, MutableMapping):
             return values
-        found = copy.copy(part)
-        found.update(values)
-        return found
+        copied_part = copy.copy(part)
+        copied_part.update(values)
+        return copied_part
     if isinstance(part, tuple | list):
         items = [_each(value, change) for value in part]
         if hasattr(part, "_fields"):

@@ -215,15 +215,15 @@ class FastTrainer(LocalTrainer):
 
     def _agrees(self, shape: tuple[int, ...]) -> bool:
         """Compare gradients with autograd's on random weights and inputs of a shape."""
-        kept = self._flat.weights.clone(), self._update.rate
+        before = self._flat.weights.clone(), self._update.rate
         directions = None if self._projection is None else self._projection[1].detach().clone()
         try:
             return self._probe(shape)
         except Exception as error:  # what the model raises, the general path will on real data
             raise UnsupportedLayer(str(error)) from error
         finally:
-            self._flat.weights.copy_(kept[0])
-            self._update.rate = kept[1]
+            self._flat.weights.copy_(before[0])
+            self._update.rate = before[1]
             if self._projection is not None and directions is not None:
                 self._projection[1].copy_(directions)
 
@@ -238,25 +238,26 @@ class FastTrainer(LocalTrainer):
             losses = per_example_losses(self.task, self.model(inputs), targets)
             parameters = list(trainable(self.model).values())
             parts = torch.autograd.grad(losses.sum() / _PROBED, parameters)
-        wanted, before = torch.cat([part.reshape(-1) for part in parts]), self._flat.weights.clone()
+        expected = torch.cat([part.reshape(-1) for part in parts])
+        before = self._flat.weights.clone()
         if self._update.rate is not None:
             self._update.rate = 1.0
         program.outputs(inputs)
         program.descend(targets)
-        found = self._flat.gradients
+        gradient = self._flat.gradients
         if self._update.rate is not None:
-            found = before - self._flat.weights
-        distance = torch.linalg.vector_norm(found - wanted)
-        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted))
+            gradient = before - self._flat.weights
+        distance = torch.linalg.vector_norm(gradient - expected)
+        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(expected))
 
     def _check(self, outputs: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""
         try:
             # Copies: a loss that works in place would change what the rules go on with.
-            found = per_example_losses(self.task, outputs.clone(), targets.clone())
+            task_losses = per_example_losses(self.task, outputs.clone(), targets.clone())
         except Exception as error:
             raise UnsupportedLayer(f"the loss fails: {error_line(error)}") from error
-        if not close(found, losses, _AGREEMENT[self.dtype]):
+        if not close(task_losses, losses, _AGREEMENT[self.dtype]):
             raise UnsupportedLayer("the loss is not cross-entropy")
 
     def _tell(self, reason: Exception) -> None:

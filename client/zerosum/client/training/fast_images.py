@@ -85,21 +85,21 @@ class Conv2d:
         options = (list(shift.stride), list(shift.padding), list(shift.dilation), False, [0, 0], 1)
         offsets = None if bias is None else bias.value
         sizes = None if bias is None else [shape[1]]
-        wanted = [not place.first, True, bias is not None]
+        needed = [not place.first, True, bias is not None]
         kernel, operators = weight.value, kernels()
-        held = kernel
+        seen = kernel
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal held
-            held = inputs.contiguous(memory_format=torch.channels_last)
-            return operators.convolution(held, kernel, offsets, *options)
+            nonlocal seen
+            seen = inputs.contiguous(memory_format=torch.channels_last)
+            return operators.convolution(seen, kernel, offsets, *options)
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            nonlocal held
+            nonlocal seen
             upstream, by_weight, by_bias = operators.convolution_backward(
-                gradient, held, kernel, sizes, *options, wanted
+                gradient, seen, kernel, sizes, *options, needed
             )
-            held = kernel  # nothing of a batch outlives its step
+            seen = kernel  # nothing of a batch outlives its step
             weight.take(by_weight)
             if bias is not None:
                 bias.take(by_bias)
@@ -171,22 +171,22 @@ class Pooling:
             raise UnsupportedLayer(f"pooling is given {place.shape[1:]}")
         probe = torch.zeros((1, *place.shape[1:]), dtype=place.arena.dtype)
         shape = (place.shape[0], *self._pool(probe)[0].shape[1:])
-        held, indices = probe, probe
+        seen, indices = probe, probe
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal held, indices
-            held = inputs
+            nonlocal seen, indices
+            seen = inputs
             outputs, indices = self._pool(inputs)
             return outputs
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            nonlocal held, indices
+            nonlocal seen, indices
             if self.maximum:
                 rule = kernels().max_pool2d_backward
-                upstream = rule(gradient, held, *self.options, indices)
+                upstream = rule(gradient, seen, *self.options, indices)
             else:
-                upstream = kernels().avg_pool2d_backward(gradient, held, *self.options)
-            held = indices = probe
+                upstream = kernels().avg_pool2d_backward(gradient, seen, *self.options)
+            seen = indices = probe
             return upstream
 
         return BoundLayer(forward, backward, shape)

@@ -212,20 +212,20 @@ class Linear:
         ones = torch.ones((1, count), dtype=outputs.dtype)
         weight, bias, first = self.weight, self.bias, place.first
         matrix, transposed = weight.matrix, weight.matrix.t()
-        held = outputs
+        seen = outputs
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal held
-            held = inputs
+            nonlocal seen
+            seen = inputs
             torch.mm(inputs, transposed, out=outputs)
             return outputs if bias is None else outputs.add_(bias.value)  # faster than addmm
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            nonlocal held
+            nonlocal seen
             if not first:
                 torch.mm(gradient, matrix, out=upstream)
-            weight.product(gradient.t(), held)
-            held = outputs
+            weight.product(gradient.t(), seen)
+            seen = outputs
             if bias is not None:
                 bias.sums(ones, gradient)
             return upstream

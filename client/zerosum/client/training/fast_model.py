@@ -104,17 +104,17 @@ def cross_entropy(task: Task, classes: int, dtype: torch.dtype, tolerance: float
     for scale, count in ((0.1, rows), (1.0, rows), (30.0, rows), (1000.0, rows), (1.0, 1)):
         drawn = torch.randn(count, classes, generator=generator, dtype=torch.float64) * scale
         try:
-            found = _with_gradient(task.loss, drawn.to(dtype), targets[:count])
+            own = _with_gradient(task.loss, drawn.to(dtype), targets[:count])
         except Exception:  # a loss of another kind may refuse such outputs in any way
             return False
-        wanted = _with_gradient(
+        expected = _with_gradient(
             lambda outputs, classes: nn.functional.cross_entropy(
                 outputs, classes, reduction="none"
             ),
             drawn.to(dtype),
             targets[:count],
         )
-        if not all(close(a, b, tolerance) for a, b in zip(found, wanted, strict=True)):
+        if not all(close(a, b, tolerance) for a, b in zip(own, expected, strict=True)):
             return False
     return True
 
@@ -221,10 +221,10 @@ class _Parameters:
 
     def weight(self, module: Any) -> Parameter:
         """Return the weight of a module."""
-        found = self.of(module.weight)
-        if found is None:
+        parameter = self.of(module.weight)
+        if parameter is None:
             raise UnsupportedLayer(f"{type(module).__name__} without a weight")
-        return found
+        return parameter
 
     def check_all_used(self) -> None:
         """Raise if a parameter belongs to no layer."""

@@ -57,13 +57,13 @@ class Layout:
             If the model moves running statistics that are not sent, or has nothing to train.
         """
         running = RunningStatistics.of(model, batchnorm) if running is None else running
-        found = trainable(model)
-        if not found:
+        parameters = trainable(model)
+        if not parameters:
             raise TaskError("model: no parameter requires a gradient, so there is nothing to train")
         return cls(
-            tuple(found),
-            tuple(tuple(value.shape) for value in found.values()),
-            tuple((each.name, tuple(each.kept.shape)) for each in running.moving),
+            tuple(parameters),
+            tuple(tuple(value.shape) for value in parameters.values()),
+            tuple((statistic.name, tuple(statistic.kept.shape)) for statistic in running.moving),
         )
 
     @property
@@ -225,10 +225,10 @@ def from_state_dict(state: Mapping[str, np.ndarray], layout: Layout) -> np.ndarr
     ValueError
         If a name of the layout is missing, or has another shape.
     """
-    wanted = [*zip(layout.names, layout.shapes, strict=True), *layout.statistics]
-    for name, shape in wanted:
+    entries = [*zip(layout.names, layout.shapes, strict=True), *layout.statistics]
+    for name, shape in entries:
         if name not in state or state[name].shape != shape:
-            found = state[name].shape if name in state else "nothing"
-            raise ValueError(f"parameter {name} has shape {shape}, and {found} was given")
-    parts = [np.asarray(state[name], dtype=np.float32).reshape(-1) for name, _ in wanted]
+            given = state[name].shape if name in state else "nothing"
+            raise ValueError(f"parameter {name} has shape {shape}, and {given} was given")
+    parts = [np.asarray(state[name], dtype=np.float32).reshape(-1) for name, _ in entries]
     return np.concatenate(parts)

@@ -64,11 +64,11 @@ class Capture:
 
     def where(self, usable: torch.Tensor) -> "Capture":
         """Return the same with zeros for the examples that are not usable, shape (n,)."""
-        kept = [
+        parts = [
             torch.where(usable.view(-1, *[1] * (part.dim() - 1)), part, 0.0)
             for part in (self.inputs, self.gradient)
         ]
-        return replace(self, inputs=kept[0], gradient=kept[1])
+        return replace(self, inputs=parts[0], gradient=parts[1])
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ def _measure_convolution(capture: Capture) -> MeasuredLayer:
         part = gradient[start : start + size]
         left = part.reshape(-1, groups, layer.out_channels // groups, positions)
         right = _unfolded(layer, last[start : start + size], part.shape[2:])
-        found, product = _measure(capture, left, right, keep=keep)
-        squares.append(found)
+        square, product = _measure(capture, left, right, keep=keep)
+        squares.append(square)
         products.append(product)
-    kept = [product for product in products if product is not None]
-    return MeasuredLayer(capture, torch.cat(squares), torch.cat(kept) if kept else None)
+    small = [product for product in products if product is not None]
+    return MeasuredLayer(capture, torch.cat(squares), torch.cat(small) if small else None)
 
 
 def _unfolded(layer: nn.Conv2d, images: torch.Tensor, size: torch.Size) -> torch.Tensor:

@@ -78,13 +78,13 @@ def known_loss(loss: Any) -> bool:
 def known_stages(model: nn.Module) -> list[nn.Module] | None:
     """Return the modules that a sequence calls, in order, if all of it is known to keep apart."""
     if _as_made(model) and type(model) is nn.Sequential:
-        found: list[nn.Module] = []
+        stages: list[nn.Module] = []
         for module in model:
             inner = known_stages(module)
             if inner is None:
                 return None
-            found += inner
-        return found
+            stages += inner
+        return stages
     known = type(model) in _ROWS | _IMAGES and _as_made(model) and _arguments_apart(model)
     return [model] if known else None
 
@@ -97,8 +97,8 @@ def _as_made(module: nn.Module) -> bool:
     except MissingMember:
         return False
     overrides = any(callable(getattr(type(module), name, None)) for name in own)
-    held = (*own.values(), *module.parameters(recurse=False), *module.buffers(recurse=False))
-    tensors = (value for value in held if isinstance(value, torch.Tensor))
+    values = (*own.values(), *module.parameters(recurse=False), *module.buffers(recurse=False))
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
     plain = all(type(tensor) in (torch.Tensor, nn.Parameter) for tensor in tensors)
     return plain and not hooks and not overrides
 

@@ -343,11 +343,11 @@ class LocalTrainer:
         """Log once which buffers training moves: only trained parameters are sent and kept."""
         moved = [
             f"{type(module).__name__}.{name}"
-            for module, name, _, kept in self._buffers
+            for module, name, _, original in self._buffers
             if not self._told_moved
             and not self._norms.keeps(module)
             and getattr(module, "running_mean", None) is None  # sent, or refused
-            and not torch.equal(getattr(module, name), kept)
+            and not torch.equal(getattr(module, name), original)
         ]
         if moved:
             self._told_moved = True
@@ -358,8 +358,8 @@ class LocalTrainer:
             )
 
     def _restore_buffers(self) -> None:
-        for module, name, buffer, kept in self._buffers:
-            setattr(module, name, buffer.copy_(kept))
+        for module, name, buffer, original in self._buffers:
+            setattr(module, name, buffer.copy_(original))
         self._flat.running.put_back()
         if self._state is not None:
             self._state.put_back()
@@ -404,9 +404,9 @@ class LocalTrainer:
         if first and self._sgd.momentum and idle:
             self._momentum.zero_()
         still = [flat[where] for where in idle for flat in (weights, self._momentum)]
-        kept = [(part, part.clone()) for part in still]
+        unmoved = [(part, part.clone()) for part in still]
         self._sgd.step(weights, self._flat.gradients, self._momentum, origin, first=first)
-        for part, value in kept:
+        for part, value in unmoved:
             part.copy_(value)
 
 

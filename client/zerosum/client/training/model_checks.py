@@ -299,13 +299,13 @@ def _check_memory(model: nn.Module) -> None:
 
     Buffers and plain attributes count as well: a view of a weight follows it in plain PyTorch.
     """
-    held: dict[int, list[tuple[str, torch.Tensor, bool]]] = defaultdict(list)
+    storages: dict[int, list[tuple[str, torch.Tensor, bool]]] = defaultdict(list)
     for name, tensor, trained in _held(model):
         if tensor.layout == torch.strided and tensor.numel():
-            held[tensor.untyped_storage().data_ptr()].append((name, tensor, trained))
-    for found in held.values():
+            storages[tensor.untyped_storage().data_ptr()].append((name, tensor, trained))
+    for sharing in storages.values():
         earlier: list[tuple[str, torch.Tensor, bool]] = []
-        for name, tensor, trained in sorted(found, key=lambda each: _span(each[1])):
+        for name, tensor, trained in sorted(sharing, key=lambda each: _span(each[1])):
             start = _span(tensor)[0]
             earlier = [each for each in earlier if _span(each[1])[1] > start]
             for other, before, also in earlier:
@@ -348,10 +348,10 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _offsets(tensor: torch.Tensor) -> torch.Tensor:
-    found = torch.tensor([tensor.storage_offset()])
+    offsets = torch.tensor([tensor.storage_offset()])
     for size, step in zip(tensor.shape, tensor.stride(), strict=True):
-        found = (found.unsqueeze(-1) + step * torch.arange(size)).reshape(-1)
-    return found
+        offsets = (offsets.unsqueeze(-1) + step * torch.arange(size)).reshape(-1)
+    return offsets
 
 
 def _wanted_by_name(model: nn.Module, inputs: Any) -> str | None:

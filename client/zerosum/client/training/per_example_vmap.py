@@ -60,17 +60,17 @@ def vectorised(function: Callable[..., Any], *arguments: Any, shared: int = 0) -
     # What packs tensors for the way back unpacks them of all rows at once.
     plain = torch.autograd.graph.disable_saved_tensors_hooks("not for all examples at once")
     with sdpa_kernel(SDPBackend.MATH), _without_own_rules(), _SecretCoins(), plain:
-        found = torch.func.vmap(function, places, randomness="different")(*arguments)
+        results = torch.func.vmap(function, places, randomness="different")(*arguments)
     if _coins() != before:
         raise NotVectorised("Python's or numpy's generator is drawn from")
-    return found
+    return results
 
 
 @contextmanager
 def _without_own_rules() -> Iterator[None]:
     """Let operations whose class brings a ``vmap`` of its own raise inside the block."""
-    found = dict.fromkeys(_with_own_rules(torch.autograd.Function))
-    rules = [(known, vars(known).get("vmap")) for known in found]
+    functions = dict.fromkeys(_with_own_rules(torch.autograd.Function))
+    rules = [(known, vars(known).get("vmap")) for known in functions]
     for known, _ in rules:
         known.vmap = staticmethod(partial(_refuse, known.__qualname__))
     try:
@@ -146,8 +146,8 @@ def rows(batch: Any, part: slice | None) -> Any:
     if isinstance(batch, dict):
         return {key: rows(value, part) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        found = [rows(value, part) for value in batch]
-        return tuple(found) if isinstance(batch, tuple) else found
+        copies = [rows(value, part) for value in batch]
+        return tuple(copies) if isinstance(batch, tuple) else copies
     raise TypeError(f"inputs hold a {type(batch).__name__}: give tensors, or structures of them")
 
 
@@ -265,9 +265,9 @@ class LoneLayers:
         def one(inputs: Any, target: torch.Tensor, probes: list[torch.Tensor]) -> Any:
             with self._cut(probes) as calls:
                 loss = self._alone(rows(inputs, None), rows(target, None))
-            found = _each_once(calls)
-            called[:] = [call is not None for call in found]
-            return loss, [call[0] for call in found if call is not None]
+            recorded = _each_once(calls)
+            called[:] = [call is not None for call in recorded]
+            return loss, [call[0] for call in recorded if call is not None]
 
         losses, tensors = vectorised(one, inputs, targets, probes)
         tensors = iter(tensors)
@@ -306,9 +306,9 @@ def _recorded(
 
 
 def _each_once(calls: list[list[Any]]) -> list[Any]:
-    if any(len(found) > 1 for found in calls):
+    if any(len(recorded) > 1 for recorded in calls):
         raise NotLayerwise("a layer is called more than once")
-    return [found[0] if found else None for found in calls]
+    return [recorded[0] if recorded else None for recorded in calls]
 
 
 def _captured(layer: nn.Module, given: torch.Tensor | None, gradient: torch.Tensor) -> Capture:

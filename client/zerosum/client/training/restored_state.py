@@ -144,11 +144,11 @@ class Snapshot:
                 copy = value.copy()
                 self._kept.append(lambda: _array_back(value, copy, Moved(kind, name)))
         elif not nn.parameter.is_lazy(value):
-            kept = value.detach().clone()
-            self._kept.append(lambda: _tensor_back(value, kept, Moved(kind, name)))
+            original = value.detach().clone()
+            self._kept.append(lambda: _tensor_back(value, original, Moved(kind, name)))
             if value.is_leaf:
-                grad, wanted = value.grad, value.requires_grad
-                self._kept.append(lambda: _leaf_back(value, grad, wanted, name))
+                grad, trained = value.grad, value.requires_grad
+                self._kept.append(lambda: _leaf_back(value, grad, trained, name))
                 self._walk(grad, f"{name}.grad", "attribute")
             self._walk_own(value, name)
 
@@ -183,10 +183,10 @@ class Snapshot:
         self._walk_own(value, name)
         self._walk((value.__defaults__, value.__kwdefaults__), f"{name} default", "attribute")
         for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            held = _content(cell)
+            content = _content(cell)
             moved = Moved("attribute", f"{name} closure {variable}")
-            self._kept.append(partial(_cell_back, cell, held, moved))
-            self._walk(held, moved.name, "attribute")
+            self._kept.append(partial(_cell_back, cell, content, moved))
+            self._walk(content, moved.name, "attribute")
         self._largest = before
 
     def _walk_bound(self, value: Any, name: str) -> None:
@@ -230,10 +230,10 @@ class Snapshot:
         for base in type(value).__mro__[:-1]:
             for slot in () if _of_library(base) else list(vars(base).values()):
                 if isinstance(slot, MemberDescriptorType):
-                    held = _in_slot(slot, value)
+                    content = _in_slot(slot, value)
                     moved = Moved("attribute", f"{name}.{slot.__name__}")
-                    self._kept.append(partial(_slot_back, slot, value, held, moved))
-                    self._walk(held, moved.name, "attribute")
+                    self._kept.append(partial(_slot_back, slot, value, content, moved))
+                    self._walk(content, moved.name, "attribute")
 
     def _walk_empty(self, tables: dict[str, dict[Any, Any]], name: str) -> None:
         """Keep the many tables of a module that are empty, of hooks most of all, at once."""

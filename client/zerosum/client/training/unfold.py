@@ -20,7 +20,7 @@ def by_patches(model: nn.Module) -> Iterator[None]:
 
     Grouped ones, padding other than zeros and subclasses stay as they are.
     """
-    found = [
+    convolutions = [
         module
         for module in model.modules()
         if type(module) is nn.Conv2d
@@ -28,12 +28,12 @@ def by_patches(model: nn.Module) -> Iterator[None]:
         and module.padding_mode == "zeros"
         and not any(callable(getattr(nn.Conv2d, name, None)) for name in vars(module))
     ]
-    for module in found:
+    for module in convolutions:
         vars(module)["forward"] = partial(_convolved, module)
     try:
         yield
     finally:
-        for module in found:
+        for module in convolutions:
             del vars(module)["forward"]
 
 

@@ -161,8 +161,8 @@ def held_out(
     """
     if spec.rule_examples is None:
         return dataset, None
-    found = None if dataset is None else as_examples(dataset, torch.float32, torch.device("cpu"))
-    count = 0 if found is None else len(found)
+    examples = None if dataset is None else as_examples(dataset, torch.float32, torch.device("cpu"))
+    count = 0 if examples is None else len(examples)
     if dataset is None or count <= spec.rule_examples:
         raise ConfigError(
             f"server.rule_examples = {spec.rule_examples}: they are taken from the task's public "
@@ -170,8 +170,8 @@ def held_out(
         )
     order = numpy_generator(seed, "root records").permutation(count)
     root, rest = (np.sort(part) for part in np.split(order, [spec.rule_examples]))
-    if isinstance(found, TensorExamples):
-        return _rows(found, rest), _rows(found, root)
+    if isinstance(examples, TensorExamples):
+        return _rows(examples, rest), _rows(examples, root)
     whole: Any = dataset
     return Subset(whole, rest.tolist()), Subset(whole, root.tolist())
 

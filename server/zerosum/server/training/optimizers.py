@@ -90,7 +90,7 @@ class ServerOptimizer:
         for name, value in spec.options.items():
             # torch compares with bounds, which no NaN is outside of; the model would become NaN.
             given = value if isinstance(value, list | tuple) else [value]
-            if not all(math.isfinite(each) for each in given if isinstance(each, float)):
+            if not all(math.isfinite(number) for number in given if isinstance(number, float)):
                 raise ConfigError(
                     f"server.options: {name} = {value}: torch.optim.{spec.optimizer} takes finite "
                     "numbers"
@@ -160,8 +160,8 @@ class ServerOptimizer:
 
 
 def _unusable(spec: ServerSpec, error: Exception) -> ConfigError:
-    said = str(error).partition("\n")[0] or type(error).__name__
+    reason = str(error).partition("\n")[0] or type(error).__name__
     return ConfigError(
         f"server.options = {spec.options!r}, server.lr = {spec.lr}: torch.optim.{spec.optimizer} "
-        f"says: {said}"
+        f"says: {reason}"
     )

@@ -91,8 +91,8 @@ class Block(nn.Module):
         n, length, width = state.shape
         parts = self.asked(_normalised(state)).view(n, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        found = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        state = state + self.attended(found.transpose(1, 2).reshape(n, length, width))
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        state = state + self.attended(attended.transpose(1, 2).reshape(n, length, width))
         after: torch.Tensor = state + self.narrow(self.wide(_normalised(state)).relu())
         return after
 

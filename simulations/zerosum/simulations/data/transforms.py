@@ -70,11 +70,11 @@ def _transformed(records: Records, spec: DataSpec) -> Records:
 
 def projected(features: np.ndarray, mean: torch.Tensor, directions: torch.Tensor) -> np.ndarray:
     """Return features (n, d) along directions (d, k), scaled to norm 1: float32, (n, k)."""
-    found = np.empty((len(features), directions.shape[1]), dtype=np.float32)
+    coordinates = np.empty((len(features), directions.shape[1]), dtype=np.float32)
     for start in range(0, len(features), _ROWS):
         rows = (torch.from_numpy(features[start : start + _ROWS]).float() - mean) @ directions
-        found[start : start + _ROWS] = torch.nn.functional.normalize(rows).numpy()
-    return found
+        coordinates[start : start + _ROWS] = torch.nn.functional.normalize(rows).numpy()
+    return coordinates
 
 
 def _directions(
