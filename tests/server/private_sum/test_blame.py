@@ -47,7 +47,7 @@ PLAUSIBLE: dict[str, list[str]] = {
     "server.rule_selected": ["2"],
     "evaluation.federated_every": ["1"],
     "device": ["cuda"],
-    "trainer": ["lean", "batched"],
+    "trainer": ["fast", "batched"],
 }
 CURE = re.compile(r"(?<![\w.])([a-z_]+(?:\.[a-z_]+)?=(?:\[[^\]]*\]|[\w.\-]+))")
 

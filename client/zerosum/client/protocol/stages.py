@@ -23,7 +23,7 @@ from zerosum.client.protocol.protection import Protection, UnusableUpdateError, 
 from zerosum.client.protocol.training_outcomes import ANSWER_FAILED, Notes, holds_anything
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
-from zerosum.client.task import BUILTIN_TASKS, ClientInfo, Task
+from zerosum.client.task import ClientInfo, Task, builtin_tasks
 from zerosum.client.task_errors import FAILURES
 from zerosum.secagg import (
     Client,
@@ -347,7 +347,7 @@ def _check_request(request: Request, policy: ClientPolicy) -> None:
         _check_noise_inside(request, policy)
     if policy.max_clip is not None and (privacy.clip is None or privacy.clip > policy.max_clip):
         raise Declined(f"clip {privacy.clip} exceeds the policy's {policy.max_clip}")
-    tasks = list(BUILTIN_TASKS) if policy.tasks == "built-in" else policy.tasks
+    tasks = builtin_tasks() if policy.tasks == "built-in" else policy.tasks
     if tasks != "any" and question.task not in tasks:
         raise Declined(f"task {question.task!r} is not among this client's {tasks}")
 

@@ -26,7 +26,7 @@ from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemE
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training.local import initial_vector
 from zerosum.client.training.seeded_task import public_records, seeded_resolution
-from zerosum.client.training.trial_step import Trial, task_named
+from zerosum.client.training.trial_step import TrialStep, task_named
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
@@ -167,7 +167,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
         )
     if asked.server.rule_examples is not None:
         held_out(public_records(task, asked.seed), asked.server, asked.seed)
-    _try_step(asked, task)
+    _take_trial_step(asked, task)
     asked = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
     return prepare(asked, population=count, dimension=_dimension(task, asked))
 
@@ -176,7 +176,7 @@ def _dimension(task: Task, experiment: Experiment) -> int:
     return len(initial_vector(task, experiment.seed, experiment.training.batchnorm))
 
 
-def _try_step(asked: Experiment, task: Task) -> None:
+def _take_trial_step(asked: Experiment, task: Task) -> None:
     """Refuse a task that takes no step of training on the server's own test data, if it has any.
 
     Its clients would send zero and noise, of which the server never learns the reason.
@@ -185,7 +185,7 @@ def _try_step(asked: Experiment, task: Task) -> None:
     if public is None:
         return
     with task_named(asked.task, "its model or loss() fails on test_data()"):
-        Trial(task, asked.training, asked.privacy, seed=asked.seed).train(public)
+        TrialStep(task, asked.training, asked.privacy, seed=asked.seed).take(public)
 
 
 def _coordinator(

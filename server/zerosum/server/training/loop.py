@@ -1,4 +1,4 @@
-"""The round loop: sample, sum in private, step, test, record."""
+"""Run the rounds of training: sample, sum in private, step, test, record."""
 
 import copy
 import logging
@@ -243,10 +243,10 @@ class FederatedTraining:
                 f"model.components = {spec.components}: the private sum that they are read from "
                 f"was abandoned: {abandoned}; start again, or lower privacy.honest_fraction"
             ) from None
-        found = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
-        self._components = found.ravel()
-        told = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
-        return {"components": told | tally_record(self._take_tally())}
+        components = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
+        self._components = components.ravel()
+        record = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
+        return {"components": record | tally_record(self._take_tally())}
 
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
