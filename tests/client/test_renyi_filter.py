@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from zerosum.client.files.private_files import write_private
 from zerosum.client.privacy import events
-from zerosum.client.protocol import own_budget, stages
+from zerosum.client.protocol import admission, own_budget
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.decision_store import DamagedStoreError, FileStore, MemoryStore
-from zerosum.client.protocol.stages import Declined
 from zerosum.client.renyi_filter import (
     ORDERS,
     conversion,
@@ -80,7 +80,7 @@ def spend(store, choose, limit=400):
     for _ in range(limit):
         price = choose(total)
         try:
-            stages._check_epsilon(store, EPSILON, DELTA, price)
+            admission.check_epsilon(store, EPSILON, DELTA, price)
         except Declined:
             refused += 1
             if refused == 3:
@@ -131,7 +131,7 @@ def gaussian(z):
 
 
 def check(folder, epsilon=EPSILON, delta=DELTA, z=8.0):
-    stages._check_epsilon(FileStore(folder), epsilon, delta, gaussian(z))
+    admission.check_epsilon(FileStore(folder), epsilon, delta, gaussian(z))
 
 
 def answered(folder, epsilon=EPSILON, delta=DELTA, z=8.0, most=1000):

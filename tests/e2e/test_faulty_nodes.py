@@ -46,7 +46,7 @@ class Constant(DeployedEnvironment):
 
     entropy = SeededEntropy(0)
 
-    def task(self, request, context):
+    def task(self, request, client):
         return None
 
     def update(self, request, task, client):

@@ -9,7 +9,7 @@ from flwr.app import Context, RecordDict
 from zerosum.client.flower import client_app
 from zerosum.client.flower.client_app import DeployedEnvironment
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 

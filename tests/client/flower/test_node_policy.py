@@ -13,7 +13,8 @@ from zerosum.client.flower.client_app import DeployedEnvironment, answer
 from zerosum.client.flower.node_policy import EXAMPLES, PolicyError, checked_policy, read_policy
 from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined, advertise
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.stages import advertise
 from zerosum.client.session_limits import Openings
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.secagg import Session, UnsafeGraph

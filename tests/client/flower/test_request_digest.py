@@ -38,7 +38,7 @@ from zerosum.client.flower.app_request import AppQuestion, AppRequest, enveloped
 from zerosum.client.flower.private_mod import AppEnvironment, PrivateClientApp
 from zerosum.client.flower.request_digest import records_digest, shown
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Question
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 

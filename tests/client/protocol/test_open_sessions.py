@@ -6,7 +6,7 @@ from policies import LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages, open_sessions, stages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.secagg import ClientParty, Session
 from zerosum.secagg.messages.all_messages import ConfirmRequest
 
@@ -178,7 +178,7 @@ def test_a_request_that_the_policy_refuses_ends_its_session(node, monkeypatch):
     def refuse(request, policy):
         raise Declined("not for this client")
 
-    monkeypatch.setattr(stages, "_check_request", refuse)
+    monkeypatch.setattr(stages, "check_request", refuse)
     with pytest.raises(Declined, match="not for this client"):
         stages.contribute(environment, flower_messages.pack({"message": b"x"}), node.context)
     assert kept(node.context.state, proposed) == [False]

@@ -8,12 +8,12 @@ from policies import LEAST_TOML, policy_of
 from zerosum.client.flower.client_app import IDEAL, DeployedEnvironment, SimulatedNode
 from zerosum.client.flower.private_mod import AppEnvironment
 from zerosum.client.flower.simulated_node import OPEN_POLICY
-from zerosum.client.protocol import flower_messages, own_budget, stages
+from zerosum.client.protocol import admission, client_vector, flower_messages, own_budget, stages
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.decision_store import FileStore, MemoryStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -66,12 +66,15 @@ class Node:
         return self.given
 
     def open_party(self, context, session):
-        roster = stages.roster_for(session, self.given)
+        roster = admission.roster_for(session, self.given)
         identity = None if self.given is None else self.given.identity
         return ClientParty(session, 0, identity=identity, roster=roster)
 
     def keep(self, context, party):
         self.kept = party
+
+    def compute(self, work, client):
+        raise AssertionError("no request is admitted here")
 
 
 def session(server="malicious", bound=True, n=N, **changes):
@@ -172,7 +175,7 @@ def asked(population, kind="train", steps=None, **privacy):
 
 
 def guarantee(proposed, policy, request, roster):
-    stages._check_guarantee(request, proposed, policy_of(**policy), roster)
+    admission.check_guarantee(request, proposed, policy_of(**policy), roster)
 
 
 def test_colluders_of_the_whole_roster_count_against_the_promised_noise():
@@ -222,7 +225,7 @@ OF_MECHANISM = {
 
 def requested(policy, **privacy):
     request = asked(60, noise_multiplier=1.0, **privacy)
-    stages._check_request(request, policy_of(tasks="any", **policy))
+    admission.check_request(request, policy_of(tasks="any", **policy))
 
 
 @pytest.mark.parametrize("name", OF_MECHANISM)
@@ -245,13 +248,13 @@ def test_by_default_all_mechanisms_are_trusted_but_the_one_that_is_not_proved():
 
 def test_where_no_noise_is_promised_no_mechanism_is_asked_for():
     policy = policy_of(tasks="any", models=["none"], mechanisms=[])
-    stages._check_request(asked(60, model="none"), policy)
+    admission.check_request(asked(60, model="none"), policy)
 
 
 def local_steps(z, steps, lot, **policy):
     privacy = {"unit": "example", "examples": 40, "lot": lot, "noise_multiplier": z}
     request = asked(60, steps=steps, **LOCAL, **privacy)
-    stages._check_request(request, policy_of(**policy))
+    admission.check_request(request, policy_of(**policy))
 
 
 def test_noise_inside_training_is_judged_by_what_all_steps_cost():
@@ -274,7 +277,7 @@ def price(store, request, colluders=0, **policy):
         request.question.privacy, request.question.encoding, cohort=COHORT, dimension=5,
         rotation_seed=session_seed,
     )  # fmt: skip
-    return stages._price(store, policy_of(**policy), request, protection, colluders)
+    return admission.priced(store, policy_of(**policy), request, protection, colluders)
 
 
 def contributed(folder, request, **policy):
@@ -348,17 +351,17 @@ def test_what_has_no_bound_is_declined_where_there_is_a_budget(tmp_path):
 def test_contributions_end_by_default():
     store = MemoryStore()
     for _ in range(1000):
-        stages._check_budget(store, policy_of())
+        admission.check_budget(store, policy_of())
         store.count_contribution()
     with pytest.raises(Declined, match="max_contributions = 1000"):
-        stages._check_budget(store, policy_of())
+        admission.check_budget(store, policy_of())
 
 
 @pytest.mark.parametrize(("corruption", "colluders"), [(0.0, 0), (0.0001, 0), (0.02, 12)])
 def test_the_price_knows_whether_a_fellow_client_colludes(corruption, colluders):
     policy, proposed = policy_of(corruption=corruption), session(min_survivors=N)
     request = asked(N, noise_multiplier=2.0)
-    assert stages._check_guarantee(request, proposed, policy, ROSTER) == colluders
+    assert admission.check_guarantee(request, proposed, policy, ROSTER) == colluders
 
 
 # --- what trusts the server, whichever way it comes ----------------------------------------------
@@ -431,7 +434,7 @@ def test_a_request_that_leaves_the_noise_to_others_than_its_session_says_is_decl
     )  # fmt: skip
     fitting = {"bounds": built.bounds, "ring_bits": built.ring_bits, "vector_length": built.length}
     masked = session(**fitting)
-    assert stages.protection_for(request, masked).private
+    assert client_vector.protection_for(request, masked).private
     question = request.question.model_copy(update={"noise_draw": "summed"})
     with pytest.raises(Declined, match="noise_draw = 'summed' is not the session's 'per_client'"):
-        stages.protection_for(Request(question, request.model), masked)
+        client_vector.protection_for(Request(question, request.model), masked)

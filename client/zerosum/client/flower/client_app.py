@@ -7,7 +7,8 @@ process for each message, and only the contribute stage trains.
 
 import difflib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -26,6 +27,8 @@ from zerosum.client.flower.simulated_node import (
     simulated_credentials,
 )
 from zerosum.client.protocol import flower_messages, stages
+from zerosum.client.protocol.admission import Declined, roster_for
+from zerosum.client.protocol.client_vector import Future, Work
 from zerosum.client.protocol.decision_store import (
     BusyStoreError,
     DamagedStoreError,
@@ -41,7 +44,7 @@ from zerosum.client.protocol.node_keys import (
 )
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
-from zerosum.client.protocol.stages import Declined, Environment, roster_for
+from zerosum.client.protocol.stages import Environment, compute_here
 from zerosum.client.request import Request
 from zerosum.client.session_limits import TooManyOpeningsError
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
@@ -168,11 +171,37 @@ def answer(
     Declined
         For any refusal or failure, without its cause: a traceback may quote private data.
     """
-    name = stage.__name__.strip("_")
+    with answering(stage.__name__.strip("_"), environment, context) as here:
+        return stage(here, content, context)
+
+
+@contextmanager
+def answering(name: str, environment: EnvironmentOf, context: Context) -> Iterator[Environment]:
+    """Hold a client's record alone inside the block, and keep from the server why it fails.
+
+    Parameters
+    ----------
+    name : str
+        The stage, for the log.
+    environment : callable
+        Makes the environment of a context.
+    context : flwr.app.Context
+        Of the message.
+
+    Yields
+    ------
+    Environment
+        Of the client that answers.
+
+    Raises
+    ------
+    Declined
+        For any refusal or failure, without its cause: a traceback may quote private data.
+    """
     try:
         here = environment(context)
         with here.store(context).exclusive(here.policy.longest_wait):
-            return stage(here, content, context)
+            yield here
     except FAILURES as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
@@ -294,10 +323,10 @@ class DeployedEnvironment:
             "as data-path, or write server-paths=true there"
         )
 
-    def task(self, request: Request, context: Context) -> Task:
+    def task(self, request: Request, client: ClientInfo) -> Task:
         """Resolve the task, with this node's own data path, and nothing kept anywhere."""
         question = request.question
-        path = context.node_config.get("data-path", question.data.path)
+        path = client.node_config.get("data-path", question.data.path)
         data = question.data.model_copy(update={"path": path, "cache": None})
         from zerosum.client.training.seeded_task import seeded_resolution
 
@@ -320,8 +349,9 @@ class DeployedEnvironment:
                 request, client, self.entropy
             )
 
-    def computed(self, session: Session, context: Context) -> None:
-        """Return nothing: a node computes its answer when it is asked."""
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Compute the vector in this process, when it is collected."""
+        return compute_here(self, work, client)
 
 
 def _request(content: RecordDict) -> Request:
@@ -395,7 +425,7 @@ class SimulatedNode(DeployedEnvironment):
         self.entropy = SeededEntropy(request.question.seed)
         return request
 
-    def task(self, request: Request, context: Context) -> Task:
+    def task(self, request: Request, client: ClientInfo) -> Task:
         """Return the task, resolved once an actor."""
         return _answering(*_task_of(request))[0]
 

@@ -30,7 +30,12 @@ def answered(app: App, message: Message, context: Context) -> Message:
     try:
         return app(message, context)
     except Exception as error:
-        return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
+        return refusal(message, error)
+
+
+def refusal(message: Message, error: Exception) -> Message:
+    """Return Flower's own reply for an app that raised."""
+    return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
 
 
 class NumberedNodes(Mapping[int, int]):

@@ -10,10 +10,12 @@ from flwr.app import Context, RecordDict
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.client_vector import Future, Work
 from zerosum.client.protocol.decision_store import DecisionStore, MemoryStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.stages import compute_here
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
@@ -31,10 +33,10 @@ from zerosum.secagg.crypto.identity import PUBLIC_KEY_BYTES
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import Experiment
-from zerosum.simulations.engine.cohort import CohortApp, Place, SimulatedCohort
+from zerosum.simulations.engine.cohort import CohortApp, SimulatedCohort
 from zerosum.simulations.engine.faults import FaultPlan
 from zerosum.simulations.engine.grid import App, InProcessGrid, nodes
-from zerosum.simulations.engine.work import Engine, Vector, Work
+from zerosum.simulations.engine.work import Engine
 
 KEYS_MADE = 4096
 """Signing keys kept ready: as many as take part at once, in most experiments."""
@@ -117,13 +119,12 @@ class SimulatedEnvironment:
         self.roster = roster_of(identities)
         self.cache = cache
         self._task = task
-        self._answerer = LocalComputation(task)
+        self._computation = LocalComputation(task)
         self._identities = identities
         self._parties: dict[int, Client] = {}
         self._stores: dict[int, MemoryStore] = {}
         self._sum: tuple[bytes, int, int] | None = None
         self._last_request: tuple[object, Request] | None = None
-        self._held: tuple[tuple[int, bytes], Vector | None] | None = None
 
     @classmethod
     def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
@@ -155,9 +156,11 @@ class SimulatedEnvironment:
         """
         faults = FaultPlan(experiment.faults, experiment.seed)
         trusted = engine is not None and experiment.secagg.protocol == "ideal"
-        app: App = build_app(lambda context: self)
-        if engine is not None and not trusted:
-            app = CohortApp(app, self, engine)
+        app: App
+        if engine is None or trusted:
+            app = build_app(lambda context: self)
+        else:
+            app = CohortApp(lambda context: self, engine)
         return Coordinator(
             InProcessGrid(app, population, faults=faults),
             Nodes(nodes(population), self.roster),
@@ -167,27 +170,6 @@ class SimulatedEnvironment:
             cache=self.cache,
             cohort=SimulatedCohort(engine, faults) if engine is not None and trusted else None,
         )
-
-    def work_of(self, place: Place) -> tuple[int, Work]:
-        """Return the client of a contribute message, and what is asked of it."""
-        message, context = place
-        session = self.party(
-            context, flower_messages.bytes_field(message.content, "message")
-        ).session
-        return self.index(context), Work(self.request(message.content), session)
-
-    def hold(self, index: int, session: Session, vector: Vector | None) -> None:
-        """Keep what was computed for the client whose message is handled next."""
-        self._held = (index, session.digest), vector
-
-    def computed(self, session: Session, context: Context) -> np.ndarray | None:
-        """Return what was computed ahead for this client; raises Declined if that failed."""
-        held, self._held = self._held, None
-        if held is None or held[0] != (self.index(context), session.digest):
-            return None
-        if held[1] is None:
-            raise Declined("its answer failed, as this log says above")
-        return held[1]
 
     def index(self, context: Context) -> int:
         """Return the client's index in the roster."""
@@ -248,10 +230,14 @@ class SimulatedEnvironment:
             )
         return self._last_request[1]
 
-    def task(self, request: Request, context: Context) -> Task:
+    def task(self, request: Request, client: ClientInfo) -> Task:
         """Return the task of the run."""
         return self._task
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
-        return self._answerer.update(request, client, self.entropy)
+        return self._computation.update(request, client, self.entropy)
+
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Compute the vector in this process, where no engine does."""
+        return compute_here(self, work, client)

@@ -2,23 +2,19 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.client.protocol.client_vector import Work as Work
+from zerosum.client.protocol.client_vector import client_of, protected
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.protocol.protection import Protection
-from zerosum.client.protocol.stages import client_of, protected, protection_for
 from zerosum.client.protocol.training_outcomes import Notes, OutcomeCounts, quoted
-from zerosum.client.request import Request
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.compute import Answer, LocalComputation
 from zerosum.client.training.torch_seed import many_seeded
-from zerosum.secagg import Session
 
 log = logging.getLogger("zerosum.client")
 
@@ -32,19 +28,6 @@ CHUNKS_A_WORKER = 4
 """Parts of a cohort that each worker is given: several, since clients differ in size."""
 
 LARGEST_CHUNK = 64
-
-
-@dataclass(frozen=True)
-class Work:
-    """A request, and the session that its answers are for."""
-
-    request: Request
-    session: Session
-
-    @cached_property
-    def protection(self) -> Protection:
-        """How answers are protected; raises Declined where the two disagree."""
-        return protection_for(self.request, self.session)
 
 
 class Engine(Protocol):
@@ -120,9 +103,7 @@ class Contributor:
         notes = self._notes
         notes.clear()
         try:
-            return protected(
-                work.request, work.protection, work.session, index, self._entropy, answer, notes
-            )
+            return protected(work, index, self._entropy, answer, notes)
         except FAILURES as error:  # without privacy, a dropout
             notes.spoil(error)
             log.warning("client %d drops out: %s", index, quoted(error))
