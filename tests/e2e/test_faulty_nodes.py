@@ -201,16 +201,11 @@ class Bench(InProcessGrid):
         )
         found = []
         for number in (1, 2, 3):
-            following = SumPlan((EVERYBODY,), number + 1, 0, Shape.of(request(number + 1)))
+            if number < 3:
+                shape = Shape.of(request(number + 1))
+                coordinator.prepare(SumPlan((EVERYBODY,), number + 1, 0, shape))
             try:
-                found.append(
-                    coordinator.private_sum(
-                        request(number),
-                        (EVERYBODY,),
-                        round=number,
-                        following=following if number < 3 else None,
-                    )
-                )
+                found.append(coordinator.private_sum(request(number), (EVERYBODY,), round=number))
             except RoundAbandoned as abandoned:
                 found.append(str(abandoned))
         return found

@@ -59,13 +59,6 @@ def test_each_message_has_the_time_of_its_stage(monkeypatch):
     assert clock.now < 17.0, "nobody is waited for who is too late"
 
 
-def test_two_stages_in_one_message_have_the_time_of_the_slower():
-    spec = DeploymentSpec(stage_timeout=10.0, train_timeout=20.0, timeouts={"share": 40.0})
-    asking = Exchange(None, {}, spec)
-    assert asking.letter("contribute", 1, flower_messages.pack({}), "advertise").seconds == 20.0
-    assert asking.letter("confirm", 1, flower_messages.pack({}), "share").seconds == 40.0
-
-
 def test_a_stage_that_does_not_exist_has_no_time():
     with pytest.raises(ValueError, match="timeouts"):
         DeploymentSpec(timeouts={"sing": 3.0})

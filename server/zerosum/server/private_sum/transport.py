@@ -86,14 +86,25 @@ class Exchange:
         self._nodes = nodes
         self._timeouts = timeouts
 
-    def letter(
-        self, stage: str, round: int, content: RecordDict, piggybacked: str | None = None
-    ) -> Outgoing:
-        """Address a message, which may carry a stage of the next session too."""
-        if self._timeouts is None:
-            return Outgoing(stage, round, content, None)
-        stages = [stage] if piggybacked is None else [stage, piggybacked]
-        return Outgoing(stage, round, content, max(map(self._timeouts.seconds, stages)))
+    def letter(self, stage: str, round: int, content: RecordDict) -> Outgoing:
+        """Address a message of a stage, and say how long its answer may take.
+
+        Parameters
+        ----------
+        stage : str
+            Names the type of the message, and how long it is waited for.
+        round : int
+            Of the session.
+        content : flwr.app.RecordDict
+            As it is sent.
+
+        Returns
+        -------
+        Outgoing
+            For any client.
+        """
+        seconds = None if self._timeouts is None else self._timeouts.seconds(stage)
+        return Outgoing(stage, round, content, seconds)
 
     def ask(
         self,
