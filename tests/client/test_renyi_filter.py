@@ -15,7 +15,8 @@ from zerosum.client.files.private_files import write_private
 from zerosum.client.privacy import events
 from zerosum.client.protocol import admission, own_budget
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.protocol.decision_store import DamagedStoreError, FileStore, MemoryStore
+from zerosum.client.protocol.decision_store import DamagedStoreError, MemoryStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.renyi_filter import (
     ORDERS,
     conversion,
@@ -180,7 +181,7 @@ def test_a_lowered_policy_admits_nothing_that_passes_it(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 
 folder, *row = sys.argv[1:]
 FileStore(Path(folder)).count_contribution(list(map(float, row)))

@@ -12,7 +12,7 @@ from policies import LEAST_TOML
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (

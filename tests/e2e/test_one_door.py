@@ -22,7 +22,8 @@ from zerosum.client.flower.private_mod import AppEnvironment, private_mod
 from zerosum.client.protocol import stages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.client_vector import Work
-from zerosum.client.protocol.decision_store import FileStore, MemoryStore
+from zerosum.client.protocol.decision_store import MemoryStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import Request
 from zerosum.client.training.compute import LocalComputation

@@ -10,7 +10,8 @@ from zerosum.client.flower.private_mod import AppEnvironment
 from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import admission, client_vector, flower_messages, own_budget, stages
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.protocol.decision_store import FileStore, MemoryStore
+from zerosum.client.protocol.decision_store import MemoryStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.protocol.protection import Protection

@@ -73,6 +73,26 @@ class AppRequest(Request):
     ) -> Self:
         """Ask a question about these records, of an app's function for messages of this type.
 
+        Parameters
+        ----------
+        question : Question
+            What any client is asked.
+        records : flwr.app.RecordDict
+            Of the strategy's message.
+        message_type : str
+            Chooses the app's function.
+        run_config : dict
+            Of the run, as apps see it.
+        weight_key : str
+            Name of the number of examples in the app's metrics.
+        metrics : mapping of str to float
+            Metrics that an evaluation sums, each with its largest magnitude.
+
+        Returns
+        -------
+        AppRequest
+            Bound to all of these.
+
         Raises
         ------
         ValueError
@@ -91,6 +111,16 @@ class AppRequest(Request):
     @classmethod
     def read(cls, content: RecordDict) -> Self:
         """Read a request and its records from a message.
+
+        Parameters
+        ----------
+        content : flwr.app.RecordDict
+            Of a contribute message.
+
+        Returns
+        -------
+        AppRequest
+            Checked.
 
         Raises
         ------
@@ -133,6 +163,16 @@ class AppRequest(Request):
 def only_arrays(records: RecordDict) -> ArrayRecord:
     """Return the one ArrayRecord of a message.
 
+    Parameters
+    ----------
+    records : flwr.app.RecordDict
+        Of a message or a reply.
+
+    Returns
+    -------
+    flwr.app.ArrayRecord
+        The model.
+
     Raises
     ------
     ValueError
@@ -160,6 +200,20 @@ def enveloped(content: RecordDict, stage_type: str, records: RecordDict) -> Reco
 
     Flower hands a mod no message of a type that the app has no function for, so every stage goes
     as the app's own type, and says within what it is.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of the stage.
+    stage_type : str
+        The stage's own message type.
+    records : flwr.app.RecordDict
+        The app's; empty at all stages but contribute.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        What is sent.
     """
     whole = RecordDict({**content, **marked(records)})
     whole[_ENVELOPE] = ConfigRecord({"type": stage_type})

@@ -28,6 +28,16 @@ class ArrayLayout:
     def of(cls, record: ArrayRecord) -> Self:
         """Return the layout of a record.
 
+        Parameters
+        ----------
+        record : flwr.app.ArrayRecord
+            A model.
+
+        Returns
+        -------
+        ArrayLayout
+            Of its floating-point arrays, by name.
+
         Raises
         ------
         UnusableArraysError
@@ -52,7 +62,17 @@ class ArrayLayout:
         return sum(prod(shape) for shape in self.shapes)
 
     def vector(self, record: ArrayRecord) -> np.ndarray:
-        """Return a record's arrays as one vector, shape (d,): float64 if one of the layout is.
+        """Return a record's arrays as one vector.
+
+        Parameters
+        ----------
+        record : flwr.app.ArrayRecord
+            Of this layout.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (d,), float32; float64 if an array of the layout is wider.
 
         Raises
         ------
@@ -82,6 +102,11 @@ class ArrayLayout:
             Of this layout; arrays that are not in the vector are taken over.
         step : numpy.ndarray
             float64.
+
+        Returns
+        -------
+        flwr.app.ArrayRecord
+            With the dtypes of the layout.
         """
         target = self.vector(record).astype(np.float64) + step
         arrays, start = dict(record), 0

@@ -33,9 +33,9 @@ from zerosum.client.protocol.decision_store import (
     BusyStoreError,
     DamagedStoreError,
     DecisionStore,
-    FileStore,
     UnusableStoreError,
 )
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.node_keys import (
     Credentials,
     ProvisioningError,
@@ -124,8 +124,28 @@ def answer_parts(
 ) -> RecordDict:
     """Run the stage of a message, and that of the next session where one rides along.
 
-    Each is answered by itself: what is refused is missing in the reply, and a message of which
-    nothing is answered raises as :func:`answer` does.
+    Each is answered by itself: what is refused is missing in the reply.
+
+    Parameters
+    ----------
+    stage : callable
+        Of the message's type.
+    environment : callable
+        Makes the environment of a context.
+    content : flwr.app.RecordDict
+        Of the message, with one stage or two.
+    context : flwr.app.Context
+        Of the message.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        Of the reply.
+
+    Raises
+    ------
+    Declined
+        If nothing of the message is answered.
     """
     name = flower_messages.piggyback_stage(content)
     if name is None:
@@ -165,6 +185,22 @@ def answer(
 
     The client's record is held alone from first to last: a message that arrives twice at once is
     answered once, and the others wait for it, at most as long as the policy says.
+
+    Parameters
+    ----------
+    stage : callable
+        Of the message's type.
+    environment : callable
+        Makes the environment of a context.
+    content : flwr.app.RecordDict
+        Of one stage.
+    context : flwr.app.Context
+        Of the message.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        Of the reply.
 
     Raises
     ------

@@ -139,6 +139,20 @@ class AppEnvironment(DeployedEnvironment):
 def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer a stage of a private sum with the app's help; refuse anything else.
 
+    Parameters
+    ----------
+    message : flwr.app.Message
+        Of a stage, or anything else that a server sends.
+    context : flwr.app.Context
+        Of the node.
+    call_next : callable
+        The app, within its further mods.
+
+    Returns
+    -------
+    flwr.app.Message
+        The stage's reply.
+
     Raises
     ------
     Declined
@@ -154,6 +168,18 @@ def answered(
     environment: type[AppEnvironment] = AppEnvironment,
 ) -> Message:
     """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
+
+    Parameters
+    ----------
+    message, context, call_next
+        As of :func:`private_mod`.
+    environment : type
+        What the client stands in.
+
+    Returns
+    -------
+    flwr.app.Message
+        The stage's reply.
 
     Raises
     ------

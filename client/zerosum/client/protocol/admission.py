@@ -24,13 +24,43 @@ class Declined(Exception):
 
 
 def roster_for(session: Session, credentials: Credentials | None) -> Roster | None:
-    """Return the roster to judge a session by: none where it is bound to none, and nobody signs."""
+    """Return the roster to judge a session by.
+
+    Parameters
+    ----------
+    session : Session
+        As proposed.
+    credentials : Credentials or None
+        What this client was given, if it was.
+
+    Returns
+    -------
+    Roster or None
+        None where the session is bound to no roster and nobody signs.
+    """
     bound = session.signed or session.roster_digest
     return credentials.roster if credentials is not None and bound else None
 
 
 def check_session(session: Session, policy: ClientPolicy, roster: Roster | None) -> None:
-    """Decline a session that this client's policy does not take part in."""
+    """Decline a session that this client's policy does not take part in.
+
+    Parameters
+    ----------
+    session : Session
+        As proposed.
+    policy : ClientPolicy
+        This client's.
+    roster : Roster or None
+        As :func:`roster_for` gives it.
+
+    Raises
+    ------
+    Declined
+        For the protocol, a missing key, or too small a sum.
+    PolicyRefusal
+        For an unsafe graph, or another roster.
+    """
     check_protocol(session, policy)
     if session.masked and session.signed and roster is None:
         raise Declined(
@@ -46,7 +76,20 @@ def check_session(session: Session, policy: ClientPolicy, roster: Roster | None)
 
 
 def check_protocol(session: Session, policy: ClientPolicy) -> None:
-    """Decline a session under a protocol that this client's policy does not trust the server by."""
+    """Decline a session under a protocol that this client's policy does not trust the server by.
+
+    Parameters
+    ----------
+    session : Session
+        Proposed, or kept.
+    policy : ClientPolicy
+        This client's.
+
+    Raises
+    ------
+    Declined
+        If the policy does not list the session's protocol.
+    """
     if session.protocol not in policy.protocols:
         raise Declined(
             f"protocol {str(session.protocol)!r} is not among this client's {policy.protocols}"
@@ -79,7 +122,27 @@ def priced(
     protection: Protection,
     colluders: int,
 ) -> Sequence[float] | None:
-    """Return what this contribution is going to cost; decline it where the budget ends before."""
+    """Reckon what a contribution costs, and decline it where the budget ends before it.
+
+    Parameters
+    ----------
+    store : DecisionStore
+        Knows what was spent.
+    policy : ClientPolicy
+        Bounds it.
+    request : Request
+        Allowed by the policy.
+    protection : Protection
+        Of its answer.
+    colluders : int
+        Clients of the cohort that may know their shares of the noise.
+
+    Returns
+    -------
+    sequence of float or None
+        Renyi divergences, one for each of :data:`~zerosum.client.renyi_filter.ORDERS`. None where
+        nothing bounds them, or nobody asks.
+    """
     bounded = math.isfinite(policy.max_epsilon)
     if not (bounded or store.accounts) or not (bounded or request.question.privacy.private):
         return None
@@ -99,6 +162,22 @@ def check_epsilon(
 
     The order is fixed with the first policy that has a max_epsilon, and never again: a sum at
     another order would be chosen after the fact. A later policy moves the limit at that order.
+
+    Parameters
+    ----------
+    store : DecisionStore
+        Knows what was spent, and fixes the order.
+    most : float
+        The policy's max_epsilon.
+    delta : float
+        At which it holds.
+    price : sequence of float or None
+        Renyi divergences, one for each order; None where nothing bounds them.
+
+    Raises
+    ------
+    Declined
+        If the limit is passed, or cannot be checked.
     """
     order = store.open_budget(renyi_filter.fixed_order(most, delta), most, delta)
     limit, spent = renyi_filter.divergence_limit(most, delta, order), store.spent
@@ -185,7 +264,29 @@ def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
 def check_guarantee(
     request: Request, session: Session, policy: ClientPolicy, roster: Roster | None
 ) -> int:
-    """Decline a session that could open with less noise than it claims; return its colluders."""
+    """Decline a session that could open with less noise than it claims.
+
+    Parameters
+    ----------
+    request : Request
+        Says which fraction of the cohort is honest, and how many clients there are.
+    session : Session
+        Says with how few survivors it opens.
+    policy : ClientPolicy
+        Says which fraction colludes.
+    roster : Roster or None
+        Says how many clients there are, where the client has one.
+
+    Returns
+    -------
+    int
+        Colluders of the cohort, at most, but for a chance below the policy's security.
+
+    Raises
+    ------
+    Declined
+        If the graph is unsafe at that many clients, or survivors are too few for the noise.
+    """
     privacy, n = request.question.privacy, len(session.cohort)
     population = max(n, request.question.population if roster is None else len(roster))
     if roster is None:

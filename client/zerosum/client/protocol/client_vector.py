@@ -97,10 +97,25 @@ class OnCollection:
 def protection_for(request: Request, session: Session) -> Protection:
     """Build the protection that the request asks for and the session was opened for.
 
+    Noise, rounding and lengths are agreed before the first stage, under signatures. A request names
+    them again, and can change none of them.
+
+    Parameters
+    ----------
+    request : Request
+        As it came.
+    session : Session
+        As it was admitted.
+
+    Returns
+    -------
+    Protection
+        Of one answer.
+
     Raises
     ------
     Declined
-        If the two disagree: noise agreed before the first stage cannot be lowered later.
+        If the two disagree.
     """
     question = request.question
     protection = Protection.build(
@@ -126,7 +141,22 @@ def protection_for(request: Request, session: Session) -> Protection:
 
 
 def client_of(request: Request, index: int, node_config: Mapping[str, Any]) -> ClientInfo:
-    """Return what a client's task is told of it."""
+    """Return what a client's task is told of it.
+
+    Parameters
+    ----------
+    request : Request
+        Says how many clients there are, and the experiment's seed.
+    index : int
+        Of the client in the roster.
+    node_config : mapping
+        Of its node.
+
+    Returns
+    -------
+    ClientInfo
+        For the task.
+    """
     question = request.question
     return ClientInfo(
         index=index, count=question.population, seed=question.seed, node_config=node_config

@@ -119,12 +119,21 @@ def aggregate(
 
     Parameters
     ----------
+    request : Request
+        What was asked.
     opened : sequence of Group
         At least one, none of which failed.
     failures : sequence of str
         Why the others failed.
     entropy : Entropy
         The server's noise.
+    traffic : Traffic
+        What the sum cost.
+
+    Returns
+    -------
+    Aggregate
+        Of all groups that were opened.
     """
     by_number = {group.number: group for group in opened}
     whole, session = opened[0].protection, opened[0].session

@@ -189,6 +189,11 @@ class Coordinator:
         charge : callable
             The ledger, written ahead of what it charges for.
 
+        Returns
+        -------
+        Aggregate
+            The sum, of the groups that could be opened.
+
         Raises
         ------
         ValueError

@@ -80,7 +80,22 @@ class PipelinedExchange:
         return found
 
     def letter(self, stage: str, round: int, content: RecordDict) -> Outgoing:
-        """Address a message of the sum in front."""
+        """Address a message of the sum in front.
+
+        Parameters
+        ----------
+        stage : str
+            Of the sum in front.
+        round : int
+            Of its session.
+        content : flwr.app.RecordDict
+            As it is sent.
+
+        Returns
+        -------
+        Outgoing
+            For any client.
+        """
         return self._exchange.letter(stage, round, content)
 
     def ask(

@@ -43,6 +43,22 @@ class Thresholds:
     ) -> "Thresholds":
         """Return the thresholds of a cohort, or of one group of it.
 
+        Parameters
+        ----------
+        cohort : int
+            Clients of the session.
+        roster : int
+            Clients of the run, of whom a fraction colludes.
+        secagg : SecAggSpec
+            Server, graph, dropout and corruption.
+        privacy : PrivacySpec
+            Says how many honest clients the noise needs.
+
+        Returns
+        -------
+        Thresholds
+            The smallest that are safe.
+
         Raises
         ------
         CohortTooSmallError
@@ -69,6 +85,22 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
 
     Where some degree below the noise's own limit has a graph, no threshold is above that limit,
     and the graph itself, which takes twenty times as long to find, is not needed.
+
+    Parameters
+    ----------
+    cohort : int
+        Clients of the session.
+    roster : int
+        Clients of the run.
+    secagg : SecAggSpec
+        Server, graph, dropout and corruption.
+    privacy : PrivacySpec
+        Says how many honest clients the noise needs.
+
+    Returns
+    -------
+    int
+        Clients.
     """
     try:
         if privacy.private and secagg.degree == "auto" and cohort >= COMPLETE_BELOW:

@@ -119,6 +119,11 @@ class Exchange:
             By client.
         refused : callable
             Told of each client that answers with an error.
+
+        Yields
+        ------
+        tuple of int and flwr.app.RecordDict
+            A client and its reply.
         """
         client_of = {self._nodes[index]: index for index in letters}
         answered: set[int] = set()
@@ -158,8 +163,17 @@ def poll(grid: Grid, messages: list[Message], seconds: list[float]) -> Iterable[
 
     Parameters
     ----------
+    grid : flwr.serverapp.Grid
+        Carries the messages.
+    messages : list of flwr.app.Message
+        One for each client.
     seconds : list of float
         How long to wait for each message's reply.
+
+    Yields
+    ------
+    flwr.app.Message
+        A reply; late ones and repeated ones are logged and dropped.
     """
     started = time.monotonic()
     keys = grid.push_messages(messages)

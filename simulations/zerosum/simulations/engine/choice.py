@@ -16,7 +16,17 @@ from zerosum.simulations.engine.work import Contributor, Engine, Serial
 
 
 def workers_of(experiment: Experiment) -> int:
-    """Return how many worker processes an experiment asks for; 0 for none.
+    """Return how many worker processes an experiment asks for.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With its engine, workers, device and trainer.
+
+    Returns
+    -------
+    int
+        0 for none: everything happens in this process, or on Ray.
 
     Raises
     ------
@@ -84,10 +94,16 @@ def started(
     Parameters
     ----------
     experiment : Experiment
+        With its engine and workers.
     contributor : Contributor
         Computes clients in each process.
     capacity : tuple of int
         Entries of the longest model, and length of the longest encoded vector.
+
+    Yields
+    ------
+    Engine
+        Started.
     """
     engine = _made(experiment, contributor, capacity)
     try:

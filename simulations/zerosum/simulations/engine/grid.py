@@ -26,7 +26,22 @@ App = Callable[[Message, Context], Message]
 
 
 def answered(app: App, message: Message, context: Context) -> Message:
-    """Return an app's reply, or Flower's own for an app that raised."""
+    """Return an app's reply, or Flower's own for an app that raised.
+
+    Parameters
+    ----------
+    app : callable
+        Handles the message.
+    message : flwr.app.Message
+        As it came.
+    context : flwr.app.Context
+        Of its client.
+
+    Returns
+    -------
+    flwr.app.Message
+        With content, or with an error.
+    """
     try:
         return app(message, context)
     except Exception as error:
@@ -34,7 +49,20 @@ def answered(app: App, message: Message, context: Context) -> Message:
 
 
 def refusal(message: Message, error: Exception) -> Message:
-    """Return Flower's own reply for an app that raised."""
+    """Return Flower's own reply for an app that raised.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        That is not answered.
+    error : Exception
+        Whose text the server sees.
+
+    Returns
+    -------
+    flwr.app.Message
+        With an error.
+    """
     return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
 
 
@@ -129,7 +157,18 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Create a message, as Flower's own (deprecated) method does."""
+        """Create a message, as Flower's own (deprecated) method does.
+
+        Parameters
+        ----------
+        content, message_type, dst_node_id, group_id, ttl
+            As of any grid.
+
+        Returns
+        -------
+        flwr.app.Message
+            Not yet sent.
+        """
         return Message(
             content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
         )
@@ -154,7 +193,20 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Deliver messages and return all replies; a vanished client's is missing."""
+        """Deliver messages and return all replies; a vanished client's is missing.
+
+        Parameters
+        ----------
+        messages : iterable of flwr.app.Message
+            To any clients.
+        timeout : float, optional
+            Not read: replies are there when this returns.
+
+        Returns
+        -------
+        iterable of flwr.app.Message
+            In the order of their messages.
+        """
         return self.pull_messages(self.push_messages(messages))
 
     def _deliver(self, messages: list[Message]) -> list[Message]:

@@ -39,6 +39,11 @@ def alone(what: str, *, nests: bool = False) -> Iterator[None]:
     nests : bool
         Whether others may begin inside the block, in its thread: attacks run simulations.
 
+    Returns
+    -------
+    context manager
+        Around the simulation.
+
     Raises
     ------
     BusyError

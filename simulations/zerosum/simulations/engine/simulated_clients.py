@@ -128,7 +128,24 @@ class SimulatedEnvironment:
 
     @classmethod
     def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
-        """Return the environment of a whole population: with keys of its own where clients sign."""
+        """Return the environment of a whole population: with keys of its own where clients sign.
+
+        Parameters
+        ----------
+        task : Task
+            Of the run.
+        entropy : Entropy
+            Noise and rounding.
+        secagg : SecAggSpec
+            Says whether clients sign.
+        population : int
+            Clients.
+
+        Returns
+        -------
+        SimulatedEnvironment
+            Of all of them.
+        """
         signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
         identities = DrawnIdentities(population if signed else 0)
         # The sessions of one private sum, and the one that a client may still be ending.
@@ -153,6 +170,11 @@ class SimulatedEnvironment:
             Enters every session.
         engine : Engine, optional
             Computes what clients contribute. Without one each does when its message comes.
+
+        Returns
+        -------
+        Coordinator
+            Over a grid in this process.
         """
         faults = FaultPlan(experiment.faults, experiment.seed)
         trusted = engine is not None and experiment.secagg.protocol == "ideal"

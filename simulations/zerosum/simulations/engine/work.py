@@ -41,11 +41,38 @@ class Engine(Protocol):
         ...
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Signed | None]]:
-        """Yield each client and its vector, int64 or int32; None where it dropped out."""
+        """Compute the vectors of some clients.
+
+        Parameters
+        ----------
+        work : Work
+            What they are asked, for one session.
+        clients : sequence of int
+            Indices in the roster, each once.
+
+        Returns
+        -------
+        iterator of tuple of int and numpy.ndarray or None
+            A client and its vector, int64 or int32, shape (work.session.vector_length,); None
+            where it dropped out. In any order.
+        """
         ...
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
-        """Return who contributed, ascending, and the sum of their vectors, int64, (length,)."""
+        """Compute the sum of some clients' vectors.
+
+        Parameters
+        ----------
+        work : Work
+            What they are asked, for one session.
+        clients : sequence of int
+            Indices in the roster, each once.
+
+        Returns
+        -------
+        tuple of list of int and numpy.ndarray
+            The contributors, ascending, and int64, shape (work.session.vector_length,).
+        """
         ...
 
     def take_tally(self) -> OutcomeCounts:
@@ -80,9 +107,21 @@ class Contributor:
         self._entropy = entropy
 
     def vector(self, work: Work, index: int) -> Signed | None:
-        """Return what a client adds to the sum; None where it failed and drops out.
+        """Compute what a client adds to the sum.
 
         Under privacy none drops out: it sends zero and its noise.
+
+        Parameters
+        ----------
+        work : Work
+            What it is asked.
+        index : int
+            In the roster.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            int64 or int32, shape (work.session.vector_length,); None where it failed and drops out.
         """
         ((_, vector),) = self.vectors(work, [index])
         return vector
@@ -146,14 +185,43 @@ class Serial:
 
 
 def chunked(clients: Sequence[int], workers: int) -> list[tuple[int, ...]]:
-    """Split a cohort into the parts that workers are given."""
+    """Split a cohort into the parts that workers are given.
+
+    Clients differ in size, so that each worker is given several parts, one when it is done with the
+    one before. A part is large enough for its message to cost nothing beside the training.
+
+    Parameters
+    ----------
+    clients : sequence of int
+        The cohort.
+    workers : int
+        Who share it.
+
+    Returns
+    -------
+    list of tuple of int
+        The parts, in order.
+    """
     size = -(-len(clients) // (CHUNKS_A_WORKER * max(1, workers))) or 1
     size = min(size, LARGEST_CHUNK)
     return [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
 
 
 def summed(work: Work, parts: Iterable[tuple[list[int], Vector]]) -> tuple[list[int], Vector]:
-    """Return who contributed to partial sums, ascending, and the whole sum."""
+    """Add partial sums.
+
+    Parameters
+    ----------
+    work : Work
+        Of which they are.
+    parts : iterable of tuple
+        Contributors and their sum, int64.
+
+    Returns
+    -------
+    tuple of list of int and numpy.ndarray
+        All contributors, ascending, and int64, shape (work.session.vector_length,).
+    """
     total = np.zeros(work.session.vector_length, dtype=np.int64)
     done: list[int] = []
     for contributed, part in parts:
@@ -165,7 +233,20 @@ def summed(work: Work, parts: Iterable[tuple[list[int], Vector]]) -> tuple[list[
 def one_by_one(
     clients: Sequence[int], parts: Iterable[tuple[list[int], Vector]]
 ) -> Iterator[tuple[int, Vector | None]]:
-    """Yield each client with its vector, as they come; None for those left at the end."""
+    """Yield each client with its vector, as they come, and then those that never came.
+
+    Parameters
+    ----------
+    clients : sequence of int
+        Who was asked.
+    parts : iterable of tuple
+        Contributors, one each, and their vector.
+
+    Yields
+    ------
+    tuple of int and numpy.ndarray or None
+        A client and its vector; None for those left at the end.
+    """
     left = dict.fromkeys(clients)
     for contributed, vector in parts:
         for index in contributed:
@@ -178,7 +259,24 @@ def one_by_one(
 def add_up(
     contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
 ) -> list[int]:
-    """Add the clients' vectors to ``total``, and return whose were added."""
+    """Add the clients' vectors to ``total``.
+
+    Parameters
+    ----------
+    contributor : Contributor
+        Computes them.
+    work : Work
+        What they are asked.
+    clients : sequence of int
+        Indices in the roster.
+    total : numpy.ndarray
+        int64, shape (work.session.vector_length,); added to.
+
+    Returns
+    -------
+    list of int
+        Whose were added.
+    """
     with many_seeded():
         return _added(contributor, work, clients, total)
 
