@@ -44,11 +44,11 @@ class Scripted:
 
     def __init__(self, reply, **timeouts):
         self.asked, self._reply = [], reply
-        self.letter = Exchange(None, {}, DeploymentSpec(**timeouts)).letter
+        self.address = Exchange(None, {}, DeploymentSpec(**timeouts)).address
 
-    def ask(self, letters, refused):
-        self.asked.append(letters)
-        for index in letters:
+    def ask(self, outgoing, refused):
+        self.asked.append(outgoing)
+        for index in outgoing:
             content = self._reply(index)
             if content is None:
                 refused(index)
@@ -68,8 +68,8 @@ def opened(number, clients=EVERYBODY):
 def ask(exchange, stage, clients=EVERYBODY):
     """Ask clients of a sum in front for a stage; return who answered it, and who refused."""
     refused = []
-    letters = {i: exchange.letter(stage, 1, flower_messages.pack({"of": 1})) for i in clients}
-    return [index for index, _ in exchange.ask(letters, refused.append)], refused
+    outgoing = {i: exchange.address(stage, 1, flower_messages.pack({"of": 1})) for i in clients}
+    return [index for index, _ in exchange.ask(outgoing, refused.append)], refused
 
 
 def both(index):
@@ -102,7 +102,7 @@ def test_two_stages_in_one_message_have_the_time_of_the_slower():
     exchange = PipelinedExchange(script)
     exchange.prepare(opened(2, (0, 1, 2)))
     ask(exchange, "contribute")
-    seconds = {index: letter.seconds for index, letter in script.asked[0].items()}
+    seconds = {index: sent_to.seconds for index, sent_to in script.asked[0].items()}
     assert seconds == {0: 40.0, 1: 40.0, 2: 40.0, 3: 20.0}
 
 

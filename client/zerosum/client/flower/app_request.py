@@ -178,10 +178,10 @@ def only_arrays(records: RecordDict) -> ArrayRecord:
     ValueError
         If there are more, or none.
     """
-    found = list(records.array_records.values())
-    if len(found) != 1:
-        raise ValueError(f"a message has exactly one ArrayRecord, and this has {len(found)}")
-    return found[0]
+    arrays = list(records.array_records.values())
+    if len(arrays) != 1:
+        raise ValueError(f"a message has exactly one ArrayRecord, and this has {len(arrays)}")
+    return arrays[0]
 
 
 def marked(records: RecordDict) -> dict[str, Record]:
@@ -215,9 +215,9 @@ def enveloped(content: RecordDict, stage_type: str, records: RecordDict) -> Reco
     flwr.app.RecordDict
         What is sent.
     """
-    whole = RecordDict({**content, **marked(records)})
-    whole[_ENVELOPE] = ConfigRecord({"type": stage_type})
-    return whole
+    envelope = RecordDict({**content, **marked(records)})
+    envelope[_ENVELOPE] = ConfigRecord({"type": stage_type})
+    return envelope
 
 
 def stage_type(content: RecordDict) -> str | None:

@@ -43,11 +43,11 @@ class ArrayLayout:
         UnusableArraysError
             If an array is of no real type, or none is of a floating-point type.
         """
-        found = {name: _numpy(name, record[name]) for name in sorted(record)}
-        for name, value in found.items():
+        arrays = {name: _numpy(name, record[name]) for name in sorted(record)}
+        for name, value in arrays.items():
             if value.dtype.kind not in "fiub":
                 raise UnusableArraysError(f"array {name!r} has dtype {value.dtype}, not a real one")
-        floats = {name: value for name, value in found.items() if value.dtype.kind == "f"}
+        floats = {name: value for name, value in arrays.items() if value.dtype.kind == "f"}
         if not floats:
             raise UnusableArraysError("no array is of a floating-point type: nothing to average")
         return cls(

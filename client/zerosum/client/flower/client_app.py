@@ -437,8 +437,8 @@ class SimulatedNode(DeployedEnvironment):
 
     def party(self, context: Context, message: bytes) -> Client:
         """Restore the party, of whichever protocol, from the context's state."""
-        kept = context.state.config_records.get(IDEAL)
-        data = None if kept is None else kept.get("state")
+        record = context.state.config_records.get(IDEAL)
+        data = None if record is None else record.get("state")
         if isinstance(data, bytes):
             return IdealClientParty.restore(data, policy=self.policy.for_sessions())
         return super().party(context, message)

@@ -187,8 +187,8 @@ def answered(
         As :func:`private_mod`.
     """
     category = message.metadata.message_type
-    asked = stage_type(message.content) if message.has_content() else None
-    if asked is None:
+    stage = stage_type(message.content) if message.has_content() else None
+    if stage is None:
         log.warning(
             "a %s message is declined: it is no part of a private sum, and its answer would leave "
             "this node in plain; is PrivateStrategy around the server's strategy?",
@@ -196,7 +196,7 @@ def answered(
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
     app = build_app(lambda context: environment(context, message, call_next))
-    reply = app(_changed(message, asked, message.content), context)
+    reply = app(_changed(message, stage, message.content), context)
     return Message(reply.content, reply_to=message)
 
 
@@ -242,10 +242,10 @@ def _called(call_next: ClientAppCallable, message: Message, context: Context) ->
     try:
         return call_next(message, its)
     finally:
-        kept = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
+        changed = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
         for name in list(context.state):
             del context.state[name]
-        context.state.update(kept | ours)
+        context.state.update(changed | ours)
 
 
 def _changed(message: Message, message_type: str, content: RecordDict) -> Message:

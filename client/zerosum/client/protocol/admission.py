@@ -149,14 +149,14 @@ def priced(
     from zerosum.client.protocol import own_budget
 
     price = own_budget.cost(request, protection, colluders)
-    told = None if price is None else list(map(float, price))
+    divergences = None if price is None else list(map(float, price))
     if bounded:
-        check_epsilon(store, policy.max_epsilon, policy.budget_delta, told)
-    return told
+        check_epsilon(store, policy.max_epsilon, policy.budget_delta, divergences)
+    return divergences
 
 
 def check_epsilon(
-    store: DecisionStore, most: float, delta: float, price: Sequence[float] | None
+    store: DecisionStore, max_epsilon: float, delta: float, price: Sequence[float] | None
 ) -> None:
     """Decline a contribution with which the sum at the budget's one order passes its limit.
 
@@ -167,7 +167,7 @@ def check_epsilon(
     ----------
     store : DecisionStore
         Knows what was spent, and fixes the order.
-    most : float
+    max_epsilon : float
         The policy's max_epsilon.
     delta : float
         At which it holds.
@@ -179,8 +179,8 @@ def check_epsilon(
     Declined
         If the limit is passed, or cannot be checked.
     """
-    order = store.open_budget(renyi_filter.fixed_order(most, delta), most, delta)
-    limit, spent = renyi_filter.divergence_limit(most, delta, order), store.spent
+    order = store.open_budget(renyi_filter.fixed_order(max_epsilon, delta), max_epsilon, delta)
+    limit, spent = renyi_filter.divergence_limit(max_epsilon, delta, order), store.spent
     if price is None or spent is None:
         whose = "this contribution" if price is None else "what this node sent before"
         cure = "" if price is None else f"; {UNBOUNDED_BEFORE}"
@@ -190,10 +190,10 @@ def check_epsilon(
     at = renyi_filter.ORDERS.index(order)
     total = price[at] + (spent[at] if spent else 0.0)
     if not total <= limit:
-        found = total + renyi_filter.conversion(delta, order)
+        epsilon = total + renyi_filter.conversion(delta, order)
         raise Declined(
-            f"with this contribution epsilon would be {found:.4g} at budget_delta = {delta:g} and "
-            f"the budget's order {order}, above the policy's max_epsilon = {most:g}"
+            f"with this contribution epsilon would be {epsilon:.4g} at budget_delta = {delta:g} "
+            f"and the budget's order {order}, above the policy's max_epsilon = {max_epsilon:g}"
         )
 
 
@@ -251,13 +251,13 @@ def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
     privacy, steps = request.question.privacy, request.question.training.steps or 1
     spent = own_budget.local_training(privacy.noise_multiplier or 0.0, privacy.example_rate, steps)
     least = policy.min_noise_multiplier
-    most = own_budget.epsilon(own_budget.gaussian(least), policy.budget_delta)
-    found = own_budget.epsilon(spent, policy.budget_delta)
-    if not found <= most:
+    allowed = own_budget.epsilon(own_budget.gaussian(least), policy.budget_delta)
+    epsilon = own_budget.epsilon(spent, policy.budget_delta)
+    if not epsilon <= allowed:
         raise Declined(
             f"{steps} steps at noise multiplier {privacy.noise_multiplier} come to epsilon "
-            f"{found:.4g} at budget_delta = {policy.budget_delta:g}, and one vector at the "
-            f"policy's min_noise_multiplier = {least} to {most:.4g}"
+            f"{epsilon:.4g} at budget_delta = {policy.budget_delta:g}, and one vector at the "
+            f"policy's min_noise_multiplier = {least} to {allowed:.4g}"
         )
 
 

@@ -88,12 +88,12 @@ class FileStore:
     @contextmanager
     def exclusive(self, longest: float = LONGEST_WAIT_SECONDS) -> Iterator[None]:
         """Wait for other processes of this node, then keep them out; a killed one holds nothing."""
-        said = -math.inf
+        logged = -math.inf
 
         def say(waited: float, holder: str) -> None:
-            nonlocal said
-            if waited >= said + LOG_INTERVAL_SECONDS:
-                said = waited
+            nonlocal logged
+            if waited >= logged + LOG_INTERVAL_SECONDS:
+                logged = waited
                 log.info(
                     "waiting for the answer to another message: %s holds %s", holder, self._folder
                 )
@@ -170,10 +170,12 @@ class FileStore:
             self._check_openings(counters, run, most)
         count_opening(counters, run, now)
         marks[run] = list(mark)
-        known = counters["sessions"].get(run, [])
-        over = [digest for number, digest in known if is_past(mark, number)]
-        kept = [[number, digest] for number, digest in known if not is_past(mark, number)]
-        counters["sessions"][run] = [*kept, [round, session.hex()]]
+        sessions = counters["sessions"].get(run, [])
+        over = [digest for number, digest in sessions if is_past(mark, number)]
+        open_sessions = [
+            [number, digest] for number, digest in sessions if not is_past(mark, number)
+        ]
+        counters["sessions"][run] = [*open_sessions, [round, session.hex()]]
         if most is not None:
             over += self._close(expired_runs(counters, run, now, most), counters)
         self._write(counters)
@@ -205,13 +207,13 @@ class FileStore:
     def _is_closed(self, run: str, counters: Mapping[str, Any]) -> bool:
         """Return whether a run without a mark had one, which expired."""
         with _usable(self._folder):
-            found = self._closed.holds(run, counters["closed"])
-        if found is None:
+            closed = self._closed.holds(run, counters["closed"])
+        if closed is None:
             raise DamagedStoreError(
                 f"{self._folder}: the names of runs that are over are damaged or lost: "
                 f"{NO_WAY_BACK}"
             )
-        return found
+        return closed
 
     def is_over(self, run_id: bytes, round: int) -> bool:
         """Return whether a round lies further back than two open ones can."""
@@ -224,8 +226,8 @@ class FileStore:
     def admit_roster(self, version: int, digest: bytes) -> None:
         """Remember the newest roster, durably."""
         counters = self._read()
-        known = counters["roster"]
-        before = None if known is None else (int(known[0]), str(known[1]))
+        stored = counters["roster"]
+        before = None if stored is None else (int(stored[0]), str(stored[1]))
         new = not_older(before, (version, digest.hex()))
         if new != before:
             counters["roster"] = list(new)

@@ -64,16 +64,16 @@ def read_counters(folder: Path) -> dict[str, Any]:
     """
     path, sessions = folder / COUNTERS, folder / SESSIONS
     try:
-        found = json.loads(read_private(path))
+        counters = json.loads(read_private(path))
     except FileNotFoundError:
         # They are written before the first session is: beside one they have been lost.
         begun = sessions.is_dir() and any(sessions.iterdir())
-        found = None if begun or (folder / CLOSED).exists() else {}
+        counters = None if begun or (folder / CLOSED).exists() else {}
     except (ValueError, RecursionError):
-        found = None
-    if not _are_counters(found):
+        counters = None
+    if not _are_counters(counters):
         raise DamagedStoreError(f"{path} is damaged or lost: {NO_WAY_BACK}")
-    read: dict[str, Any] = found
+    checked: dict[str, Any] = counters
     empty: dict[str, Any] = {
         "high_water": {},
         "sessions": {},
@@ -84,7 +84,7 @@ def read_counters(folder: Path) -> dict[str, Any]:
         "contributions": 0,
         "spending": {},
     }
-    return empty | read
+    return empty | checked
 
 
 def spending_of(counters: Mapping[str, Any]) -> Spending:
@@ -98,27 +98,27 @@ def spending_of(counters: Mapping[str, Any]) -> Spending:
     return Spending.from_json(counters.get("contributions", 0), counters.get("spending", {}))
 
 
-def _are_counters(found: object) -> bool:
+def _are_counters(counters: object) -> bool:
     """Return whether this is what a store writes, or a part of it."""
-    if not isinstance(found, dict):
+    if not isinstance(counters, dict):
         return False
-    marks, roster = found.get("high_water", {}), found.get("roster")
-    sessions = found.get("sessions", {})
+    marks, roster = counters.get("high_water", {}), counters.get("roster")
+    sessions = counters.get("sessions", {})
     pairs = marks.values() if isinstance(marks, dict) else [None]
     opened = sessions.values() if isinstance(sessions, dict) else [None]
     try:
-        spending_of(found)
+        spending_of(counters)
     except ValueError:
         return False
     # A run's mark goes with all that is known of it: one that was lost alone would be begun again.
-    known = set(sessions) | set(found["runs"] if isinstance(found.get("runs"), dict) else ())
+    known = set(sessions) | set(counters["runs"] if isinstance(counters.get("runs"), dict) else ())
     return (
         all(_is_pair(pair, int) for pair in pairs)
         and all(map(_is_hexadecimal, marks))
         and known <= set(marks)
-        and all(isinstance(each, list) and all(map(_is_session, each)) for each in opened)
+        and all(isinstance(entries, list) and all(map(_is_session, entries)) for entries in opened)
         and (roster is None or _is_pair(roster, str))
-        and are_openings(found)
+        and are_openings(counters)
     )
 
 

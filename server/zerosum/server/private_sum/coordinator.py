@@ -202,10 +202,10 @@ class Coordinator:
             If in every group too few clients are left at some stage, or a secret cannot be
             recovered.
         """
-        invitation = SumPlan(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
+        plan = SumPlan(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
         if self._cache is not None:
             self._cache.clear()  # of the sum before, and before this one's parties are made
-        current = self._begin(invitation)
+        current = self._begin(plan)
         self._walk(current, request, charge)
         vanished = {i for gone in current.traffic.dropouts.values() for i in gone}
         for group in current.groups:
@@ -242,26 +242,24 @@ class Coordinator:
         prepared = None if self._pipeline is None else self._pipeline.begin(plan)
         return prepared or self._open(plan)
 
-    def _open(self, invitation: SumPlan) -> PrivateSum:
+    def _open(self, plan: SumPlan) -> PrivateSum:
         """Make the sessions of a private sum: nobody is asked anything yet."""
         opened: list[Group] = []
         failures = []
-        for number, cohort in enumerate(invitation.groups):
+        for number, cohort in enumerate(plan.groups):
             try:
-                session, protection, colluders = self._session(invitation, cohort)
+                session, protection, colluders = self._session(plan, cohort)
             except CohortTooSmallError as error:
                 failures.append(f"the cohort is too small: {error}")
             else:
                 party = self._party(session, colluders)
                 opened.append(Group(number, session, protection, party))
-        return PrivateSum(invitation, opened, failures)
+        return PrivateSum(plan, opened, failures)
 
-    def _session(
-        self, invitation: SumPlan, cohort: tuple[int, ...]
-    ) -> tuple[Session, Protection, int]:
-        shape, n, spec = invitation.shape, len(cohort), self._spec
+    def _session(self, plan: SumPlan, cohort: tuple[int, ...]) -> tuple[Session, Protection, int]:
+        shape, n, spec = plan.shape, len(cohort), self._spec
         limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=shape.privacy)
-        numbers = invitation.round, invitation.attempt
+        numbers = plan.round, plan.attempt
         protection = Protection.build(
             shape.privacy,
             shape.encoding,
@@ -274,8 +272,8 @@ class Coordinator:
         unsigned = _NO_ROSTER if mode is ServerMode.MALICIOUS else b""
         session = Session(
             run_id=self._run_id,
-            round=invitation.round,
-            attempt=invitation.attempt,
+            round=plan.round,
+            attempt=plan.attempt,
             roster_version=0 if roster is None else roster.version,
             roster_digest=unsigned if roster is None else roster.digest,
             cohort=cohort,
@@ -310,7 +308,7 @@ class Coordinator:
                 if self._cohort is None:
                     self._exchange_stage(current)
                 else:
-                    round, traffic = current.invitation.round, current.traffic
+                    round, traffic = current.plan.round, current.traffic
                     walking, contents = current.walking, current.contents
                     take_stage(self._cohort, walking, stage, contents, request, round, traffic)
             current.close(request)
@@ -318,9 +316,9 @@ class Coordinator:
     def _exchange_stage(self, current: PrivateSum) -> None:
         """Send a stage's messages and take the answers."""
         started = time.perf_counter()
-        stage, round = current.stage, current.invitation.round
-        letters = {i: self._exchange.letter(stage, round, c) for i, c in current.send().items()}
-        for index, reply in self._exchange.ask(letters, current.note_refusal):
+        stage, round = current.stage, current.plan.round
+        outgoing = {i: self._exchange.address(stage, round, c) for i, c in current.send().items()}
+        for index, reply in self._exchange.ask(outgoing, current.note_refusal):
             current.receive(index, reply)
         current.note_missing()
         current.traffic.seconds[stage] = time.perf_counter() - started

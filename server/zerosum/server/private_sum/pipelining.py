@@ -48,8 +48,8 @@ class PipelinedExchange:
         ValueError
             If another sum was prepared under its number.
         """
-        before = self._prepared.setdefault(_number(following.invitation), following)
-        _check_same(before.invitation, following.invitation)
+        before = self._prepared.setdefault(_number(following.plan), following)
+        _check_same(before.plan, following.plan)
 
     def begin(self, plan: SumPlan) -> PrivateSum | None:
         """Take a sum out of those that ride, where its messages have left it.
@@ -69,17 +69,17 @@ class PipelinedExchange:
         ValueError
             If another sum was prepared under its number.
         """
-        found = self._prepared.pop(_number(plan), None)
-        if found is not None:
-            _check_same(found.invitation, plan)
+        prepared = self._prepared.pop(_number(plan), None)
+        if prepared is not None:
+            _check_same(prepared.plan, plan)
         # Clients raised their mark when they were asked for this one's keys: an older session is
         # stale to them, and is never asked for.
         for number in [number for number in self._prepared if number < _number(plan)]:
             log.warning("round %d was prepared and is not asked for", number[0])
             del self._prepared[number]
-        return found
+        return prepared
 
-    def letter(self, stage: str, round: int, content: RecordDict) -> Outgoing:
+    def address(self, stage: str, round: int, content: RecordDict) -> Outgoing:
         """Address a message of the sum in front.
 
         Parameters
@@ -96,21 +96,21 @@ class PipelinedExchange:
         Outgoing
             For any client.
         """
-        return self._exchange.letter(stage, round, content)
+        return self._exchange.address(stage, round, content)
 
     def ask(
         self,
-        letters: Mapping[int, Outgoing],
+        outgoing: Mapping[int, Outgoing],
         refused: Callable[[int], None] = lambda index: None,
     ) -> Iterator[tuple[int, RecordDict]]:
-        """Send letters, with those of the next sum in them, and yield the replies to the former.
+        """Send messages, with those of the next sum in them, and yield the replies to the former.
 
-        An exchange goes to the clients of both sums; whoever is in one of them gets its message
+        An exchange goes to the clients of both sums. A client of one of them gets that message
         alone.
 
         Parameters
         ----------
-        letters : mapping of int to Outgoing
+        outgoing : mapping of int to Outgoing
             By client, all of one stage.
         refused : callable
             Told of each client that answers with an error, or leaves this part out.
@@ -118,37 +118,37 @@ class PipelinedExchange:
         Yields
         ------
         tuple of int and flwr.app.RecordDict
-            A client and its answer to the letter.
+            A client and its answer to the message.
         """
-        following = self._due(letters)
+        following = self._due(outgoing)
         if following is None:
-            yield from self._exchange.ask(letters, refused)
+            yield from self._exchange.ask(outgoing, refused)
             return
-        stage, round = following.stage, following.invitation.round
-        riding = {i: self.letter(stage, round, sent) for i, sent in following.send().items()}
+        stage, round = following.stage, following.plan.round
+        riding = {i: self.address(stage, round, sent) for i, sent in following.send().items()}
 
         def refuse(index: int) -> None:
-            if index in letters:
+            if index in outgoing:
                 refused(index)
             if index in riding:
                 following.note_refusal(index)
 
-        together = {i: _joined(letters.get(i), riding.get(i)) for i in {**letters, **riding}}
+        together = {i: _joined(outgoing.get(i), riding.get(i)) for i in {**outgoing, **riding}}
         for index, reply in self._exchange.ask(together, refuse):
-            main, piggybacked = _parts(reply, index in letters, index in riding)
+            main, piggybacked = _parts(reply, index in outgoing, index in riding)
             if piggybacked is not None:
                 following.receive(index, piggybacked)
             elif index in riding:
                 following.note_refusal(index)
             if main is not None:
                 yield index, main
-            elif index in letters:
+            elif index in outgoing:
                 refused(index)
         following.note_missing()
 
-    def _due(self, letters: Mapping[int, Outgoing]) -> PrivateSum | None:
-        """Return the next sum at a stage that rides along with these letters, if there is one."""
-        alone = any(letter.stage in flower_messages.PIGGYBACKED for letter in letters.values())
+    def _due(self, outgoing: Mapping[int, Outgoing]) -> PrivateSum | None:
+        """Return the next sum at a stage that rides along with these messages, if there is one."""
+        alone = any(message.stage in flower_messages.PIGGYBACKED for message in outgoing.values())
         if alone or not self._prepared:
             return None
         following = self._prepared[min(self._prepared)]
@@ -168,11 +168,11 @@ def _check_same(prepared: SumPlan, plan: SumPlan) -> None:
 
 
 def _joined(main: Outgoing | None, riding: Outgoing | None) -> Outgoing:
-    """Put two letters to one client into one, for which the longer of their times is waited."""
+    """Put two messages to one client into one, for which the longer of their times is waited."""
     if main is None or riding is None:
         only = main or riding
         if only is None:
-            raise ValueError("a client is sent one of two letters, or both")
+            raise ValueError("a client is sent one of two messages, or both")
         return only
     content = flower_messages.joined(main.content, riding.content, riding.stage, riding.round)
     if main.seconds is None or riding.seconds is None:

@@ -102,7 +102,7 @@ class PrivateSum:
 
     Parameters
     ----------
-    invitation : SumPlan
+    plan : SumPlan
     groups : sequence of Group
         Those that could be opened.
     failures : sequence of str
@@ -111,11 +111,11 @@ class PrivateSum:
 
     def __init__(
         self,
-        invitation: SumPlan,
+        plan: SumPlan,
         groups: Sequence[Group],
         failures: Sequence[str],
     ) -> None:
-        self.invitation = invitation
+        self.plan = plan
         self.groups = list(groups)
         self.traffic = Traffic()
         self._unopened = list(failures)

@@ -86,7 +86,7 @@ class Exchange:
         self._nodes = nodes
         self._timeouts = timeouts
 
-    def letter(self, stage: str, round: int, content: RecordDict) -> Outgoing:
+    def address(self, stage: str, round: int, content: RecordDict) -> Outgoing:
         """Address a message of a stage, and say how long its answer may take.
 
         Parameters
@@ -108,14 +108,14 @@ class Exchange:
 
     def ask(
         self,
-        letters: Mapping[int, Outgoing],
+        outgoing: Mapping[int, Outgoing],
         refused: Callable[[int], None] = lambda index: None,
     ) -> Iterable[tuple[int, RecordDict]]:
-        """Send each client its letter and yield the replies that have content, one a client.
+        """Send each client its message and yield the replies that have content, one a client.
 
         Parameters
         ----------
-        letters : mapping of int to Outgoing
+        outgoing : mapping of int to Outgoing
             By client.
         refused : callable
             Told of each client that answers with an error.
@@ -125,9 +125,9 @@ class Exchange:
         tuple of int and flwr.app.RecordDict
             A client and its reply.
         """
-        client_of = {self._nodes[index]: index for index in letters}
+        client_of = {self._nodes[index]: index for index in outgoing}
         answered: set[int] = set()
-        for reply in self._replies(letters):
+        for reply in self._replies(outgoing):
             index = client_of.get(reply.metadata.src_node_id)
             if index is None or index in answered:
                 log.warning("a reply from node %d was not asked for", reply.metadata.src_node_id)
@@ -138,20 +138,20 @@ class Exchange:
             else:
                 refused(index)
 
-    def _replies(self, letters: Mapping[int, Outgoing]) -> Iterable[Message]:
-        messages = [self._message(index, letter) for index, letter in letters.items()]
+    def _replies(self, outgoing: Mapping[int, Outgoing]) -> Iterable[Message]:
+        messages = [self._message(index, sent) for index, sent in outgoing.items()]
         if self._timeouts is None:
             return self._grid.send_and_receive(messages)
-        return poll(self._grid, messages, [letter.seconds or 0.0 for letter in letters.values()])
+        return poll(self._grid, messages, [sent.seconds or 0.0 for sent in outgoing.values()])
 
-    def _message(self, index: int, letter: Outgoing) -> Message:
+    def _message(self, index: int, sent: Outgoing) -> Message:
         # What waits at the SuperLink for a node that is away is not delivered long after its time.
         return Message(
-            content=letter.content,
+            content=sent.content,
             dst_node_id=self._nodes[index],
-            message_type=flower_messages.STAGE_TYPES[letter.stage],
-            group_id=str(letter.round),
-            ttl=None if letter.seconds is None else letter.seconds + SKEW_SECONDS,
+            message_type=flower_messages.STAGE_TYPES[sent.stage],
+            group_id=str(sent.round),
+            ttl=None if sent.seconds is None else sent.seconds + SKEW_SECONDS,
         )
 
 

@@ -75,8 +75,8 @@ class _Actor:
         work = self._known[1]
         total = np.zeros(work.session.vector_length, dtype=np.int64)
         contributed = add_up(self._contributor, work, clients, total)
-        said = [self._said.get() for _ in range(self._said.qsize())]
-        return contributed, total, self._contributor.take_tally(), said
+        log_records = [self._said.get() for _ in range(self._said.qsize())]
+        return contributed, total, self._contributor.take_tally(), log_records
 
 
 @dataclass
@@ -205,7 +205,7 @@ class RayEngine:
                 continue
             actor, chunk, retried = round.busy.pop(ref)
             try:
-                contributed, part, tally, said = ray.get(ref)
+                contributed, part, tally, log_records = ray.get(ref)
             except RayTaskError:
                 raise  # an error of ours: what a client raises stays with the client
             except RayError as error:
@@ -213,7 +213,7 @@ class RayEngine:
                 continue
             self._idle.append(actor)
             self._tally += tally
-            for record in said:
+            for record in log_records:
                 logging.getLogger(record.name).handle(record)
             if contributed:
                 yield contributed, part
@@ -235,14 +235,14 @@ class RayEngine:
     ) -> None:
         """Put clients back, or drop those that lost an actor twice; start another actor."""
         ray.kill(actor)
-        said = f"was lost while it computed clients {chunk}: {type(error).__name__}"
+        event = f"was lost while it computed clients {chunk}: {type(error).__name__}"
         if retried:
-            log.error("a Ray actor %s, again: they drop out", said)
+            log.error("a Ray actor %s, again: they drop out", event)
             for client in chunk:
                 self._tally += OutcomeCounts.lost(
                     client, f"it lost two actors: {type(error).__name__}"
                 )
         else:
-            log.warning("a Ray actor %s; each is tried once more", said)
+            log.warning("a Ray actor %s; each is tried once more", event)
             round.chunks.extend(((index,), True) for index in chunk)
         self._start()

@@ -238,12 +238,12 @@ class InProcessGrid(Grid):
         piggyback_lost = self._vanishes(
             round, metadata.dst_node_id, flower_messages.STAGE_TYPES[stage]
         )
-        kept = {
+        delivered = {
             name: record
             for name, record in content.items()
             if not (piggyback_lost if name == flower_messages.PIGGYBACK else lost)
         }
-        message.content = RecordDict(kept)
+        message.content = RecordDict(delivered)
         return lost and piggyback_lost
 
     def _vanishes(self, round: str, node: int, message_type: str) -> bool:

@@ -212,8 +212,8 @@ class SimulatedEnvironment:
         opened = (session.run_id, session.round, session.attempt)
         if opened != self._sum:
             self._sum = opened
-            for left in list(self._parties):
-                self._end(left)
+            for index_left in list(self._parties):
+                self._end(index_left)
         index = self.index(context)
         if not session.masked:
             return IdealClientParty(session, index)

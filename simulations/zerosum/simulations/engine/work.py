@@ -103,7 +103,9 @@ class Contributor:
         self, task: Task, entropy: Entropy, *, device: str = "cpu", trainer: str = "auto"
     ) -> None:
         self._notes, self._tally = Notes(), OutcomeCounts()
-        self._answerer = LocalComputation(task, device=device, trainer=trainer, notes=self._notes)
+        self._computation = LocalComputation(
+            task, device=device, trainer=trainer, notes=self._notes
+        )
         self._entropy = entropy
 
     def vector(self, work: Work, index: int) -> Signed | None:
@@ -128,8 +130,8 @@ class Contributor:
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
         """Yield each client and its vector, in order; some trainers train many at once."""
-        asked = [_client(work, index) for index in clients]
-        answers = self._answerer.answers(work.request, asked, self._entropy)
+        infos = [_client(work, index) for index in clients]
+        answers = self._computation.answers(work.request, infos, self._entropy)
         for index, answer in zip(clients, answers, strict=True):
             yield index, self._protected(work, index, answer)
 
@@ -247,12 +249,12 @@ def one_by_one(
     tuple of int and numpy.ndarray or None
         A client and its vector; None for those left at the end.
     """
-    left = dict.fromkeys(clients)
+    missing = dict.fromkeys(clients)
     for contributed, vector in parts:
         for index in contributed:
-            del left[index]
+            del missing[index]
             yield index, vector
-    for index in left:
+    for index in missing:
         yield index, None
 
 
@@ -285,7 +287,7 @@ def _added(
     contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
 ) -> list[int]:
     done = []
-    narrow, held = np.zeros(0, np.int32), 0
+    narrow, in_narrow = np.zeros(0, np.int32), 0
     for index, vector in contributor.vectors(work, clients):
         if vector is None:
             continue
@@ -293,13 +295,13 @@ def _added(
         if vector.dtype != np.int32:
             np.add(total, vector, out=total)
             continue
-        if not held:
+        if not in_narrow:
             narrow = np.zeros(len(vector), np.int32)
         np.add(narrow, vector, out=narrow)
-        held += 1
-        if held == _MOST_NARROW:
+        in_narrow += 1
+        if in_narrow == _MOST_NARROW:
             np.add(total, narrow, out=total)
-            held = 0
-    if held:
+            in_narrow = 0
+    if in_narrow:
         np.add(total, narrow, out=total)
     return done
