@@ -29,7 +29,7 @@ _ENVELOPE: Final = "zerosum.stage"
 
 
 class AppQuestion(Question):
-    """Everything in a request to an app but the app's own records."""
+    """Request to an app without the app's own records."""
 
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 of the records that the app is handed, in their order."""
@@ -45,7 +45,7 @@ class AppQuestion(Question):
 
 @dataclass(frozen=True)
 class AppRequest(Request):
-    """A question to an app about the records that a strategy sent.
+    """Request to an app about the records that a strategy sent.
 
     Parameters
     ----------
@@ -185,18 +185,18 @@ def only_arrays(records: RecordDict) -> ArrayRecord:
 
 
 def marked(records: RecordDict) -> dict[str, Record]:
-    """Return an app's records under names that none of this program's has."""
+    """Prefix an app's record names, so that none collides with a name of this program."""
     return {_MARK + name: record for name, record in records.items()}
 
 
 def unmarked(content: RecordDict) -> RecordDict:
-    """Return the app's records in a message, made anew, in their order, under their own names."""
+    """Rebuild the app's records of a message, in their order, under their own names."""
     named = {k.removeprefix(_MARK): v for k, v in content.items() if k.startswith(_MARK)}
     return rebuilt(RecordDict(named))
 
 
 def enveloped(content: RecordDict, stage_type: str, records: RecordDict) -> RecordDict:
-    """Return a stage's content as it is sent to an app whose messages are all of one type.
+    """Put a stage's content into a message of the app's own type.
 
     Flower hands a mod no message of a type that the app has no function for, so every stage goes
     as the app's own type, and says within what it is.
@@ -221,7 +221,7 @@ def enveloped(content: RecordDict, stage_type: str, records: RecordDict) -> Reco
 
 
 def stage_type(content: RecordDict) -> str | None:
-    """Return which stage's message this is; None for one that is no stage's."""
+    """Return the stage's message type from an envelope; None if there is no envelope."""
     record = content.get(_ENVELOPE)
     value = record.get("type") if isinstance(record, ConfigRecord) else None
     return value if isinstance(value, str) else None

@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord
 
 
 class UnusableArraysError(ValueError):
-    """Arrays that cannot be summed; the message says which and why."""
+    """Arrays that cannot be summed; the message names them and says why."""
 
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """Names, shapes and dtypes of the arrays in a vector of shape (d,), in order."""
+    """Names, shapes and dtypes of the arrays in a flat vector of shape (d,), in order."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -94,7 +94,7 @@ class ArrayLayout:
         return np.concatenate(parts)
 
     def moved(self, record: ArrayRecord, step: np.ndarray) -> ArrayRecord:
-        """Return a record whose floating-point arrays are moved by a step of shape (d,).
+        """Add a step to a record's floating-point arrays.
 
         Parameters
         ----------

@@ -115,14 +115,14 @@ def build_app(environment: EnvironmentOf) -> ClientApp:
 
 
 def _hello(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
-    """Say which client this is."""
+    """Answer with this client's index."""
     return flower_messages.pack({"index": environment.index(context)})
 
 
 def answer_parts(
     stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
 ) -> RecordDict:
-    """Run the stage of a message, and that of the next session where one rides along.
+    """Answer a message's stage, and the piggybacked stage of the next session if there is one.
 
     Each is answered by itself: what is refused is missing in the reply.
 
@@ -169,7 +169,7 @@ def answer_parts(
 
 
 def _unknown(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
-    """Decline what rides along and should not."""
+    """Decline a piggybacked stage other than advertise and share."""
     raise Declined("only keys and shares of the next session ride along with a message")
 
 
@@ -181,7 +181,7 @@ _PIGGYBACKED: dict[str, Stage] = {
 def answer(
     stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
 ) -> RecordDict:
-    """Run a stage; what goes wrong is logged here, and the server learns only that it did.
+    """Run a stage, log what goes wrong here, and tell the server only that it did.
 
     The client's record is held alone from first to last: a message that arrives twice at once is
     answered once, and the others wait for it, at most as long as the policy says.
@@ -213,7 +213,7 @@ def answer(
 
 @contextmanager
 def answering(name: str, environment: EnvironmentOf, context: Context) -> Iterator[Environment]:
-    """Hold a client's record alone inside the block, and keep from the server why it fails.
+    """Lock a client's record for one message, and convert every failure into Declined.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def answering(name: str, environment: EnvironmentOf, context: Context) -> Iterat
 
 
 class DeployedEnvironment:
-    """A client on its own node, configured by its node config alone.
+    """Environment of a client on its own node, configured by its node config alone.
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
     (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
@@ -311,7 +311,7 @@ class DeployedEnvironment:
         return self._credentials
 
     def open_party(self, context: Context, session: Session) -> Client:
-        """Make a party of the real protocol: of a masked session, or of none."""
+        """Make a masking party; one of another protocol is never made here."""
         credentials = self.credentials(context)
         return ClientParty(
             session,
@@ -347,7 +347,7 @@ class DeployedEnvironment:
         forget_party(context.state, party.session.digest)
 
     def request(self, content: RecordDict) -> Request:
-        """Read the request from the message; decline one that chooses what is read on this node."""
+        """Read the request; decline one whose data path or hub data set the server chose."""
         request = _request(content)
         data, config = request.question.data, self._config
         if data.name is not None:
@@ -360,7 +360,7 @@ class DeployedEnvironment:
         )
 
     def task(self, request: Request, client: ClientInfo) -> Task:
-        """Resolve the task, with this node's own data path, and nothing kept anywhere."""
+        """Resolve the task with this node's own data path."""
         question = request.question
         path = client.node_config.get("data-path", question.data.path)
         data = question.data.model_copy(update={"path": path, "cache": None})
@@ -370,7 +370,7 @@ class DeployedEnvironment:
             return resolve_task(question.task, data, question.model, question.seed)
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
-        """Train or evaluate with a trainer made for this one message."""
+        """Train or evaluate with a trainer made for this message alone."""
         from zerosum.client.training.compute import LocalComputation
         from zerosum.client.training.devices import missing, repeatable
 

@@ -20,7 +20,7 @@ from zerosum.secagg.graph.failure_bounds import colluders_in
 
 
 class Declined(Exception):
-    """This client does not take part; the message says why, in its own log."""
+    """Refusal to take part; its message is for the client's own log."""
 
 
 def roster_for(session: Session, credentials: Credentials | None) -> Roster | None:
@@ -97,7 +97,7 @@ def check_protocol(session: Session, policy: ClientPolicy) -> None:
 
 
 def check_budget(store: DecisionStore, policy: ClientPolicy) -> None:
-    """Decline whatever comes when the policy's number of contributions is reached.
+    """Decline a contribution when the policy's max_contributions is reached.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def priced(
 def check_epsilon(
     store: DecisionStore, max_epsilon: float, delta: float, price: Sequence[float] | None
 ) -> None:
-    """Decline a contribution with which the sum at the budget's one order passes its limit.
+    """Decline a contribution that would take the client's epsilon above its limit.
 
     The order is fixed with the first policy that has a max_epsilon, and never again: a sum at
     another order would be chosen after the fact. A later policy moves the limit at that order.
@@ -245,7 +245,7 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
 
 
 def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
-    """Decline local training whose steps together cost more than one vector may."""
+    """Decline local training whose steps cost more than one vector at the policy's noise."""
     from zerosum.client.protocol import own_budget
 
     privacy, steps = request.question.privacy, request.question.training.steps or 1
@@ -264,7 +264,7 @@ def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
 def check_guarantee(
     request: Request, session: Session, policy: ClientPolicy, roster: Roster | None
 ) -> int:
-    """Decline a session that could open with less noise than it claims.
+    """Decline a session that could open with less noise than its guarantee assumes.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ log = logging.getLogger("zerosum.client")
 
 @dataclass(frozen=True)
 class Work:
-    """A request, and the session that its answers are for.
+    """Request, and the session that its answers are for.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Work:
 
 
 class Future(Protocol):
-    """A client's vector that is computed somewhere, sooner or later."""
+    """Client vector that is being computed, in this process or another."""
 
     def result(self) -> np.ndarray:
         """Wait for the vector.
@@ -78,7 +78,7 @@ Compute = Callable[[Work, ClientInfo], Future]
 
 
 class OnCollection:
-    """A vector that is computed in this process, when it is asked for.
+    """Future that computes in this process when its result is asked for.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def protection_for(request: Request, session: Session) -> Protection:
 
 
 def client_of(request: Request, index: int, node_config: Mapping[str, Any]) -> ClientInfo:
-    """Return what a client's task is told of it.
+    """Return the description of a client that its task is given.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def protected(
     answer: Callable[[], np.ndarray],
     notes: Notes | None = None,
 ) -> np.ndarray:
-    """Compute what one client adds to a sum: its answer in its envelope.
+    """Compute a client's answer and put it into its envelope: clipped, noised, rounded.
 
     Parameters
     ----------

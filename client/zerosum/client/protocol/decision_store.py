@@ -22,19 +22,19 @@ LONGEST_WAIT_SECONDS = 3600.0
 
 
 class DamagedStoreError(Exception):
-    """The record of a client's decisions cannot be read: the client takes part in nothing."""
+    """Unreadable record of decisions: the client takes part in nothing until enrolled anew."""
 
 
 class UnusableStoreError(Exception):
-    """The disk, or a path, refuses what a record needs; the message is one line, with the cure."""
+    """Disk or path that refuses reads or writes of the record; one line, with the cure."""
 
 
 class BusyStoreError(Exception):
-    """Another message is being answered for longer than this one may wait."""
+    """Another message holds the record for longer than this one may wait."""
 
 
 class DecisionStore(Protocol):
-    """Decisions of one client, across runs and restarts."""
+    """Record of one client's decisions, across runs and restarts."""
 
     @property
     def accounts(self) -> bool:
@@ -42,7 +42,7 @@ class DecisionStore(Protocol):
         ...
 
     def exclusive(self, longest: float = LONGEST_WAIT_SECONDS) -> AbstractContextManager[None]:
-        """Hold the store alone, from before anything is read in it until an answer leaves.
+        """Lock the store from before its first read until an answer leaves.
 
         Two messages may reach a node at once, each in a process of its own.
 
@@ -145,7 +145,7 @@ class DecisionStore(Protocol):
 
     @property
     def spent(self) -> tuple[float, ...] | None:
-        """The sum of the costs of all vectors sent, empty for none; None if one had no bound."""
+        """Sum of the costs of all vectors sent: empty for none, None if one was unbounded."""
         ...
 
     def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
@@ -183,7 +183,7 @@ _NOTHING: Final = Spending()
 
 
 class MemoryStore:
-    """Decisions in memory: for simulations, where a client lives as long as its process.
+    """Record in memory, for simulated clients, which live as long as their process.
 
     There may be one for each of very many clients.
     """

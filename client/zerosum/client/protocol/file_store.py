@@ -54,7 +54,7 @@ LOG_INTERVAL_SECONDS = 60.0
 
 
 class FileStore:
-    """Decisions in a folder: one append-only file a session, one small file of counters.
+    """Record in a folder: an append-only file for each session, and one file of counters.
 
     A damaged record raises DamagedStoreError: what cannot be remembered is not done again.
     Records of runs that are over expire (:mod:`~zerosum.client.protocol.closed_runs`).
@@ -87,7 +87,7 @@ class FileStore:
 
     @contextmanager
     def exclusive(self, longest: float = LONGEST_WAIT_SECONDS) -> Iterator[None]:
-        """Wait for other processes of this node, then keep them out; a killed one holds nothing."""
+        """Lock the folder against other processes of this node; a killed process holds no lock."""
         logged = -math.inf
 
         def say(waited: float, holder: str) -> None:
@@ -111,7 +111,7 @@ class FileStore:
             ) from None
 
     def lines(self, session: bytes) -> tuple[bytes, ...]:
-        """Return the whole lines of a session; one torn by a crash was never acted upon."""
+        """Return the complete lines of a session; a line torn by a crash was never acted upon."""
         try:
             with _usable(self._folder, FileNotFoundError):
                 data = read_private(self._path(session))
@@ -126,6 +126,8 @@ class FileStore:
     def append(self, session: bytes, lines: tuple[bytes, ...]) -> None:
         """Append lines after the last whole one and flush file and folder to the disk."""
         with _usable(self._folder):
+            # A torn last line is cut off: the message that it justified never left. The file is
+            # flushed for its content, the folder for its name, which a crash loses by itself.
             with os.fdopen(open_private(self._path(session)), "r+b") as file:
                 whole = file.read().rfind(b"\n") + 1
                 file.truncate(whole)
@@ -190,7 +192,7 @@ class FileStore:
             raise
 
     def _close(self, runs: Sequence[str], counters: dict[str, Any]) -> list[str]:
-        """Keep no more of runs than that they are over; return the sessions whose lines may go.
+        """Reduce runs to their closed names; return the sessions whose lines may be deleted.
 
         Their names are on the disk before the counters that lack their marks are: a crash between
         the two leaves runs that are closed as well as open, and begin no session twice either way.
@@ -205,7 +207,7 @@ class FileStore:
         return sessions
 
     def _is_closed(self, run: str, counters: Mapping[str, Any]) -> bool:
-        """Return whether a run without a mark had one, which expired."""
+        """Return whether a run without a mark expired."""
         with _usable(self._folder):
             closed = self._closed.holds(run, counters["closed"])
         if closed is None:
@@ -240,7 +242,7 @@ class FileStore:
 
     @property
     def spent(self) -> tuple[float, ...] | None:
-        """The sum of all costs, across runs; None too for vectors that an older version sent."""
+        """Sum of all costs, across runs; None where an older version sent unbounded vectors."""
         spending = self._spending()
         return spending.divergences if spending.bounded else None
 
@@ -277,7 +279,7 @@ class FileStore:
 
 @contextmanager
 def _usable(folder: Path, *passed: type[OSError]) -> Iterator[None]:
-    """Turn what a disk or a path refuses into one line, but for errors that mean something."""
+    """Convert an OSError into one line with its cure, except for errors that callers expect."""
     try:
         yield
     except passed:

@@ -110,7 +110,7 @@ def int_field(content: RecordDict, name: str) -> int:
 def joined(
     main: RecordDict | None, piggybacked: RecordDict | None, stage: str = "", round: int = 0
 ) -> RecordDict:
-    """Put a message and a stage of the next session into one content.
+    """Join a message and a stage of the next session in one content.
 
     Parameters
     ----------
@@ -136,19 +136,19 @@ def joined(
 
 
 def main_part(content: RecordDict) -> RecordDict:
-    """Return a content without the stage that rides along."""
+    """Return a content without its piggybacked stage."""
     return RecordDict({name: record for name, record in content.items() if name != PIGGYBACK})
 
 
 def piggyback(content: RecordDict) -> RecordDict:
-    """Return the stage that rides along as a content of its own; without fields if none does."""
+    """Return the piggybacked stage as a content of its own; empty if there is none."""
     alone = RecordDict()
     alone[RECORD] = content.config_records.get(PIGGYBACK, ConfigRecord())
     return alone
 
 
 def piggyback_stage(content: RecordDict) -> str | None:
-    """Return the name of the stage that rides along; None where nothing does."""
+    """Return the name of the piggybacked stage; None if there is none."""
     if PIGGYBACK not in content:
         return None
     return str(piggyback(content).config_records[RECORD].get("stage"))
@@ -160,7 +160,7 @@ def _field(content: RecordDict, name: str) -> object:
 
 
 def size(content: RecordDict) -> int:
-    """Return the bytes of payload in a message: fields and arrays, without Flower's framing."""
+    """Count the payload bytes of a message: fields and arrays, without Flower's framing."""
     total = 0
     for record in content.values():
         for value in record.values():

@@ -22,12 +22,12 @@ from zerosum.secagg import (
 
 
 class ProvisioningError(Exception):
-    """A key or roster cannot be used; the message names the setting, its value and the cure."""
+    """Unusable key or roster; the message names the setting, its value and the cure."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A client's signing key and the roster that holds its public part."""
+    """Signing key of a client, and the roster that holds its public part."""
 
     identity: IdentityKey
     roster: Roster

@@ -85,7 +85,7 @@ def _name(digest: bytes) -> str:
 
 
 def _number(record: ConfigRecord, name: str) -> int:
-    """Return a number of a record; one that is damaged belongs to nothing that goes on."""
+    """Read a number of a record; a damaged one is -1, which no session in progress has."""
     value = record.get(name)
     return value if isinstance(value, int) else -1
 
@@ -104,7 +104,7 @@ def _drop_expired(state: RecordDict, most_seconds: float) -> None:
 
 
 def _drop_older(state: RecordDict, new: Session) -> None:
-    """Keep of the parties in the state the newest one before a session that begins."""
+    """Drop all parties but the newest one before the session that begins."""
     rounds: dict[str, int] = {}
     for name, record in list(state.config_records.items()):
         if not name.startswith(PREFIX):

@@ -42,13 +42,13 @@ from zerosum.secagg import Client, RemoteProtocolError, Session, Step
 
 
 class Environment(Protocol):
-    """What a client stands in: its state, policy, entropy and data."""
+    """The parts of a client that differ by where it runs: state, policy, entropy, data and keys."""
 
     entropy: Entropy
 
     @property
     def policy(self) -> ClientPolicy:
-        """Return what this client insists on."""
+        """Return the client's own policy."""
         ...
 
     def index(self, context: Context) -> int:
@@ -60,7 +60,7 @@ class Environment(Protocol):
         ...
 
     def credentials(self, context: Context) -> Credentials | None:
-        """Return the signing key and roster that this client was given, if it was."""
+        """Return the client's signing key and roster; None where it was given none."""
         ...
 
     def open_party(self, context: Context, session: Session) -> Client:
@@ -436,6 +436,9 @@ def _sent(
     environment: Environment, context: Context, party: Client, step: Step, *, last: bool = False
 ) -> RecordDict:
     """Make a step's decisions durable, keep the party or end it, and only then send."""
+    # A crash before the record is a dropout, and one after it as well: the same message gets the
+    # same answer or none. A reply that left before its record could be given twice, to two
+    # different messages: both shares of one neighbour, or one vector under two sets of masks.
     environment.store(context).append(party.session.digest, step.persist)
     (environment.forget if last else environment.keep)(context, party)
     return flower_messages.pack({"message": step.send.to_bytes()})

@@ -25,7 +25,7 @@ NO_WAY_BACK = (
 
 
 def read_spending(folder: Path) -> Spending:
-    """Read what a node has spent, and write nothing: not a lock, and no folder.
+    """Read what a node has spent without writing anything, not even a lock.
 
     Counters are replaced whole, so that they can be read while the node answers.
 
@@ -45,7 +45,7 @@ def read_spending(folder: Path) -> Spending:
 
 
 def read_counters(folder: Path) -> dict[str, Any]:
-    """Read a node's counters; of a new node, empty ones.
+    """Read a node's counters; those of a new node are zero.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def spending_of(counters: Mapping[str, Any]) -> Spending:
 
 
 def _are_counters(counters: object) -> bool:
-    """Return whether this is what a store writes, or a part of it."""
+    """Check that parsed JSON has the keys and types that a store writes."""
     if not isinstance(counters, dict):
         return False
     marks, roster = counters.get("high_water", {}), counters.get("roster")
@@ -123,7 +123,7 @@ def _are_counters(counters: object) -> bool:
 
 
 def _is_session(value: object) -> bool:
-    """Return whether this is a round and the digest of a session."""
+    """Return whether a value is a round and a session digest."""
     if not _is_pair(value, str):
         return False
     return _is_hexadecimal(value[1])  # type: ignore[index]

@@ -50,7 +50,7 @@ _NO_ROSTER = bytes(32)
 
 
 class RoundAbandoned(Exception):
-    """No sum was released; the message says at which stage, with the counts."""
+    """Private sum that released nothing; the message names the stage and the counts."""
 
     def __init__(self, reason: str, traffic: Traffic) -> None:
         super().__init__(reason)
@@ -59,7 +59,7 @@ class RoundAbandoned(Exception):
 
 @dataclass(frozen=True)
 class Nodes:
-    """Where the clients of a run are.
+    """Flower node of each client, and the clients' identity keys.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Nodes:
 
 
 class Coordinator:
-    """Runs private sums with one roster over one grid.
+    """Runner of private sums, with one roster over one grid.
 
     Parameters
     ----------
@@ -211,6 +211,7 @@ class Coordinator:
         for group in current.groups:
             there = tuple(i for i in group.session.cohort if i not in vanished)
             charge("survived", group.number, there)
+        # Before anything is made of a sum: what wrapped, or holds a liar's vector, is not used.
         for group in current.groups:
             group.check_sum(noised=request.question.noise_draw == "per_client")
         complete = [group for group in current.groups if not group.failure]
@@ -219,7 +220,7 @@ class Coordinator:
         return aggregate(request, complete, current.failures, self._entropy, current.traffic)
 
     def prepare(self, plan: SumPlan) -> None:
-        """Let the keys and shares of a later sum travel with the messages of the next one.
+        """Send the keys and shares of a later sum with the messages of the next one.
 
         When that later sum is asked for, it begins where the messages have left it, whatever
         became of the one before. A coordinator that is not pipelined prepares nothing.
@@ -243,7 +244,7 @@ class Coordinator:
         return prepared or self._open(plan)
 
     def _open(self, plan: SumPlan) -> PrivateSum:
-        """Make the sessions of a private sum: nobody is asked anything yet."""
+        """Make the sessions of a private sum, before any message is sent."""
         opened: list[Group] = []
         failures = []
         for number, cohort in enumerate(plan.groups):
@@ -301,6 +302,8 @@ class Coordinator:
         while stage := current.stage:
             if not current.exchanged:
                 current.traffic.exchanges += 1
+                # Charged before the messages go out: a server that dies in between has paid for
+                # noise that nobody drew, and never released a sum that nobody paid for.
                 if stage in _CHARGED:
                     for group in current.walking:
                         clients = tuple(current.contents[group.number])

@@ -19,7 +19,7 @@ log = logging.getLogger("zerosum.server")
 
 
 class PipelinedExchange:
-    """An exchange whose messages carry a stage of the next sum as well.
+    """Exchange whose messages also carry a stage of the next sum.
 
     Only advertise and share ride along: they depend on nothing that the sum before decides. From
     contribute on a request is bound to the model, which that sum is going to change. They ride
@@ -36,7 +36,7 @@ class PipelinedExchange:
         self._prepared: dict[tuple[int, int], PrivateSum] = {}
 
     def prepare(self, following: PrivateSum) -> None:
-        """Let a sum ride along with the one that is asked for before it.
+        """Let a sum's first stages ride on the messages of the sum before it.
 
         Parameters
         ----------
@@ -52,7 +52,7 @@ class PipelinedExchange:
         _check_same(before.plan, following.plan)
 
     def begin(self, plan: SumPlan) -> PrivateSum | None:
-        """Take a sum out of those that ride, where its messages have left it.
+        """Return a prepared sum at the stage that it has reached, and stop carrying it.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class PipelinedExchange:
         outgoing: Mapping[int, Outgoing],
         refused: Callable[[int], None] = lambda index: None,
     ) -> Iterator[tuple[int, RecordDict]]:
-        """Send messages, with those of the next sum in them, and yield the replies to the former.
+        """Send messages, add those of the next sum to them, and yield the replies to the former.
 
         An exchange goes to the clients of both sums. A client of one of them gets that message
         alone.
@@ -147,7 +147,7 @@ class PipelinedExchange:
         following.note_missing()
 
     def _due(self, outgoing: Mapping[int, Outgoing]) -> PrivateSum | None:
-        """Return the next sum at a stage that rides along with these messages, if there is one."""
+        """Return the next sum if it is at a stage that may ride on these messages."""
         alone = any(message.stage in flower_messages.PIGGYBACKED for message in outgoing.values())
         if alone or not self._prepared:
             return None
@@ -168,7 +168,7 @@ def _check_same(prepared: SumPlan, plan: SumPlan) -> None:
 
 
 def _joined(main: Outgoing | None, riding: Outgoing | None) -> Outgoing:
-    """Put two messages to one client into one, for which the longer of their times is waited."""
+    """Join two messages to one client, and wait for the longer of their times."""
     if main is None or riding is None:
         only = main or riding
         if only is None:
@@ -183,7 +183,7 @@ def _joined(main: Outgoing | None, riding: Outgoing | None) -> Outgoing:
 def _parts(
     reply: RecordDict, to_main: bool, to_riding: bool
 ) -> tuple[RecordDict | None, RecordDict | None]:
-    """Take a reply apart: of two stages in one message it holds those that were not refused."""
+    """Split a reply into the parts of two stages; a refused part is missing in it."""
     if not (to_main and to_riding):
         return (reply, None) if to_main else (None, reply)
     return (

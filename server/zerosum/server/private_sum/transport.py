@@ -13,19 +13,21 @@ from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between two looks for replies: at first, and at most."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
+"""Between two looks for replies: at first, and at most. A stage of a small model takes tenths of a
+second, and one of an hour's training must not be asked for twenty times a second."""
 
 SKEW_SECONDS = 600.0
-"""How far the clocks of nodes may be apart: Flower reckons with both of a message's ends."""
+"""Largest difference between the clocks of two nodes. Flower compares a message's age by the clock
+of either end, so that a shorter allowance drops messages to nodes whose clock is wrong."""
 
 PAUSE_FRACTION = 0.05
-"""Between these a pause is this part of the time waited so far: what is lost by it at most."""
+"""Pause between two looks, as a fraction of the time waited so far: the most that waiting adds."""
 
 
 @dataclass
 class Traffic:
-    """What a private sum cost: bytes to and from each client, seconds and losses by stage.
+    """Cost of a private sum: bytes of each client, seconds and losses of each stage.
 
     ``exchanges`` are the times that messages went out and replies were waited for; a stage that
     rode along with another sum's cost none. ``refused`` counts, by stage, those who answered that
@@ -47,7 +49,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What one client is sent, and how long its answer may take.
+    """Message to one client, and the time that its answer may take.
 
     Attributes
     ----------
@@ -67,7 +69,7 @@ class Outgoing:
 
 
 class Exchange:
-    """Asks clients, by their roster index, over one grid.
+    """Exchange of messages with clients, by roster index, over one grid.
 
     Parameters
     ----------
@@ -111,7 +113,7 @@ class Exchange:
         outgoing: Mapping[int, Outgoing],
         refused: Callable[[int], None] = lambda index: None,
     ) -> Iterable[tuple[int, RecordDict]]:
-        """Send each client its message and yield the replies that have content, one a client.
+        """Send each client its message and yield the replies with content, one for each client.
 
         Parameters
         ----------
@@ -191,4 +193,6 @@ def poll(grid: Grid, messages: list[Message], seconds: list[float]) -> Iterable[
         for key in late:
             del waiting[key]
         if waiting:
-            time.sleep(min(LONGEST_PAUSE, max(FIRST_PAUSE, PAUSE_FRACTION * passed)))
+            time.sleep(
+                min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, PAUSE_FRACTION * passed))
+            )

@@ -25,7 +25,7 @@ from zerosum.server.private_sum.transport import Traffic
 
 
 class TrustedCohort(Protocol):
-    """All clients of a simulation, as seen by a server that is trusted with their sum."""
+    """Cohort of a simulation that gives a trusted server its sum alone."""
 
     def answering(self, stage: str, clients: Sequence[int], round: int) -> Sequence[int]:
         """Return which of these clients answer at a stage.
@@ -77,7 +77,7 @@ def take_stage(
     round: int,
     traffic: Traffic,
 ) -> None:
-    """Take the answers of a stage, as if each client had been sent its message.
+    """Take a whole cohort's answers at a stage, as if each client had been sent its message.
 
     Parameters
     ----------

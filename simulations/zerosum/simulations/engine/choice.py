@@ -54,7 +54,7 @@ def workers_of(experiment: Experiment) -> int:
 
 
 def forkless() -> str | None:
-    """Return why this process may fork no workers; None where it may."""
+    """Return why this process cannot fork workers; None if it can."""
     # Forking is not safe on macOS, whose libraries keep threads.
     if not hasattr(os, "fork") or sys.platform == "darwin":
         return f"{sys.platform} cannot fork safely"
@@ -69,7 +69,7 @@ def forkless() -> str | None:
 
 
 def _check_alone(experiment: Experiment) -> None:
-    """Refuse workers where clients are trained in groups, or on a GPU: one process does it all."""
+    """Refuse workers where one process trains clients in groups, or on a GPU."""
     why = f'device = "{experiment.device}"'
     if experiment.device == "cpu":
         why = 'trainer = "batched"'

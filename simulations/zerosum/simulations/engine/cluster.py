@@ -44,11 +44,11 @@ Said = list[logging.LogRecord]
 
 
 class NoWorkersError(RuntimeError):
-    """No actor is left, and the cluster starts none."""
+    """No Ray actor is alive, and the cluster starts none."""
 
 
 class _Actor:
-    """Computes chunks on one core of some machine."""
+    """Actor that computes chunks of a cohort on one core."""
 
     def __init__(self, contributor: Contributor) -> None:
         use_one_thread()
@@ -67,7 +67,7 @@ class _Actor:
     def compute(
         self, number: int, asked: tuple[bytes, bytes, np.ndarray], clients: Chunk, mode: Mode
     ) -> tuple[list[int], Vector, OutcomeCounts, Said]:
-        """Return who contributed, their sum, or the vector of one, what came of all, the log."""
+        """Compute a chunk: contributors, their sum (or one vector), outcomes and log records."""
         if self._known is None or self._known[0] != number:
             header, session, model = asked
             question = Question.from_canonical(header)
@@ -81,7 +81,7 @@ class _Actor:
 
 @dataclass
 class _Round:
-    """What is still to be computed of one private sum, and who computes what."""
+    """Progress of one private sum: chunks to compute, and which actor computes which."""
 
     number: int
     asked: Any
@@ -91,7 +91,7 @@ class _Round:
 
 
 class RayEngine:
-    """An engine of actors, one core each, on a Ray cluster or this machine.
+    """Engine of Ray actors, one core each, on a cluster or this machine.
 
     The clients of an actor or node that is lost are computed once more, each by itself; whoever
     loses an actor a second time drops out. An actor is started in place of each that was lost,
@@ -161,7 +161,7 @@ class RayEngine:
         self._await(self._class.remote(self._contributor))
 
     def _await(self, actor: Any) -> None:
-        """Give an actor nothing to do before it says that it is ready."""
+        """Register an actor that is starting: it gets no work before it is ready."""
         self._starting[actor.ready.remote()] = actor
 
     def _computed(
@@ -197,7 +197,7 @@ class RayEngine:
             round.busy[ref] = actor, chunk, retried
 
     def _results(self, round: _Round) -> Iterator[tuple[list[int], Vector]]:
-        """Yield what is done, after a moment at most; whatever was lost is put back."""
+        """Yield finished chunks, after a second at most, and queue lost ones again."""
         waiting = [*round.busy, *self._starting]
         for ref in ray.wait(waiting, timeout=1.0)[0] if waiting else []:
             if ref in self._starting:
@@ -219,7 +219,7 @@ class RayEngine:
                 yield contributed, part
 
     def _join(self, ref: Any) -> None:
-        """Take an actor that is ready, or start another in its place."""
+        """Add an actor that is ready, or start another in its place."""
         actor = self._starting.pop(ref)
         try:
             ray.get(ref)

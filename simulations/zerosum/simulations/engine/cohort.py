@@ -21,7 +21,7 @@ from zerosum.simulations.engine.work import Engine, Signed
 
 
 class SimulatedCohort:
-    """All clients of a simulation, for a server that is trusted with their sum.
+    """Cohort of a simulation whose server is trusted with the sum: no message for each client.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class SimulatedCohort:
 
 
 class EngineFuture:
-    """A client's vector, which an engine computes beside those of others.
+    """Future of one client's vector, computed by an engine together with others.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class EngineFuture:
         self._vector: Signed | None = None
 
     def settle(self, vector: Signed | None) -> None:
-        """Take what the engine found: None where the client dropped out."""
+        """Set the outcome: a vector, or None where the client dropped out."""
         self._done, self._vector = True, vector
 
     def result(self) -> Signed:
-        """Let the engine work until the vector is there."""
+        """Run the engine until the vector is there."""
         for _ in () if self._done else self._stream:
             if self._done:
                 break
@@ -76,7 +76,7 @@ class EngineFuture:
 
 
 class CohortFutures:
-    """The engine's side of a cohort's contributions, which are begun before the first is collected.
+    """Futures of a cohort's vectors, dispatched to the engine when the first one is collected.
 
     An engine trains clients in groups, and on several cores, only if it is told of many at once.
     So nothing is computed as clients are admitted. When the first vector is waited for, the engine
@@ -95,7 +95,7 @@ class CohortFutures:
         self._stream = self._computed()
 
     def submit(self, work: Work, client: ClientInfo) -> Future:
-        """Note an admitted client, whose vector is wanted.
+        """Queue an admitted client's vector.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class CohortFutures:
         return future
 
     def as_completed(self) -> Generator[EngineFuture]:
-        """Compute what was submitted, and yield each future when its vector is there.
+        """Compute what was submitted, and yield each future as its vector arrives.
 
         Vectors come in the engine's order, not the cohort's. Each is masked and dropped before the
         next is taken: to collect them in order would keep all those that overtook a slow client.
@@ -144,7 +144,7 @@ class CohortFutures:
 
 
 class CohortApp:
-    """A ClientApp whose contributions are computed by an engine, many clients at once.
+    """ClientApp whose contributions an engine computes, many clients at once.
 
     All else is answered message by message, as :func:`~zerosum.client.flower.client_app.build_app`
     answers it on a node.

@@ -26,7 +26,7 @@ App = Callable[[Message, Context], Message]
 
 
 def answered(app: App, message: Message, context: Context) -> Message:
-    """Return an app's reply, or Flower's own for an app that raised.
+    """Return an app's reply, or Flower's error reply if the app raised.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def answered(app: App, message: Message, context: Context) -> Message:
 
 
 def refusal(message: Message, error: Exception) -> Message:
-    """Return Flower's own reply for an app that raised.
+    """Return Flower's error reply for an app that raised.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def refusal(message: Message, error: Exception) -> Message:
 
 
 class NumberedNodes(Mapping[int, int]):
-    """The node id of every client index, from the number of clients alone."""
+    """Mapping of client index to node id that stores only the number of clients."""
 
     def __init__(self, population: int) -> None:
         self._indices = range(population)
@@ -92,7 +92,7 @@ def nodes(population: int) -> Mapping[int, int]:
 
 
 class InProcessGrid(Grid):
-    """Delivers messages to a ClientApp in this process, and loses those the faults say.
+    """Grid that delivers messages to a ClientApp in this process, and drops those that faults say.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class InProcessGrid(Grid):
         self._adopt_identity()
 
     def _adopt_identity(self) -> None:
-        """Tell Flower which run and node this process speaks for; Message() reads it."""
+        """Set Flower's process-wide run and node, which Message() reads."""
         TaskIdentity.task_id = 1
         TaskIdentity.run_id = self._run.run_id
         TaskIdentity.node_id = SUPERLINK_NODE_ID
@@ -228,7 +228,7 @@ class InProcessGrid(Grid):
         return [answered(self._app, message, context) for message, context in pairs]
 
     def _is_lost(self, message: Message) -> bool:
-        """Return whether a client vanishes before a message; of two stages it may lose one."""
+        """Drop the parts of a message that its client never gets; return whether all are."""
         metadata, content = message.metadata, message.content
         lost = self._vanishes(metadata.group_id, metadata.dst_node_id, metadata.message_type)
         stage = flower_messages.piggyback_stage(content)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 class BusyError(RuntimeError):
-    """Something else simulates in this process; the message is one line."""
+    """Another simulation is running in this process; the message is one line."""
 
 
 @dataclass(frozen=True)

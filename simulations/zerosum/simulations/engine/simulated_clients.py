@@ -43,7 +43,7 @@ KEYS_MADE = 4096
 
 
 class DrawnIdentities(Sequence[IdentityKey]):
-    """Signing keys of a whole population, drawn once, made of their bytes as they are used.
+    """Signing keys of a population: drawn once as bytes, made into keys on use.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class DrawnIdentities(Sequence[IdentityKey]):
 
 
 def roster_of(identities: Sequence[IdentityKey]) -> Roster | None:
-    """Return the roster of clients 0, 1, ... with these keys; None without any.
+    """Return the roster of clients 0, 1, ... with these keys; None without keys.
 
     Every public key is needed before the first session, which is bound to the roster's digest.
     """
@@ -128,7 +128,7 @@ class SimulatedEnvironment:
 
     @classmethod
     def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
-        """Return the environment of a whole population: with keys of its own where clients sign.
+        """Return the environment of a population, with keys where clients sign.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class SimulatedEnvironment:
         run_id: bytes,
         engine: Engine | None = None,
     ) -> Coordinator:
-        """Return a coordinator of these clients, faults and all.
+        """Return a coordinator of these clients, with the experiment's faults.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class SimulatedEnvironment:
         return Credentials(self._identities[self.index(context)], self.roster)
 
     def open_party(self, context: Context, session: Session) -> Client:
-        """Make a party of the protocol that the session runs; a new private sum ends the old."""
+        """Make a party of the session's protocol; a new sum's first session ends all old ones."""
         opened = (session.run_id, session.round, session.attempt)
         if opened != self._sum:
             self._sum = opened
@@ -236,7 +236,7 @@ class SimulatedEnvironment:
         self._end(self.index(context))
 
     def _end(self, index: int) -> None:
-        """Forget a client's party and what it wrote for it; its counters stay."""
+        """Forget a client's party and its session's lines; its counters stay."""
         self._parties.pop(index, None)
         if index in self._stores:
             self._stores[index].end_session()

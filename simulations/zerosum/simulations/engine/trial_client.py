@@ -69,7 +69,7 @@ def _try_clients(trial: Trial, task: Task, count: int, experiment: Experiment) -
 
 
 def _refusal(experiment: Experiment, index: int, error: BaseException, failed: int) -> TaskError:
-    """Return why no run is begun: a message of this program's as it is, any other with its task."""
+    """Return the error of a refused run: a TaskError as it is, any other with its task's name."""
     if isinstance(error, TaskError):
         return TaskError(str(error))
     others = f", and {failed - 1} more fail" if failed > 1 else ""

@@ -22,16 +22,19 @@ Vector = NDArray[np.int64]
 Signed = NDArray[np.signedinteger[Any]]
 
 _MOST_NARROW = 1 << 15
-"""int32 vectors, of sixteen bits and a sign each, that one int32 sum holds."""
+"""Vectors that one int32 sum holds. An int32 vector's entries are below 2^16 in magnitude, and
+2^15 of them below 2^31. Adding in int32 reads and writes half the memory of int64."""
 
 CHUNKS_A_WORKER = 4
-"""Parts of a cohort that each worker is given: several, since clients differ in size."""
+"""Parts of a cohort for each worker. With one part each, the cohort would wait for the worker that
+got the largest clients; with many, for messages."""
 
 LARGEST_CHUNK = 64
+"""Clients of one part, at most: a worker that dies has its whole part computed once more."""
 
 
 class Engine(Protocol):
-    """Computes the vectors of many clients, whatever the order and wherever."""
+    """Engine that computes the vectors of many clients, in any order and any process."""
 
     name: str
 
@@ -76,16 +79,16 @@ class Engine(Protocol):
         ...
 
     def take_tally(self) -> OutcomeCounts:
-        """Return what came of all clients since the last call."""
+        """Return the outcomes of all clients since the last call."""
         ...
 
     def close(self) -> None:
-        """End what was started."""
+        """Stop the engine's processes."""
         ...
 
 
 class Contributor:
-    """Computes the vectors of clients, in one process.
+    """Computation of clients' vectors in one process.
 
     Parameters
     ----------
@@ -136,7 +139,7 @@ class Contributor:
             yield index, self._protected(work, index, answer)
 
     def take_tally(self) -> OutcomeCounts:
-        """Return what came of all clients since the last call."""
+        """Return the outcomes of all clients since the last call."""
         taken, self._tally = self._tally, OutcomeCounts()
         return taken
 
@@ -160,7 +163,7 @@ def _client(work: Work, index: int) -> ClientInfo:
 
 
 class Serial:
-    """Everything in this process, one client or one group of them at a time."""
+    """Engine that computes in this process, one client or one group at a time."""
 
     name = "serial"
     workers = 1
