@@ -35,6 +35,7 @@ from zerosum.client.protocol.decision_store import (
     DecisionStore,
     UnusableStoreError,
 )
+from zerosum.client.protocol.environment import Environment, compute_here
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.node_keys import (
     Credentials,
@@ -44,7 +45,6 @@ from zerosum.client.protocol.node_keys import (
 )
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
-from zerosum.client.protocol.stages import Environment, compute_here
 from zerosum.client.request import Request
 from zerosum.client.session_limits import TooManyOpeningsError
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec

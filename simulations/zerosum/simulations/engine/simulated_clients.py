@@ -13,9 +13,9 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.client_vector import Future, Work
 from zerosum.client.protocol.decision_store import DecisionStore, MemoryStore
+from zerosum.client.protocol.environment import compute_here
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.protocol.stages import compute_here
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
