@@ -64,7 +64,15 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Wait for the nodes, run or continue the experiment, leave a run folder."""
+    """Wait for the nodes, run or continue the experiment, leave a run folder.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of a deployment, or of Flower's simulation runtime.
+    context : flwr.app.Context
+        Of the run.
+    """
     _show_log()
     serve(grid, context)
 
@@ -80,6 +88,11 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         Of the run.
     entropy : Entropy, optional
         The server's; by default the operating system's, or in a simulation the seed's.
+
+    Returns
+    -------
+    Result
+        As written in the run folder.
 
     Raises
     ------
@@ -212,6 +225,16 @@ def _coordinator(
 def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
     """Return where a run is written, and the run to go on with: one that has a checkpoint.
 
+    Parameters
+    ----------
+    context : flwr.app.Context
+        Whose run config names ``out`` and ``resume``.
+
+    Returns
+    -------
+    tuple of Path and RunFolder or None
+        The folder, and the run in it that has a checkpoint.
+
     Raises
     ------
     ConfigError
@@ -284,7 +307,17 @@ def _deployed(grid: Grid, experiment: Experiment) -> tuple[NodeRegistry, Nodes]:
 
 
 def read_keys(experiment: Experiment) -> Roster | None:
-    """Read the roster of identity keys; None where the server is trusted to follow the protocol.
+    """Read the roster of identity keys.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Whose ``deployment`` names the roster.
+
+    Returns
+    -------
+    Roster or None
+        None where the server is trusted to follow the protocol.
 
     Raises
     ------

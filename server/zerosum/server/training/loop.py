@@ -297,6 +297,9 @@ class FederatedTraining:
             reason = "the run ended when its clients had been asked: once is once"
             raise RoundAbandoned(reason, Traffic())
         check_cohort(self._ledger, planned, self._folder)
+        following = self._following(planned)
+        if following is not None:
+            self._coordinator.prepare(following)
         try:
             aggregate = self._coordinator.private_sum(
                 self._request(planned.number, planned.kind),
@@ -304,7 +307,6 @@ class FederatedTraining:
                 round=planned.session_round,
                 attempt=planned.attempt,
                 charge=self._charge(planned),
-                following=self._following(planned),
             )
         except RoundAbandoned as abandoned:
             self._leave_out(abandoned.traffic, planned.number)

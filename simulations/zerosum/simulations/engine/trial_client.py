@@ -69,7 +69,7 @@ def _step_of_some_client(trial: TrialStep, task: Task, count: int, experiment: E
 
 
 def _refusal(experiment: Experiment, index: int, error: BaseException, failed: int) -> TaskError:
-    """Return why no run is begun: a message of this program's as it is, any other with its task."""
+    """Return the error of a refused run: a TaskError as it is, any other with its task's name."""
     if isinstance(error, TaskError):
         return TaskError(str(error))
     others = f", and {failed - 1} more fail" if failed > 1 else ""
