@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from zerosum.client.files.private_files import write_private
 from zerosum.client.privacy import events, renyi_curves
-from zerosum.client.protocol import own_budget, stages
-from zerosum.client.protocol.decision_store import DamagedStoreError, FileStore, MemoryStore
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol import admission, own_budget
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.decision_store import DamagedStoreError, MemoryStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.renyi_filter import (
     ORDERS,
     conversion,
@@ -80,7 +81,7 @@ def spend(store, choose, limit=400):
     for _ in range(limit):
         price = choose(total)
         try:
-            stages._check_epsilon(store, EPSILON, DELTA, price)
+            admission.check_epsilon(store, EPSILON, DELTA, price)
         except Declined:
             refused += 1
             if refused == 3:
@@ -131,7 +132,7 @@ def gaussian(z):
 
 
 def check(folder, epsilon=EPSILON, delta=DELTA, z=8.0):
-    stages._check_epsilon(FileStore(folder), epsilon, delta, gaussian(z))
+    admission.check_epsilon(FileStore(folder), epsilon, delta, gaussian(z))
 
 
 def answered(folder, epsilon=EPSILON, delta=DELTA, z=8.0, most=1000):
@@ -180,7 +181,7 @@ def test_a_lowered_policy_admits_nothing_that_passes_it(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 
 folder, *row = sys.argv[1:]
 FileStore(Path(folder)).count_contribution(list(map(float, row)))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerosum.client.protocol.decision_store import DamagedStoreError, FileStore
+from zerosum.client.protocol.decision_store import DamagedStoreError
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.renyi_filter import ORDERS
 from zerosum.client.session_limits import DAY, Openings, TooManyOpeningsError
 from zerosum.secagg import StaleSession

@@ -4,9 +4,11 @@ import json
 import time
 
 import pytest
+from strategy_apps import CLIENTS, POLICY
 
 from zerosum.client.files.private_files import write_private
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
+from zerosum.simulations.engine.grid import InProcessGrid
 from zerosum.simulations.rehearsal.processes import FlowerPrograms, free_port
 
 
@@ -99,3 +101,23 @@ def federation(tmp_path):
     built = Federation(tmp_path)
     yield built
     built.stop()
+
+
+@pytest.fixture
+def grid_of(tmp_path):
+    """Return a grid whose clients have a folder and a policy of their own."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+
+    def grid(app, clients=CLIENTS, **config):
+        return InProcessGrid(
+            app,
+            clients,
+            node_config=lambda index: {
+                "state-dir": str(tmp_path / "state" / str(index)),
+                "policy": str(policy),
+                **config,
+            },
+        )
+
+    return grid

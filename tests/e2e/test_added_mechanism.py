@@ -14,12 +14,12 @@ from policies import policy_of
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.privacy import registry
 from zerosum.client.privacy.samplers import TAU
-from zerosum.client.protocol import own_budget, stages
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol import admission, own_budget
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.protocol.stages import Declined
 from zerosum.client.renyi_filter import divergence_limit, fixed_order
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
@@ -196,16 +196,16 @@ def test_an_added_mechanism_is_charged_to_a_clients_own_budget(tmp_path) -> None
     affordable = math.floor(divergence_limit(12.0, 1e-6, order) / (order * rho(Z)))
     assert affordable > 3
     for _ in range(affordable):
-        store.count_contribution(stages._price(store, policy, asked, whole, 0))
+        store.count_contribution(admission.priced(store, policy, asked, whole, 0))
     with pytest.raises(Declined, match="max_epsilon = 12"):
-        stages._price(store, policy, asked, whole, 0)
+        admission.priced(store, policy, asked, whole, 0)
 
 
 def test_an_added_mechanism_is_trusted_only_where_a_policy_names_it() -> None:
-    stages._check_request(request(), policy_of(mechanisms=[NAME]))
-    stages._check_request(request(), policy_of(mechanisms="any"))
+    admission.check_request(request(), policy_of(mechanisms=[NAME]))
+    admission.check_request(request(), policy_of(mechanisms="any"))
     with pytest.raises(Declined, match=f"mechanism '{NAME}'"):
-        stages._check_request(request(), policy_of())
+        admission.check_request(request(), policy_of())
 
 
 def test_an_event_that_knows_no_more_fails_closed() -> None:

@@ -89,7 +89,7 @@ SETTINGS = {
     "local noise": ["privacy.model=local", "encoding.range=10.0"],
     "central noise": ["privacy.model=central"],
     "general trainer": ["trainer=general"],
-    "lean trainer": ["trainer=lean"],
+    "fast trainer": ["trainer=fast"],
     "batched trainer": ["trainer=batched"],
     "batched trainer, no noise": ["trainer=batched", *PLAIN],
     "two processes": ["engine=processes", "workers=2"],
@@ -114,7 +114,7 @@ def simulate(tmp_path, monkeypatch):
     return simulate
 
 
-LESS_OFTEN = ("sums of gradients, masks", "batched trainer, no noise", "no masks", "lean trainer")
+LESS_OFTEN = ("sums of gradients, masks", "batched trainer, no noise", "no masks", "fast trainer")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_run_ends_with_an_error_after_everything_is_written_where(
     name, settings, simulate, monkeypatch
 ):
     given, message = NOBODY_LEARNS[name]
-    monkeypatch.setattr(api, "try_out", tried_with(Failing()))
+    monkeypatch.setattr(api, "take_trial_step", tried_with(Failing()))
     with pytest.raises(NothingLearntError, match=message) as ended:
         simulate(Failing(**given), *settings, report=not settings)
     result = ended.value.result
@@ -208,15 +208,15 @@ def test_a_run_ends_with_an_error_after_everything_is_written_where(
 
 def tried_with(task):
     """Return a trial that another task passes."""
-    return lambda _, count, experiment: real_try_out(task, count, experiment)
+    return lambda _, count, experiment: real_trial_step(task, count, experiment)
 
 
-real_try_out = api.try_out
+real_trial_step = api.take_trial_step
 
 
 def test_the_command_exits_with_1_and_the_first_error(tmp_path, monkeypatch):
     monkeypatch.setattr(api, "resolve_task", lambda *arguments: Failing(loads=EVERYBODY))
-    monkeypatch.setattr(api, "try_out", tried_with(Failing()))
+    monkeypatch.setattr(api, "take_trial_step", tried_with(Failing()))
     experiment, folder = tmp_path / "failing.toml", tmp_path / "run"
     experiment.write_text(tomli_w.dumps(BASE | {"rounds": 1}))
     done = CliRunner().invoke(app, ["run", str(experiment), "--out", str(folder)])
@@ -228,7 +228,7 @@ def test_the_command_exits_with_1_and_the_first_error(tmp_path, monkeypatch):
 
 
 def test_a_resumed_run_that_learns_later_ends_well(simulate, tmp_path, monkeypatch):
-    monkeypatch.setattr(api, "try_out", tried_with(Failing()))
+    monkeypatch.setattr(api, "take_trial_step", tried_with(Failing()))
     with pytest.raises(NothingLearntError):
         simulate(Failing(empty=EVERYBODY), "rounds=1", *PLAIN)
     monkeypatch.setattr(api, "resolve_task", lambda *arguments: Failing())
@@ -324,7 +324,7 @@ def test_of_many_clients_a_few_are_tried(monkeypatch):
             raise OSError("gone")
 
     with pytest.raises(TaskError):
-        real_try_out(Watched(), 1000, load_experiment(BASE))
+        real_trial_step(Watched(), 1000, load_experiment(BASE))
     assert len(asked) == MOST_TRIED
     assert asked == sorted(set(asked))
     assert asked[-1] > 900
@@ -355,7 +355,7 @@ def test_the_trial_leaves_no_trace():
     expected = torch.rand(1), np.random.rand()  # noqa: NPY002
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
-    trainer = real_try_out(task, CLIENTS, load_experiment(BASE))
+    trainer = real_trial_step(task, CLIENTS, load_experiment(BASE))
     assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
     assert torch.equal(task.records[0], torch.eye(4).repeat(2, 1))
     # The trainer that comes back holds the first model.
@@ -368,8 +368,8 @@ def test_the_trial_changes_no_bit_of_a_run(simulate, tmp_path, monkeypatch):
     tried = simulate(Failing(), "rounds=2")
     before = (tried.folder / MODEL).read_bytes()
     tried.folder.rename(tmp_path / "tried")
-    made = real_try_out(Failing(), CLIENTS, load_experiment(BASE))
-    monkeypatch.setattr(api, "try_out", lambda *arguments: made)
+    made = real_trial_step(Failing(), CLIENTS, load_experiment(BASE))
+    monkeypatch.setattr(api, "take_trial_step", lambda *arguments: made)
     assert (simulate(Failing(), "rounds=2").folder / MODEL).read_bytes() == before
 
 

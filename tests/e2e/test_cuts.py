@@ -16,8 +16,9 @@ from policies import LEAST_TOML
 from rich.console import Console
 
 from zerosum.client.flower.private_mod import private_mod
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.client_vector import protection_for
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.protocol.stages import Declined, protection_for
 from zerosum.client.request import Request
 from zerosum.secagg import Session
 from zerosum.server.flower.private_strategy import PrivateStrategy

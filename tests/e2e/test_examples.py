@@ -175,7 +175,7 @@ def test_a_client_whose_gradients_fail_answers_like_any_other(tmp_path, monkeypa
     def broken(*arguments):
         raise RuntimeError("no gradient")
 
-    monkeypatch.setattr(ExampleTrainer, "try_gradients", lambda *arguments: True)
+    monkeypatch.setattr(ExampleTrainer, "trial_step", lambda *arguments: True)
     monkeypatch.setattr(ClippedGradients, "clipped_sum", broken)
     logging.getLogger("zerosum.client").setLevel(logging.CRITICAL)
     try:

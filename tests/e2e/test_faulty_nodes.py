@@ -14,7 +14,7 @@ from policies import LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
@@ -46,7 +46,7 @@ class Constant(DeployedEnvironment):
 
     entropy = SeededEntropy(0)
 
-    def task(self, request, context):
+    def task(self, request, client):
         return None
 
     def update(self, request, task, client):
@@ -201,16 +201,11 @@ class Bench(InProcessGrid):
         )
         found = []
         for number in (1, 2, 3):
-            following = SumPlan((EVERYBODY,), number + 1, 0, Shape.of(request(number + 1)))
+            if number < 3:
+                shape = Shape.of(request(number + 1))
+                coordinator.prepare(SumPlan((EVERYBODY,), number + 1, 0, shape))
             try:
-                found.append(
-                    coordinator.private_sum(
-                        request(number),
-                        (EVERYBODY,),
-                        round=number,
-                        following=following if number < 3 else None,
-                    )
-                )
+                found.append(coordinator.private_sum(request(number), (EVERYBODY,), round=number))
             except RoundAbandoned as abandoned:
                 found.append(str(abandoned))
         return found

@@ -10,7 +10,7 @@ from policies import LEAST_TOML
 from safetensors.numpy import load_file
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.server_app import read_keys

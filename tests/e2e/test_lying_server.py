@@ -11,9 +11,9 @@ from policies import LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 class Constant(DeployedEnvironment):
     """A deployed client that trains nothing and answers with ones."""
 
-    def task(self, request, context):
+    def task(self, request, client):
         return None
 
     def update(self, request, task, client):

@@ -90,11 +90,11 @@ def test_a_run_with_batched_clients_is_that_of_general_ones(tmp_path, protocol, 
 def test_noise_and_evaluation_follow_batched_training(tmp_path, device):
     settings = ["secagg.protocol=ideal", "engine=serial", *FEDERATED]
     batched = run(tmp_path / "a", *settings, "trainer=batched", f"device={device}")
-    lean = run(tmp_path / "b", *settings, "trainer=lean")
-    close(batched, lean, 1e-3)  # the same noise: it is drawn from the seed, after training
-    for name, value in lean.metrics.items():
+    fast = run(tmp_path / "b", *settings, "trainer=fast")
+    close(batched, fast, 1e-3)  # the same noise: it is drawn from the seed, after training
+    for name, value in fast.metrics.items():
         assert batched.metrics[name] == pytest.approx(value, abs=0.02)
-    assert batched.summary["epsilon"] == lean.summary["epsilon"]
+    assert batched.summary["epsilon"] == fast.summary["epsilon"]
 
 
 def test_dp_sgd_inside_training_runs_on_the_device(tmp_path, device):
@@ -196,9 +196,16 @@ def test_a_device_of_another_form_is_refused(value):
         api.load_experiment("digits", [f'device="{value}"'])
 
 
-def test_lean_training_is_refused_on_a_gpu():
-    with pytest.raises(ConfigError, match='trainer = "lean" is for device = "cpu"'):
-        api.load_experiment("digits", ["device=cuda", "trainer=lean"])
+def test_former_name_of_the_fast_trainer_is_refused_with_the_new_one():
+    with pytest.raises(
+        ConfigError, match=r"trainer = 'lean': this trainer is called .*trainer=fast"
+    ):
+        api.load_experiment("digits", ["trainer=lean"])
+
+
+def test_fast_training_is_refused_on_a_gpu():
+    with pytest.raises(ConfigError, match='trainer = "fast" is for device = "cpu"'):
+        api.load_experiment("digits", ["device=cuda", "trainer=fast"])
 
 
 @pytest.mark.parametrize("setting", ["device=cuda", "trainer=batched"])

@@ -23,12 +23,37 @@ def divergence_limit(epsilon: float, delta: float, order: int) -> float:
 
     B = epsilon + (ln delta + ln order) / (order - 1) - ln((order - 1) / order). At most 0 where
     the order is too small for this delta.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee.
+    order : int
+        Above 1.
+
+    Returns
+    -------
+    float
+        In nats; at most 0 where the order is too small.
     """
     return epsilon - conversion(delta, order)
 
 
 def conversion(delta: float, order: int) -> float:
-    """Return what an order adds to a divergence to make it an epsilon at ``delta``."""
+    """Return what an order adds to a divergence to make it an epsilon at ``delta``.
+
+    Parameters
+    ----------
+    delta : float
+        In (0, 1).
+    order : int
+        Above 1.
+
+    Returns
+    -------
+    float
+        In nats.
+    """
     return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
 
@@ -36,6 +61,16 @@ def fixed_order(epsilon: float, delta: float) -> int:
     """Return the order alpha that maximises B(alpha) / alpha: most Gaussian contributions fit.
 
     The divergence of Gaussian noise is proportional to the order.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee; epsilon is finite.
+
+    Returns
+    -------
+    int
+        Above 1.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a cohort is asked: one question, one hash.
+"""Define the request to a cohort: one question, one hash.
 
 The hash enters every mask (see ``zerosum.secagg.session``), so a client that was asked
 something else than its fellows masks with nobody.
@@ -120,6 +120,18 @@ class Request:
     @classmethod
     def from_bytes(cls, header: bytes, model: bytes) -> "Request":
         """Read what :attr:`header` and :attr:`model_bytes` wrote.
+
+        Parameters
+        ----------
+        header : bytes
+            Canonical JSON of the question.
+        model : bytes
+            Little-endian float32 words.
+
+        Returns
+        -------
+        Request
+            As it was written.
 
         Raises
         ------

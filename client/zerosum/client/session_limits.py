@@ -1,4 +1,4 @@
-"""How many sessions a node lets begin, and when a run is over for it.
+"""Count the sessions that a node lets begin, and decide when a run is over for it.
 
 Each session that begins draws an advert: keys and, on a sparse graph, neighbours. A server that
 lies can begin sessions until a draw suits it, so that what fails with 2^-40 in one fails with as
@@ -44,14 +44,32 @@ class Openings:
 
 
 def count_opening(counters: dict[str, Any], run: str, now: int) -> None:
-    """Count one more session of a run, in its run and its day."""
+    """Count one more session of a run, in its run and its day.
+
+    Parameters
+    ----------
+    counters : dict
+        The node's counts of sessions; changed in place.
+    run : str
+        Whose session begins.
+    now : int
+        Seconds since the epoch.
+    """
     begun = counters["runs"].get(run, [now, 0])[1]
     counters["runs"][run] = [now, begun + 1]
     counters["day"][1] += 1
 
 
 def turn_back(counters: dict[str, Any], now: int) -> None:
-    """Begin the day that is due, and bring times that lie in the future back to now."""
+    """Begin the day that is due, and bring times that lie in the future back to now.
+
+    Parameters
+    ----------
+    counters : dict
+        The node's counts of sessions; changed in place.
+    now : int
+        Seconds since the epoch.
+    """
     # Runs of an older version's record have no time: theirs begins to run now.
     for run in counters["high_water"]:
         last, begun = counters["runs"].get(run, [now, 0])
@@ -63,6 +81,15 @@ def turn_back(counters: dict[str, Any], now: int) -> None:
 
 def check_openings(counters: Mapping[str, Any], run: str, most: Openings) -> None:
     """Refuse a session beyond what a policy allows.
+
+    Parameters
+    ----------
+    counters : mapping
+        The node's counts of sessions.
+    run : str
+        Whose session would begin.
+    most : Openings
+        The policy's limits.
 
     Raises
     ------
@@ -85,7 +112,24 @@ def check_openings(counters: Mapping[str, Any], run: str, most: Openings) -> Non
 
 
 def expired_runs(counters: Mapping[str, Any], run: str, now: int, most: Openings) -> list[str]:
-    """Return the runs, other than one that goes on, in which no session began for too long."""
+    """Find the runs, other than one that goes on, in which no session began for too long.
+
+    Parameters
+    ----------
+    counters : mapping
+        The node's counts of sessions.
+    run : str
+        The one that goes on.
+    now : int
+        Seconds since the epoch.
+    most : Openings
+        The policy's limits.
+
+    Returns
+    -------
+    list of str
+        Runs that are over here.
+    """
     return [
         each
         for each, (last, _) in counters["runs"].items()

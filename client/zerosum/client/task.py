@@ -1,4 +1,4 @@
-"""What a user brings: a model, data, a loss. And how a name becomes that object.
+"""Define a Task, which a user writes (model, data, loss), and find one by its name.
 
 Nothing here imports torch, so a client that only masks and shares never pays for it.
 """
@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -27,16 +29,8 @@ if TYPE_CHECKING:
 
     Dataset: TypeAlias = TorchDataset[Any] | tuple[torch.Tensor, torch.Tensor]
 
-BUILTIN_TASKS: Mapping[str, str] = {
-    "mnist5k": "zerosum.simulations.data.tasks:Mnist5kTask",
-    "digits": "zerosum.simulations.data.tasks:DigitsTask",
-    "mnist": "zerosum.simulations.data.tasks:MnistTask",
-    "heart": "zerosum.simulations.data.tasks:HeartTask",
-    "shakespeare": "zerosum.simulations.data.tasks:ShakespeareTask",
-    "table": "zerosum.simulations.data.tasks:TableTask",
-    "hf": "zerosum.simulations.data.tasks:HuggingFaceTask",
-}
-"""Short names. Strings, because a client imports nothing that stands to its right."""
+TASK_GROUP = "zerosum.tasks"
+"""Entry points of installed packages that give tasks short names."""
 
 _REQUIRED = ("model", "data", "test_data", "loss")
 _METHODS = "model(), data(client), test_data() and loss(outputs, targets)"
@@ -129,8 +123,58 @@ class Task(Protocol):
         ...
 
     def loss(self, outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """Return one loss per example, shape (n,)."""
+        """Return one loss an example.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Shape (n, ...).
+        targets : torch.Tensor
+            Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
+        """
         ...
+
+
+def registered_tasks() -> dict[str, EntryPoint]:
+    """Return the tasks that installed packages register, by name in alphabetical order.
+
+    A package registers a task as an entry point of the group ``zerosum.tasks`` in its own
+    pyproject.toml: ``wards = "hospital.tasks:WardsTask"``. Nothing of the task is imported here.
+
+    Raises
+    ------
+    TaskError
+        If two packages register one name: which code a node runs must not depend on the order
+        in which packages were installed.
+    """
+    return dict(_registered(tuple(sys.path)))
+
+
+def builtin_tasks() -> list[str]:
+    """Return the names of the tasks that zerosum itself registers, in alphabetical order."""
+    return [name for name, entry in registered_tasks().items() if _package(entry) == "zerosum"]
+
+
+@lru_cache(maxsize=4)  # reading all packages' metadata takes 5 ms, and a node asks every stage
+def _registered(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=TASK_GROUP), key=lambda entry: entry.name):
+        other = found.setdefault(entry.name, entry)
+        if other is not entry:
+            raise TaskError(
+                f'task = "{entry.name}": two packages register it, {_package(other)} and '
+                f"{_package(entry)}; uninstall one of them"
+            )
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return "" if entry.dist is None else entry.dist.name
 
 
 def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task:
@@ -143,12 +187,17 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
     Parameters
     ----------
     name : str
-        A key of :data:`BUILTIN_TASKS` or ``"module:object"``; modules in the current directory
+        One of :func:`registered_tasks` or ``"module:object"``; modules in the current directory
         are found.
     data, model : DataSpec, ModelSpec
         Sections of the experiment, for tasks that read them.
     seed : int
         The experiment's seed.
+
+    Returns
+    -------
+    Task
+        With all methods that a task must have.
 
     Raises
     ------
@@ -156,13 +205,7 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
         One line that names the key, the value, what is allowed and the cure. Whatever the
         module or the task raises while it is imported or built, an exit included, is its cause.
     """
-    target = BUILTIN_TASKS.get(name, name)
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise TaskError(
-            f'task = "{name}": not a built-in task ({", ".join(sorted(BUILTIN_TASKS))}) and not '
-            f'"module:object"{did_you_mean(name, BUILTIN_TASKS)}'
-        )
+    module_name, attribute = _target(name)
     with current_directory_importable():
         module = _import(module_name, name)
         found = _attribute(module, attribute, name)
@@ -179,8 +222,38 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
     return cast(Task, task)
 
 
+def _target(name: str) -> tuple[str, str]:
+    """Return the module and the object in it that a name stands for."""
+    known = registered_tasks()
+    target = known[name].value if name in known else name
+    module_name, _, attribute = target.partition(":")
+    if module_name and attribute:
+        return module_name, attribute
+    if not known:
+        raise TaskError(
+            f'task = "{name}": no task has a short name, because the metadata of the installed '
+            "zerosum registers none; install it again, as with pip install -e ."
+        )
+    raise TaskError(
+        f'task = "{name}": not a built-in task ({", ".join(known)}) and not '
+        f'"module:object"{did_you_mean(name, known)}'
+    )
+
+
 def population(task: Task, data: DataSpec) -> int:
     """Return the number of clients: ``data.clients``, else what the task suggests.
+
+    Parameters
+    ----------
+    task : Task
+        May have ``num_clients()``.
+    data : DataSpec
+        ``clients`` comes first.
+
+    Returns
+    -------
+    int
+        Clients in the roster.
 
     Raises
     ------

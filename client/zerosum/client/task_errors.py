@@ -1,4 +1,4 @@
-"""What counts as a failure of a task or an app: whatever it raises, an exit included."""
+"""Name the exceptions that count as a failure of a task or an app: all, an exit included."""
 
 from typing import Final
 

@@ -233,11 +233,11 @@ or in Ray's cluster."""
 GPU trains clients in groups, for this process alone: `engine` is serial, `workers` 1. Results are \
 a CPU's to float rounding, so a run is resumed on the device that it began on. What comes after \
 training (clipping, noise, sums, the server's step) is done on the CPU."""
-    trainer: Literal["auto", "lean", "general", "batched"] = "auto"
-    """How clients are trained. `lean`: by hand-derived rules, models of common layers on a CPU. \
+    trainer: Literal["auto", "fast", "general", "batched"] = "auto"
+    """How clients are trained. `fast`: by hand-derived rules, models of common layers on a CPU. \
 `general`: any model by autograd, one client after another. `batched`: clients in groups, as many \
 as fit into memory, in one process; where one fails, its group is trained one by one in that \
-round. `auto`: lean on a CPU, batched on a GPU. What lean and batched \
+round. `auto`: fast on a CPU, batched on a GPU. What fast and batched \
 cannot train they leave to general, and the summary says so. All agree to float rounding, so this \
 too is fixed for a run."""
     data: DataSpec = DataSpec()
@@ -252,6 +252,13 @@ too is fixed for a run."""
     faults: FaultSpec = FaultSpec()
     deployment: DeploymentSpec = DeploymentSpec()
 
+    @field_validator("trainer", mode="before")
+    @classmethod
+    def _lean_is_called_fast(cls, value: object) -> object:
+        if value == "lean":
+            raise ValueError('this trainer is called "fast" now: write trainer=fast')
+        return value
+
     @field_validator("device")
     @classmethod
     def _device_has_a_form(cls, value: str) -> str:
@@ -261,9 +268,9 @@ too is fixed for a run."""
 
     @model_validator(mode="after")
     def _rules_are_for_a_cpu(self) -> Self:
-        if self.trainer == "lean" and self.device != "cpu":
+        if self.trainer == "fast" and self.device != "cpu":
             raise ValueError(
-                f'trainer = "lean" is for device = "cpu", and it is "{self.device}": write '
+                f'trainer = "fast" is for device = "cpu", and it is "{self.device}": write '
                 "trainer=auto, or device=cpu"
             )
         return self

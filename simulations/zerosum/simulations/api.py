@@ -39,7 +39,7 @@ from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experim
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
-from zerosum.simulations.engine.trial_client import try_out
+from zerosum.simulations.engine.trial_client import take_trial_step
 from zerosum.simulations.engine.work import Contributor
 from zerosum.simulations.report import write_report
 from zerosum.simulations.report.run_snapshot import write_sight
@@ -99,7 +99,7 @@ def _planned(experiment: Experiment) -> Plan:
     with seeded_resolution(experiment.seed):
         task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
-    trainer = try_out(task, count, experiment)
+    trainer = take_trial_step(task, count, experiment)
     dimension = trainer.layout.dimension
     _check_layers(trainer, experiment)
     _check_examples(task, count, experiment)

@@ -9,7 +9,8 @@ import pytest
 
 from zerosum.client.files.file_lock import HeldError, held_alone
 from zerosum.client.files.private_files import OpenToOthersError
-from zerosum.client.protocol.decision_store import BusyStoreError, FileStore
+from zerosum.client.protocol.decision_store import BusyStoreError
+from zerosum.client.protocol.file_store import FileStore
 
 HOLD = """
 import sys

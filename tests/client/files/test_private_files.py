@@ -21,7 +21,7 @@ from zerosum.client.files.private_files import (
     write_private,
 )
 from zerosum.client.flower.node_policy import PolicyError, read_policy
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.node_keys import ProvisioningError, read_identity, read_roster
 from zerosum.secagg import IdentityKey
 
@@ -209,7 +209,7 @@ def test_what_root_finds_of_another_user_is_refused(tmp_path):
 AS_ANOTHER = """
 import os, sys
 from pathlib import Path
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 os.setgroups([])
 os.setgid(12345)
 os.setuid(12345)

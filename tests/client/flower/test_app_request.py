@@ -122,7 +122,7 @@ def test_the_function_that_answers_and_its_run_config_are_part_of_what_is_asked(
     assert len({request.digest for request in different}) == len(different)
 
 
-def test_the_answer_is_as_long_as_what_is_summed():
+def test_the_dimension_counts_all_summed_entries():
     assert asked(records()).dimension == 8
     assert asked(records(), weighting="examples").dimension == 9
     assert asked(records(), kind="evaluate").dimension == 2

@@ -9,7 +9,7 @@ from flwr.app import Context, RecordDict
 from zerosum.client.flower import client_app
 from zerosum.client.flower.client_app import DeployedEnvironment
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 
@@ -55,7 +55,7 @@ def test_a_path_of_the_servers_is_read_only_where_the_node_says_so(monkeypatch, 
 
 
 @pytest.mark.parametrize("config", [{}, {"server-paths": "no"}, {"server-paths": 1}])
-def test_otherwise_it_is_declined(config):
+def test_a_path_of_the_servers_is_declined(config):
     _, content = sent(path="/etc/passwd")
     with pytest.raises(Declined, match=r"data\.path = '/etc/passwd' is the server's"):
         DeployedEnvironment(context(**config)).request(content)

@@ -13,7 +13,8 @@ from zerosum.client.flower.client_app import DeployedEnvironment, answer
 from zerosum.client.flower.node_policy import EXAMPLES, PolicyError, checked_policy, read_policy
 from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined, advertise
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.stages import advertise
 from zerosum.client.session_limits import Openings
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.secagg import Session, UnsafeGraph
@@ -47,7 +48,7 @@ def test_each_permissive_choice_has_to_be_written(tmp_path, key):
         ClientPolicy(**{name: value for name, value in LEAST.items() if name != key})
 
 
-def test_what_the_message_says_can_be_written_as_it_stands(tmp_path):
+def test_the_example_in_the_message_is_a_valid_policy(tmp_path):
     text = "\n".join(example.split(" (")[0] for example in EXAMPLES.values())
     assert read_policy(written(tmp_path, text)).min_cohort == 10
 
@@ -75,7 +76,7 @@ def test_a_wrong_key_is_named_in_one_line(tmp_path, change, why):
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere/policy.toml"])
-def test_no_policy_is_no_part_in_anything(path):
+def test_a_node_without_a_policy_declines_everything(path):
     with pytest.raises(PolicyError):
         read_policy(path)
 

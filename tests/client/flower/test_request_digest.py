@@ -38,7 +38,7 @@ from zerosum.client.flower.app_request import AppQuestion, AppRequest, enveloped
 from zerosum.client.flower.private_mod import AppEnvironment, PrivateClientApp
 from zerosum.client.flower.request_digest import records_digest, shown
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Question
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 
@@ -275,7 +275,7 @@ def test_a_field_of_the_context_is_bound_or_blank(name):
         assert after[0] != before[0]
 
 
-def test_nothing_of_ours_is_in_what_lies_around_the_mod_but_the_nodes_own_state():
+def test_a_lifespan_function_sees_neither_ids_nor_order_of_the_run_config():
     """A lifespan function of a PrivateClientApp sees the run config in one order, and no ids."""
     seen = []
     app = PrivateClientApp()
@@ -407,7 +407,7 @@ def test_an_order_is_bound_that_a_sorted_digest_lets_a_server_choose(order, chan
     assert old_digest(changed) == old_digest(base()), "the control has one digest for both"
 
 
-def test_a_name_twice_on_the_wire_is_what_the_app_sees_of_it():
+def test_the_digest_of_a_duplicate_name_is_of_what_the_app_sees():
     """On the wire names are a list: a reader keeps the place of the first and the last value."""
     records = {"a": ConfigRecord({"k": 1}), "b": ConfigRecord({"k": 2}), "c": ConfigRecord()}
     items = list(recorddict_to_proto(RecordDict({"app." + k: v for k, v in records.items()})).items)
@@ -446,7 +446,7 @@ def test_a_record_or_value_of_an_unknown_kind_is_bound_by_no_digest():
         asked(records)
 
 
-def test_values_that_python_takes_for_others_are_sent_as_what_arrives():
+def test_values_are_digested_with_the_type_that_arrives():
     """A server's own kinds of numbers are the client's: its digest is that of what it sends."""
 
     class Word(str, enum.Enum):  # noqa: UP042, whose str() is another text

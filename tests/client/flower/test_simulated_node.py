@@ -15,8 +15,8 @@ from zerosum.client.flower.simulated_node import (
     simulated_credentials,
     simulated_roster,
 )
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.noise_source import SystemEntropy
-from zerosum.client.protocol.stages import Declined
 from zerosum.secagg import StaleSession
 
 BARE = {"partition-id": 1, "num-partitions": 3}

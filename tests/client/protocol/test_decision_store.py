@@ -14,10 +14,10 @@ import pytest
 from zerosum.client.protocol.decision_store import (
     BusyStoreError,
     DamagedStoreError,
-    FileStore,
     MemoryStore,
     UnusableStoreError,
 )
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.renyi_filter import ORDERS
 from zerosum.client.session_limits import Openings
 from zerosum.secagg import OldRoster, StaleSession
@@ -110,7 +110,7 @@ def test_counters_that_cannot_be_read_forget_nothing(tmp_path, damage):
         lambda: store.raise_high_water(b"run", 1, 0),
         lambda: store.admit_roster(1, bytes(32)),
     ):
-        with pytest.raises(DamagedStoreError, match="have this node's index and identity taken"):
+        with pytest.raises(DamagedStoreError, match="its index and identity taken"):
             use()
 
 

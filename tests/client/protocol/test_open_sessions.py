@@ -6,7 +6,7 @@ from policies import LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages, open_sessions, stages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.secagg import ClientParty, Session
 from zerosum.secagg.messages.all_messages import ConfirmRequest
 
@@ -53,7 +53,7 @@ def test_an_evaluation_between_two_rounds_counts_as_one():
     assert kept(state, train, evaluation, after) == [False, True, True]
 
 
-def test_secrets_die_two_rounds_later_whoever_was_asked_in_between():
+def test_secrets_of_a_session_die_two_rounds_later():
     state = RecordDict()
     old, new = opened(state, 2), opened(state, 6)
     assert kept(state, old, new) == [False, True]
@@ -67,7 +67,7 @@ def test_another_run_or_attempt_ends_what_was_open():
     assert kept(state, new, again) == [False, True]
 
 
-def test_a_session_that_nobody_ends_is_forgotten_in_time(monkeypatch):
+def test_an_abandoned_session_is_forgotten_after_its_timeout(monkeypatch):
     state, now = RecordDict(), [1000.0]
     monkeypatch.setattr(open_sessions.time, "time", lambda: now[0])
     proposed = opened(state, 2)
@@ -123,7 +123,7 @@ def node(tmp_path, monkeypatch):
     return Node(tmp_path)
 
 
-def test_what_rides_along_is_answered_beside_the_main_stage(node):
+def test_a_piggybacked_stage_is_answered_beside_the_main_stage(node):
     content = flower_messages.joined(node.opening(2), node.opening(4), "advertise", 4)
     reply = node.ask("query.advertise", content)
     assert flower_messages.bytes_field(reply, "message")
@@ -178,7 +178,7 @@ def test_a_request_that_the_policy_refuses_ends_its_session(node, monkeypatch):
     def refuse(request, policy):
         raise Declined("not for this client")
 
-    monkeypatch.setattr(stages, "_check_request", refuse)
+    monkeypatch.setattr(stages, "check_request", refuse)
     with pytest.raises(Declined, match="not for this client"):
         stages.contribute(environment, flower_messages.pack({"message": b"x"}), node.context)
     assert kept(node.context.state, proposed) == [False]
@@ -197,7 +197,7 @@ def test_a_session_that_the_record_knows_is_not_begun_again(node, tmp_path, capl
     assert "begun with another seed" in caplog.text
 
 
-def test_all_that_is_past_its_time_is_forgotten_whoever_is_looked_for(monkeypatch):
+def test_any_lookup_forgets_every_expired_party(monkeypatch):
     state, now = RecordDict(), [1000.0]
     monkeypatch.setattr(open_sessions.time, "time", lambda: now[0])
     old, new = opened(state, 2), session(4)

@@ -242,7 +242,7 @@ def test_a_trial_refuses_statistics_that_no_client_could_send() -> None:
     task = Toy(between(Counting))
     start = initial_vector(task, 0, "average")
     with pytest.raises(TaskError, match=r"training moves 1\.seen, which no client sends"):
-        LocalTrainer(task, AVERAGED).try_step(start, task.data(ClientInfo(0, 2)))
+        LocalTrainer(task, AVERAGED).trial_step(start, task.data(ClientInfo(0, 2)))
 
 
 SENT = {
@@ -318,7 +318,7 @@ def test_trying_out_a_layout_of_images_in_the_middle_leaves_the_statistics() -> 
     start = initial_vector(task, 0, "average")
     order = [0, 1, 2, 3]
     for attempt in range(20):  # until the seed's order keeps sizes together
-        from zerosum.client.training.local import schedule
+        from zerosum.client.training.batches import schedule
 
         found = next(iter(schedule(4, spec, attempt)))[2]
         assert found is not None
@@ -352,7 +352,7 @@ def test_frozen_layers_are_trained_example_by_example() -> None:
     task = Toy(FROZEN["a train() that leaves it in eval()"])
     trainer, start = ExampleTrainer(task, STEPS, PER_EXAMPLE), initial_vector(task, 0)
     inputs, targets = task.data(ClientInfo(0, 2))
-    trainer.try_gradients(start, (inputs, targets))
+    trainer.trial_step(start, (inputs, targets))
     trainer._load(start)
     trainer.model.train()
     found = trainer._clipped.clipped_sum(inputs.double(), targets, 1e9).clone()

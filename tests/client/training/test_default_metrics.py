@@ -12,12 +12,9 @@ from torch import Tensor, nn
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training.default_metrics import accuracy, default_metrics, why_unscored
-from zerosum.client.training.local import (
-    LocalTrainer,
-    evaluate,
-    initial_vector,
-    per_example_metrics,
-)
+from zerosum.client.training.evaluation import evaluate, per_example_metrics
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 
 CLASSES = torch.tensor([0, 1, 1, 0])
 THREE = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.5], [9.0, 1.0, 0.0], [1.0, 0.0, 0.0]])

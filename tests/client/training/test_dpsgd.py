@@ -321,21 +321,21 @@ def test_a_model_that_cannot_be_trained_example_by_example_is_named_before_it_is
     made = ExampleTrainer(Always(piece), TrainSpec(steps=1), EVERY)
     start = initial_vector(Always(piece), 0)
     with pytest.raises(TaskError, match=said):
-        made.try_gradients(start, records())
+        made.trial_step(start, records())
 
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_one_record_without_a_gradient_is_no_fault_of_the_model(broken: int) -> None:
     inputs, targets = records()
     targets[broken] = 7
-    trainer().try_gradients(initial_vector(Toy(), 0), (inputs, targets))
-    trainer().try_gradients(initial_vector(Toy(), 0), records(0))
+    trainer().trial_step(initial_vector(Toy(), 0), (inputs, targets))
+    trainer().trial_step(initial_vector(Toy(), 0), records(0))
 
 
 def test_attributes_that_move_are_put_back_and_named_once(caplog) -> None:
     task = Always(lambda: Queue(0))
     made, start = ExampleTrainer(task, TrainSpec(steps=1), EVERY), initial_vector(task, 0)
-    made.try_gradients(start, records())
+    made.trial_step(start, records())
     made.descent(start, records, coins())
     assert caplog.text.count("attribute 1.queue is moved by a pass") == 1
     assert made.model[1].queue == []

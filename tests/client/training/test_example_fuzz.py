@@ -14,7 +14,8 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training import dpsgd
 from zerosum.client.training.dpsgd import ExampleTrainer
-from zerosum.client.training.local import initial_vector, per_example_losses
+from zerosum.client.training.evaluation import per_example_losses
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.secagg.randomness import insecure_keystream
 
 CLIP = 0.3
@@ -63,7 +64,7 @@ def outcome(seed: int) -> str:
     far, way = moves(task, seed)
     assert max(far) <= 1.0000001, (seed, far, task)
     try:
-        made.try_gradients(initial_vector(task, 0), task.items(4, seed))
+        made.trial_step(initial_vector(task, 0), task.items(4, seed))
     except TaskError as error:
         # Before a run, that is: at a client, what it moves is put back all the same, as seen above.
         return refused(error, "is moved while it|no example has a gradient")

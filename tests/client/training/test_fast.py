@@ -14,8 +14,9 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.training import fast
-from zerosum.client.training.fast import LeanTrainer, choose_trainer
-from zerosum.client.training.local import LocalTrainer, build_model, initial_vector, schedule
+from zerosum.client.training.batches import schedule
+from zerosum.client.training.fast import FastTrainer, choose_trainer
+from zerosum.client.training.local import LocalTrainer, build_model, initial_vector
 from zerosum.client.training.projection import Projection
 from zerosum.client.training.torch_seed import seeded
 
@@ -83,8 +84,8 @@ def both(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Train one client in both ways; the first must go by hand-derived rules alone."""
     start = initial_vector(task, 0) * np.float32(scale)
-    hand = LeanTrainer(task, spec, dtype=dtype)
-    assert hand.name == "lean"
+    hand = FastTrainer(task, spec, dtype=dtype)
+    assert hand.name == "fast"
     hand._step = never  # type: ignore[method-assign]
     return hand.train(start, data, SEED), LocalTrainer(task, spec, dtype=dtype).train(
         start, data, SEED
@@ -166,13 +167,13 @@ def trainer_rounds(
         for name, make in MODELS.items()
     ],
 )
-@pytest.mark.parametrize("kind", [LeanTrainer, LocalTrainer])
+@pytest.mark.parametrize("kind", [FastTrainer, LocalTrainer])
 def test_every_layer_and_option_is_federated_averaging_as_torch_writes_it(
     model: Callable[[], nn.Module], kind: type[LocalTrainer]
 ) -> None:
     for spec in SPECS.values():
         trainer = kind(Task(model), spec, dtype=torch.float64)
-        assert trainer.name == {LeanTrainer: "lean", LocalTrainer: "general"}[kind]
+        assert trainer.name == {FastTrainer: "fast", LocalTrainer: "general"}[kind]
         wanted = bare_rounds(model, spec, torch.float64, 3, 3)
         found = trainer_rounds(trainer, model, 3, 3)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
@@ -194,9 +195,9 @@ def test_components_come_before_the_parameters() -> None:
         [np.random.default_rng(0).normal(size=720), initial_vector(task, 0)]
     ).astype(np.float32)
     hand, plain = (
-        make(task, SPECS["plain"], dtype=torch.float64) for make in (LeanTrainer, LocalTrainer)
+        make(task, SPECS["plain"], dtype=torch.float64) for make in (FastTrainer, LocalTrainer)
     )
-    assert hand.name == "lean"
+    assert hand.name == "fast"
     delta = hand.train(start, images(), SEED)
     np.testing.assert_allclose(delta, plain.train(start, images(), SEED), rtol=0, atol=1e-12)
     assert np.abs(delta).max() > 1e-3
@@ -252,8 +253,8 @@ def test_bits_do_not_depend_on_clients_before() -> None:
     task, spec = Task(cnn), SPECS["plain"]
     start = initial_vector(task, 0)
     start.flags.writeable = False
-    fresh = LeanTrainer(task, spec).train(start, images(), SEED)
-    used = LeanTrainer(task, spec)
+    fresh = FastTrainer(task, spec).train(start, images(), SEED)
+    used = FastTrainer(task, spec)
     for count in (3, 30, 0, 1, 7):
         used.train(start * 2, images(count), count)
     used.train(start, (images()[0] * np.nan, images()[1]), SEED)
@@ -272,7 +273,7 @@ def test_bits_do_not_depend_on_clients_before() -> None:
 def test_no_global_generator_moves() -> None:
     with seeded(5):  # only so that this test itself puts torch's generator back
         before = torch.get_rng_state()
-        LeanTrainer(Task(lambda: mlp()), SPECS["plain"]).train(
+        FastTrainer(Task(lambda: mlp()), SPECS["plain"]).train(
             np.zeros(120 * 9 + 9 + 9 * 5 + 5, np.float32), images(), SEED
         )
         # The model's initialisation is seeded too.
@@ -280,7 +281,7 @@ def test_no_global_generator_moves() -> None:
 
 
 def test_memory_grows_to_the_largest_batch_and_no_further() -> None:
-    trainer = LeanTrainer(Task(cnn), TrainSpec(batch_size=None, epochs=1))
+    trainer = FastTrainer(Task(cnn), TrainSpec(batch_size=None, epochs=1))
     start = initial_vector(trainer.task, 0)
     for count in (2, 40, 5, 40, 9):
         trainer.train(start, images(count), SEED)
@@ -296,7 +297,7 @@ def test_cross_entropy_written_in_another_way_is_known() -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 
-def test_a_model_evaluates_as_before_after_lean_training() -> None:
+def test_a_model_evaluates_as_before_after_fast_training() -> None:
     task, spec = Task(cnn), SPECS["plain"]
     start = initial_vector(task, 0)
     chosen, plain = choose_trainer(task, spec), LocalTrainer(task, spec)
@@ -306,7 +307,7 @@ def test_a_model_evaluates_as_before_after_lean_training() -> None:
 
 CHECKED = """
 import sys, torch
-from zerosum.client.training.fast import LeanTrainer
+from zerosum.client.training.fast import FastTrainer
 from zerosum.client.spec import TrainSpec
 
 class Task:
@@ -316,7 +317,7 @@ class Task:
     def loss(self, outputs, targets):
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
 
-trainer = LeanTrainer(Task(), TrainSpec())
+trainer = FastTrainer(Task(), TrainSpec())
 data = torch.ones(5, 2, 2), torch.arange(5) % 3
 trainer.train(torch.zeros(15).numpy(), data, 0)
 print(trainer.name, "sympy" in sys.modules)
@@ -327,4 +328,4 @@ def test_checks_load_no_algebra_that_takes_a_second() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHECKED], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["lean", "False"]
+    assert done.stdout.split() == ["fast", "False"]

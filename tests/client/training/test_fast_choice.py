@@ -168,7 +168,7 @@ def test_a_loss_that_changes_with_the_client_is_noticed_in_its_first_batch() -> 
 
     task = Weighted(mlp)
     chosen = choose_trainer(task, SPEC)
-    assert chosen.name == "lean"
+    assert chosen.name == "fast"
     start = initial_vector(task, 0)
     task.weight = 2.0
     wanted = LocalTrainer(task, SPEC).train(start, images(), SEED)
@@ -186,17 +186,17 @@ def test_rules_that_differ_from_autograd_are_not_used(
 
     monkeypatch.setattr(Program, "descend", off_by_a_percent)
     with caplog.at_level(logging.INFO, "zerosum.client"):
-        falls_back(Task(cnn), images(), name="lean")
+        falls_back(Task(cnn), images(), name="fast")
     assert "gradients differ" in caplog.text
 
 
 def test_what_a_client_brings_instead_of_classes_takes_the_general_path() -> None:
     inputs, targets = images()
     skipped = torch.where(targets == 0, -100, targets)  # cross-entropy ignores these
-    falls_back(Task(mlp), (inputs, skipped), name="lean")
+    falls_back(Task(mlp), (inputs, skipped), name="fast")
     shares = nn.functional.one_hot(targets, CLASSES).float()
-    falls_back(Task(mlp), (inputs, shares), name="lean")
-    falls_back(Task(mlp), (inputs.flatten(1), targets.to(torch.uint8)), name="lean")
+    falls_back(Task(mlp), (inputs, shares), name="fast")
+    falls_back(Task(mlp), (inputs.flatten(1), targets.to(torch.uint8)), name="fast")
 
 
 def test_mistakes_are_told_as_the_general_path_tells_them() -> None:
@@ -226,5 +226,5 @@ def test_clients_are_answered_by_the_chosen_trainer() -> None:
     class Question:
         training, seed = SPEC, 0
 
-    assert LocalComputation(Task(cnn))._trainer(Question()).name == "lean"  # type: ignore[arg-type]
+    assert LocalComputation(Task(cnn))._trainer(Question()).name == "fast"  # type: ignore[arg-type]
     assert LocalComputation(Task(tied))._trainer(Question()).name == "general"  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.dpsgd import ExampleTrainer
-from zerosum.client.training.fast import LeanTrainer, choose_trainer
+from zerosum.client.training.fast import FastTrainer, choose_trainer
 from zerosum.client.training.local import LocalTrainer, initial_vector
 from zerosum.client.training.stacked_records import Member
 from zerosum.secagg.randomness import insecure_keystream
@@ -62,7 +62,7 @@ def quiet() -> Iterator[None]:
 def test_a_model_is_trained_as_plain_pytorch_trains_it(one: Row) -> None:
     before, wanted = trained_plainly(one, SPEC, torch.float64)
     assert np.abs(wanted - before).max() > LEARNT
-    for kind in (LocalTrainer, LeanTrainer, BatchedTrainer):
+    for kind in (LocalTrainer, FastTrainer, BatchedTrainer):
         np.testing.assert_allclose(by(kind, one, SPEC, torch.float64), wanted, rtol=0, atol=1e-9)
     _, faster = trained_plainly(one, SPEC, torch.float64, lr=1.001 * SPEC.lr)
     assert np.abs(faster - wanted).max() > 1e-6
@@ -88,7 +88,7 @@ def test_the_default_path_is_plain_pytorch_in_float32(one: Row) -> None:
 def test_a_model_is_evaluated_as_plain_pytorch_evaluates_it(one: Row) -> None:
     made, start = choose_trainer(RowTask(one), SPEC), start_of(one, torch.float32)
     before = made.train(start, one.data(), NUMBER)
-    made.try_out(start, one.data())
+    made.trial_evaluation(start, one.data())
     found = made.evaluate(start, one.data())
     model = fresh(one, torch.float32).eval()
     with torch.no_grad():
@@ -154,6 +154,6 @@ def test_each_example_has_a_gradient_or_the_model_is_refused(one: Row) -> None:
 def sum_of_gradients(one: Row) -> np.ndarray:
     made = ExampleTrainer(RowTask(one), SPEC, EVERY)
     start = start_of(one, torch.float64)
-    made.try_gradients(start, one.data())
+    made.trial_step(start, one.data())
     found: np.ndarray = -made.descent(start, one.data, insecure_keystream(5, "examples"))
     return found

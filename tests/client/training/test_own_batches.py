@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zerosum.client.spec import TrainSpec
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.examples import as_examples
-from zerosum.client.training.fast import LeanTrainer
+from zerosum.client.training.fast import FastTrainer
 from zerosum.client.training.local import LocalTrainer, evaluate, initial_vector
 from zerosum.client.training.stacked_records import Member
 
@@ -102,8 +102,8 @@ def local(task: InPlace, start: np.ndarray) -> object:
     return LocalTrainer(task, SPEC).train(start, task.records, 1)
 
 
-def lean(task: InPlace, start: np.ndarray) -> object:
-    return LeanTrainer(task, SPEC).train(start, task.records, 1)
+def fast(task: InPlace, start: np.ndarray) -> object:
+    return FastTrainer(task, SPEC).train(start, task.records, 1)
 
 
 def batched(task: InPlace, start: np.ndarray) -> object:
@@ -115,7 +115,7 @@ def evaluated(task: InPlace, start: np.ndarray) -> object:
 
 
 def tried_out(task: InPlace, start: np.ndarray) -> object:
-    LocalTrainer(task, SPEC).try_out(start, task.records)
+    LocalTrainer(task, SPEC).trial_evaluation(start, task.records)
     return None
 
 
@@ -127,7 +127,7 @@ def predicted(task: InPlace, start: np.ndarray) -> object:
     return None
 
 
-USES = [local, lean, batched, evaluated, tried_out, predicted]
+USES = [local, fast, batched, evaluated, tried_out, predicted]
 
 
 @pytest.mark.parametrize("use", USES)
@@ -164,7 +164,7 @@ def test_training_in_place_gives_what_plain_torch_gives_on_fresh_copies() -> Non
         descent.step()
     wanted = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy() - start
     (together,) = batched(task, start)  # type: ignore[misc]
-    for found in (local(task, start), lean(task, start), together.delta):
+    for found in (local(task, start), fast(task, start), together.delta):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
@@ -198,8 +198,8 @@ def test_losses_that_write_change_nothing_that_the_rules_of_common_layers_go_on_
     task = Common(records())
     start = initial_vector(task, 0)
     spec = TrainSpec(epochs=2, batch_size=None, lr=0.1)
-    trainer = LeanTrainer(task, spec)
-    assert trainer.name == "lean"
+    trainer = FastTrainer(task, spec)
+    assert trainer.name == "fast"
     task.writes = True
 
     class Kind(Common):

@@ -44,7 +44,7 @@ def met():
     return grid, NodeRegistry(grid, SPEC, found)
 
 
-def test_where_no_node_is_new_nobody_is_asked(met):
+def test_without_new_nodes_no_hello_is_sent(met):
     grid, attendance = met
     del grid.claims[11]
     attendance.welcome_back()

@@ -47,7 +47,7 @@ PLAUSIBLE: dict[str, list[str]] = {
     "server.rule_selected": ["2"],
     "evaluation.federated_every": ["1"],
     "device": ["cuda"],
-    "trainer": ["lean", "batched"],
+    "trainer": ["fast", "batched"],
 }
 CURE = re.compile(r"(?<![\w.])([a-z_]+(?:\.[a-z_]+)?=(?:\[[^\]]*\]|[\w.\-]+))")
 
@@ -122,7 +122,7 @@ def test_a_cure_that_does_not_work_would_be_found() -> None:
         ("heart", ["privacy.clip=1e30"], "privacy.clip = 1e+30"),
     ],
 )
-def test_what_does_not_fit_is_not_blamed_on_the_epsilon(
+def test_a_value_that_does_not_fit_is_not_blamed_on_the_epsilon(
     name: str, overrides: list[str], key: str
 ) -> None:
     experiment = load_experiment(name, overrides)
@@ -158,7 +158,7 @@ def test_the_word_unset_takes_out_what_a_preset_gives() -> None:
         ({"unset": ["privacy.clip"]}, "write extends = NAME"),
     ],
 )
-def test_what_cannot_be_taken_out_is_named(values: dict[str, Any], said: str) -> None:
+def test_a_key_that_cannot_be_unset_is_named(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_experiment(values)
 
@@ -179,7 +179,7 @@ def test_taking_out_an_unknown_key_names_it(override: str) -> None:
         ("digits", {"training": {"steps": 3}}, ["training.epochs"]),
     ],
 )
-def test_what_a_new_value_excludes_is_taken_out_in_files_and_options_alike(
+def test_a_new_value_unsets_the_keys_that_it_excludes(
     preset: str, own: dict[str, dict[str, Any]], gone: list[str]
 ) -> None:
     settings = [f"{s}.{k}={v}" for s, keys in own.items() for k, v in keys.items()]

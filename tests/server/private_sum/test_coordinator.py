@@ -36,7 +36,7 @@ class FixedAnswers(SimulatedEnvironment):
         )
 
     def update(self, request, task, client):
-        return np.full(DIMENSION, (client.index + 1) / 100)
+        return np.full(request.dimension, (client.index + 1) / 100)
 
 
 def request(**privacy):
@@ -274,7 +274,7 @@ def test_a_round_is_abandoned_where_every_group_fails():
 @pytest.mark.parametrize("lost", [set(), {1}, {1, 5}])
 def test_the_noise_of_a_release_is_as_claimed_whichever_group_failed(model, draw, lost):
     """G V/f, or a trusted server's V: no group failed, one short of a client, or one gone."""
-    z, fraction, length, rounds = 2.0, 0.6, DIMENSION, 120
+    z, fraction, length, rounds = 2.0, 0.6, 1_000, 6
     app = spoiled("contribute", lost, RUBBISH["random bytes"])
     asked = request(model=model, clip=1.0, noise_multiplier=z, delta=0.01, honest_fraction=fraction)
     question = asked.question.model_copy(update={"noise_draw": draw})
@@ -284,7 +284,8 @@ def test_the_noise_of_a_release_is_as_claimed_whichever_group_failed(model, draw
     survivors = [i for i in survivors if i not in lost]
     errors = []
     for number in range(rounds):
-        fresh = Request(question.model_copy(update={"round": number}), asked.model)
+        model_of_round = np.zeros(length, dtype=np.float32)
+        fresh = Request(question.model_copy(update={"round": number}), model_of_round)
         aggregate = book.private_sum(fresh, GROUPS, round=number)
         assert set(aggregate.survivors) == set(survivors)
         assert len(aggregate.failures) == (len(lost) == 2)
@@ -292,7 +293,7 @@ def test_the_noise_of_a_release_is_as_claimed_whichever_group_failed(model, draw
         plain = sum((i + 1) / 100 * min(1.0, 1.0 / norms[i]) for i in survivors)
         errors.append(aggregate.total - plain)
     variance = float(np.mean(np.square(errors)))
-    # Delta2 exceeds the clip by the rounding's allowance only: 20 bits, 50 coordinates.
+    # Delta2 exceeds the clip by the rounding's allowance only: 20 bits, 1,000 coordinates.
     claimed = z**2 if model == "central" else len(GROUPS) * z**2 / fraction
     samples = rounds * length
     assert abs(variance / claimed - 1) < 5 * (2 / samples) ** 0.5

@@ -62,13 +62,13 @@ def test_a_written_degree_is_fitted_to_the_cohort(cohort, degree):
         ({"dropout": 0.9}, "dropout may be at most"),
     ],
 )
-def test_what_is_not_safe_is_refused_with_what_would_be(settings, why):
+def test_an_unsafe_graph_is_refused_with_a_safe_one(settings, why):
     with pytest.raises(CohortTooSmallError, match=why):
         of(40, roster=40, **settings)
 
 
 @pytest.mark.parametrize("server", ["malicious", "semi-honest"])
-def test_what_opens_a_session_is_told_without_its_graph(server):
+def test_survivors_needed_is_computed_without_the_graph(server):
     privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.7)
     spec = SecAggSpec(dropout=0.1, corruption=0.01, server=server)
     for cohort in (1, 2, 30, 499, 500, 501, 640):

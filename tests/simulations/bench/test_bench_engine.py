@@ -93,7 +93,7 @@ def test_what_a_gpu_does_not_go_with_is_refused(monkeypatch):
     for options, said in (
         (["--workers", "2"], "clients are trained in groups by 1 process"),
         (["--versus", "bare,pfl"], "--versus pfl: on a GPU there is bare"),
-        (["--trainer", "lean"], "on a GPU there are auto, batched, general"),
+        (["--trainer", "fast"], "on a GPU there are auto, batched, general"),
     ):
         result = CliRunner().invoke(app, [*command, *options])
         assert result.exit_code == 2

@@ -12,7 +12,7 @@ from zerosum.client import renyi_filter
 from zerosum.client.files.private_files import write_private
 from zerosum.client.privacy import renyi_curves
 from zerosum.client.protocol import own_budget as costs
-from zerosum.client.protocol.decision_store import FileStore
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.server.config import ConfigError
 from zerosum.server.planning import spent_budget as spent_of_runs
 from zerosum.server.runs.run_folder import LEDGER, SUMMARY, RunFolder

@@ -155,7 +155,7 @@ def test_without_privacy_a_client_that_raises_drops_out_alone():
         engine.close()
 
 
-def test_whoever_kills_its_worker_twice_drops_out_and_nobody_else(caplog):
+def test_a_client_that_kills_its_worker_twice_drops_out_alone(caplog):
     work, clients = works()
     engine = pool(Toy(lambda: os.kill(os.getpid(), signal.SIGKILL)))
     try:
@@ -214,7 +214,7 @@ class Ours(Exception):
     """A mistake in the engine, not in a client."""
 
 
-def test_a_mistake_of_ours_ends_the_run_and_drops_nobody(monkeypatch):
+def test_an_error_of_the_engine_ends_the_run(monkeypatch):
     def fails(*_):
         raise Ours("a bug")
 

@@ -137,7 +137,7 @@ def test_records_may_stay_in_a_mapped_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_what_parties_wrote_is_forgotten_with_their_session(tmp_path: Path) -> None:
+def test_lines_of_a_session_are_forgotten_with_it(tmp_path: Path) -> None:
     settings = ["data.clients=12", "sampling.kind=everyone", "rounds=3", "engine=serial"]
     settings += ["privacy.honest_fraction=0.5", "secagg.dropout=0.3", "privacy.delta=1e-2"]
     settings += ["faults.unmask=0.2"]

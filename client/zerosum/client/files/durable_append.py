@@ -1,4 +1,4 @@
-"""Writes that outlive a crash: files replaced whole, lines appended, folders flushed."""
+"""Write so that a crash loses nothing: replace files whole, append lines, flush folders."""
 
 import os
 from contextlib import suppress
@@ -8,7 +8,15 @@ from zerosum.client.files.operating_system import sync_folder
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never a part."""
+    """Write a file so that a crash leaves the old one or the new one, never a part.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file.
+    data : bytes
+        All that it shall hold.
+    """
     temporary = path.with_name(path.name + ".new")
     try:
         with temporary.open("wb") as file:
@@ -24,7 +32,15 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def append_durably(path: Path, data: bytes) -> None:
-    """Append to a file, flushed to the disk with the name of a file that is new."""
+    """Append to a file, flushed to the disk with the name of a file that is new.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file, which may be new.
+    data : bytes
+        What is added.
+    """
     created = not path.exists()
     with path.open("ab") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""A lock that one process holds at a time, and no other user of the machine at any.
+"""Lock a file for one process at a time, and for no other user of the machine.
 
 flock asks for no more than an open descriptor, of whichever mode: whoever may read a lock file can
 hold it for ever. This one is the owner's alone (mode 0600), opened through no link, and its holder
@@ -35,6 +35,11 @@ def held_alone(
         Seconds to wait for another process.
     waiting : callable, optional
         Is given the seconds that have passed, and who holds the lock, at each look.
+
+    Yields
+    ------
+    None
+        While the lock is held.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Files and folders that their owner alone can reach, whatever the umask.
+"""Make files and folders that their owner alone can reach, whatever the umask.
 
 A node's record of decisions and its keys are worth as much as nobody else can read, change or hold
 them. What is made here has its mode set on the open file, for a umask only takes bits away; what
@@ -30,6 +30,11 @@ class OpenToOthersError(Exception):
 
 def private_folder(path: Path) -> None:
     """Make a folder of mode 0700, with the folders above it that are missing, or check one.
+
+    Parameters
+    ----------
+    path : Path
+        Of the folder.
 
     Raises
     ------
@@ -78,10 +83,20 @@ def read_private(path: Path) -> bytes:
 
 
 def open_regular(path: Path) -> int:
-    """Open a regular file that others may read, through links if need be; return its descriptor.
+    """Open a regular file that others may read, through links if need be.
 
     Anything else may hold a node for ever: to open a pipe waits for whoever writes to it, and some
     devices have no end.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file.
+
+    Returns
+    -------
+    int
+        An open file descriptor, for the caller to close.
 
     Raises
     ------
@@ -98,6 +113,13 @@ def open_regular(path: Path) -> int:
 def write_private(path: Path, data: bytes) -> None:
     """Write a new file of mode 0600, and flush it and its folder to the disk.
 
+    Parameters
+    ----------
+    path : Path
+        Of the new file.
+    data : bytes
+        All that it shall hold.
+
     Raises
     ------
     FileExistsError
@@ -111,7 +133,15 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600 so that a crash leaves the old one or the new one."""
+    """Write a file of mode 0600 so that a crash leaves the old one or the new one.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file.
+    data : bytes
+        All that it shall hold.
+    """
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)  # of a process that was killed
     write_private(temporary, data)

@@ -29,7 +29,7 @@ _ENVELOPE: Final = "zerosum.stage"
 
 
 class AppQuestion(Question):
-    """Everything in a request to an app but the app's own records."""
+    """Request to an app without the app's own records."""
 
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 of the records that the app is handed, in their order."""
@@ -45,7 +45,7 @@ class AppQuestion(Question):
 
 @dataclass(frozen=True)
 class AppRequest(Request):
-    """A question to an app about the records that a strategy sent.
+    """Request to an app about the records that a strategy sent.
 
     Parameters
     ----------
@@ -73,6 +73,26 @@ class AppRequest(Request):
     ) -> Self:
         """Ask a question about these records, of an app's function for messages of this type.
 
+        Parameters
+        ----------
+        question : Question
+            What any client is asked.
+        records : flwr.app.RecordDict
+            Of the strategy's message.
+        message_type : str
+            Chooses the app's function.
+        run_config : dict
+            Of the run, as apps see it.
+        weight_key : str
+            Name of the number of examples in the app's metrics.
+        metrics : mapping of str to float
+            Metrics that an evaluation sums, each with its largest magnitude.
+
+        Returns
+        -------
+        AppRequest
+            Bound to all of these.
+
         Raises
         ------
         ValueError
@@ -91,6 +111,16 @@ class AppRequest(Request):
     @classmethod
     def read(cls, content: RecordDict) -> Self:
         """Read a request and its records from a message.
+
+        Parameters
+        ----------
+        content : flwr.app.RecordDict
+            Of a contribute message.
+
+        Returns
+        -------
+        AppRequest
+            Checked.
 
         Raises
         ------
@@ -133,41 +163,65 @@ class AppRequest(Request):
 def only_arrays(records: RecordDict) -> ArrayRecord:
     """Return the one ArrayRecord of a message.
 
+    Parameters
+    ----------
+    records : flwr.app.RecordDict
+        Of a message or a reply.
+
+    Returns
+    -------
+    flwr.app.ArrayRecord
+        The model.
+
     Raises
     ------
     ValueError
         If there are more, or none.
     """
-    found = list(records.array_records.values())
-    if len(found) != 1:
-        raise ValueError(f"a message has exactly one ArrayRecord, and this has {len(found)}")
-    return found[0]
+    arrays = list(records.array_records.values())
+    if len(arrays) != 1:
+        raise ValueError(f"a message has exactly one ArrayRecord, and this has {len(arrays)}")
+    return arrays[0]
 
 
 def marked(records: RecordDict) -> dict[str, Record]:
-    """Return an app's records under names that none of this program's has."""
+    """Prefix an app's record names, so that none collides with a name of this program."""
     return {_MARK + name: record for name, record in records.items()}
 
 
 def unmarked(content: RecordDict) -> RecordDict:
-    """Return the app's records in a message, made anew, in their order, under their own names."""
+    """Rebuild the app's records of a message, in their order, under their own names."""
     named = {k.removeprefix(_MARK): v for k, v in content.items() if k.startswith(_MARK)}
     return rebuilt(RecordDict(named))
 
 
 def enveloped(content: RecordDict, stage_type: str, records: RecordDict) -> RecordDict:
-    """Return a stage's content as it is sent to an app whose messages are all of one type.
+    """Put a stage's content into a message of the app's own type.
 
     Flower hands a mod no message of a type that the app has no function for, so every stage goes
     as the app's own type, and says within what it is.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of the stage.
+    stage_type : str
+        The stage's own message type.
+    records : flwr.app.RecordDict
+        The app's; empty at all stages but contribute.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        What is sent.
     """
-    whole = RecordDict({**content, **marked(records)})
-    whole[_ENVELOPE] = ConfigRecord({"type": stage_type})
-    return whole
+    envelope = RecordDict({**content, **marked(records)})
+    envelope[_ENVELOPE] = ConfigRecord({"type": stage_type})
+    return envelope
 
 
 def stage_type(content: RecordDict) -> str | None:
-    """Return which stage's message this is; None for one that is no stage's."""
+    """Return the stage's message type from an envelope; None if there is no envelope."""
     record = content.get(_ENVELOPE)
     value = record.get("type") if isinstance(record, ConfigRecord) else None
     return value if isinstance(value, str) else None

@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord
 
 
 class UnusableArraysError(ValueError):
-    """Arrays that cannot be summed; the message says which and why."""
+    """Arrays that cannot be summed; the message names them and says why."""
 
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """Names, shapes and dtypes of the arrays in a vector of shape (d,), in order."""
+    """Names, shapes and dtypes of the arrays in a flat vector of shape (d,), in order."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -28,16 +28,26 @@ class ArrayLayout:
     def of(cls, record: ArrayRecord) -> Self:
         """Return the layout of a record.
 
+        Parameters
+        ----------
+        record : flwr.app.ArrayRecord
+            A model.
+
+        Returns
+        -------
+        ArrayLayout
+            Of its floating-point arrays, by name.
+
         Raises
         ------
         UnusableArraysError
             If an array is of no real type, or none is of a floating-point type.
         """
-        found = {name: _numpy(name, record[name]) for name in sorted(record)}
-        for name, value in found.items():
+        arrays = {name: _numpy(name, record[name]) for name in sorted(record)}
+        for name, value in arrays.items():
             if value.dtype.kind not in "fiub":
                 raise UnusableArraysError(f"array {name!r} has dtype {value.dtype}, not a real one")
-        floats = {name: value for name, value in found.items() if value.dtype.kind == "f"}
+        floats = {name: value for name, value in arrays.items() if value.dtype.kind == "f"}
         if not floats:
             raise UnusableArraysError("no array is of a floating-point type: nothing to average")
         return cls(
@@ -52,7 +62,17 @@ class ArrayLayout:
         return sum(prod(shape) for shape in self.shapes)
 
     def vector(self, record: ArrayRecord) -> np.ndarray:
-        """Return a record's arrays as one vector, shape (d,): float64 if one of the layout is.
+        """Return a record's arrays as one vector.
+
+        Parameters
+        ----------
+        record : flwr.app.ArrayRecord
+            Of this layout.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (d,), float32; float64 if an array of the layout is wider.
 
         Raises
         ------
@@ -74,7 +94,7 @@ class ArrayLayout:
         return np.concatenate(parts)
 
     def moved(self, record: ArrayRecord, step: np.ndarray) -> ArrayRecord:
-        """Return a record whose floating-point arrays are moved by a step of shape (d,).
+        """Add a step to a record's floating-point arrays.
 
         Parameters
         ----------
@@ -82,6 +102,11 @@ class ArrayLayout:
             Of this layout; arrays that are not in the vector are taken over.
         step : numpy.ndarray
             float64.
+
+        Returns
+        -------
+        flwr.app.ArrayRecord
+            With the dtypes of the layout.
         """
         target = self.vector(record).astype(np.float64) + step
         arrays, start = dict(record), 0

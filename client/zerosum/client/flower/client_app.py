@@ -6,7 +6,8 @@ process for each message, and only the contribute stage trains.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -26,13 +27,16 @@ from zerosum.client.flower.simulated_node import (
 )
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.protocol import flower_messages, stages
+from zerosum.client.protocol.admission import Declined, roster_for
+from zerosum.client.protocol.client_vector import Future, Work
 from zerosum.client.protocol.decision_store import (
     BusyStoreError,
     DamagedStoreError,
     DecisionStore,
-    FileStore,
     UnusableStoreError,
 )
+from zerosum.client.protocol.environment import Environment, compute_here
+from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.node_keys import (
     Credentials,
     ProvisioningError,
@@ -41,7 +45,6 @@ from zerosum.client.protocol.node_keys import (
 )
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
-from zerosum.client.protocol.stages import Declined, Environment, roster_for
 from zerosum.client.request import Request
 from zerosum.client.session_limits import TooManyOpeningsError
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
@@ -110,17 +113,37 @@ def build_app(environment: EnvironmentOf) -> ClientApp:
 
 
 def _hello(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
-    """Say which client this is."""
+    """Answer with this client's index."""
     return flower_messages.pack({"index": environment.index(context)})
 
 
 def answer_parts(
     stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
 ) -> RecordDict:
-    """Run the stage of a message, and that of the next session where one rides along.
+    """Answer a message's stage, and the piggybacked stage of the next session if there is one.
 
-    Each is answered by itself: what is refused is missing in the reply, and a message of which
-    nothing is answered raises as :func:`answer` does.
+    Each is answered by itself: what is refused is missing in the reply.
+
+    Parameters
+    ----------
+    stage : callable
+        Of the message's type.
+    environment : callable
+        Makes the environment of a context.
+    content : flwr.app.RecordDict
+        Of the message, with one stage or two.
+    context : flwr.app.Context
+        Of the message.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        Of the reply.
+
+    Raises
+    ------
+    Declined
+        If nothing of the message is answered.
     """
     name = flower_messages.piggyback_stage(content)
     if name is None:
@@ -144,7 +167,7 @@ def answer_parts(
 
 
 def _unknown(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
-    """Decline what rides along and should not."""
+    """Decline a piggybacked stage other than advertise and share."""
     raise Declined("only keys and shares of the next session ride along with a message")
 
 
@@ -156,21 +179,63 @@ _PIGGYBACKED: dict[str, Stage] = {
 def answer(
     stage: Stage, environment: EnvironmentOf, content: RecordDict, context: Context
 ) -> RecordDict:
-    """Run a stage; what goes wrong is logged here, and the server learns only that it did.
+    """Run a stage, log what goes wrong here, and tell the server only that it did.
 
     The client's record is held alone from first to last: a message that arrives twice at once is
     answered once, and the others wait for it, at most as long as the policy says.
+
+    Parameters
+    ----------
+    stage : callable
+        Of the message's type.
+    environment : callable
+        Makes the environment of a context.
+    content : flwr.app.RecordDict
+        Of one stage.
+    context : flwr.app.Context
+        Of the message.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        Of the reply.
 
     Raises
     ------
     Declined
         For any refusal or failure, without its cause: a traceback may quote private data.
     """
-    name = stage.__name__.strip("_")
+    with answering(stage.__name__.strip("_"), environment, context) as here:
+        return stage(here, content, context)
+
+
+@contextmanager
+def answering(name: str, environment: EnvironmentOf, context: Context) -> Iterator[Environment]:
+    """Lock a client's record for one message, and convert every failure into Declined.
+
+    Parameters
+    ----------
+    name : str
+        The stage, for the log.
+    environment : callable
+        Makes the environment of a context.
+    context : flwr.app.Context
+        Of the message.
+
+    Yields
+    ------
+    Environment
+        Of the client that answers.
+
+    Raises
+    ------
+    Declined
+        For any refusal or failure, without its cause: a traceback may quote private data.
+    """
     try:
         here = environment(context)
         with here.store(context).exclusive(here.policy.longest_wait):
-            return stage(here, content, context)
+            yield here
     except FAILURES as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
@@ -181,7 +246,7 @@ def answer(
 
 
 class DeployedEnvironment:
-    """A client on its own node, configured by its node config alone.
+    """Environment of a client on its own node, configured by its node config alone.
 
     Node config keys: ``partition-id`` (index in the roster), ``num-partitions``, ``state-dir``
     (folder of durable decisions, required: each message has a process of its own), ``policy`` (a
@@ -244,7 +309,7 @@ class DeployedEnvironment:
         return self._credentials
 
     def open_party(self, context: Context, session: Session) -> Client:
-        """Make a party of the real protocol: of a masked session, or of none."""
+        """Make a masking party; one of another protocol is never made here."""
         credentials = self.credentials(context)
         return ClientParty(
             session,
@@ -280,7 +345,7 @@ class DeployedEnvironment:
         forget_party(context.state, party.session.digest)
 
     def request(self, content: RecordDict) -> Request:
-        """Read the request from the message; decline one that chooses what is read on this node."""
+        """Read the request; decline one whose data path or hub data set the server chose."""
         request = _request(content)
         data, config = request.question.data, self._config
         if data.name is not None:
@@ -292,10 +357,10 @@ class DeployedEnvironment:
             "as data-path, or write server-paths=true there"
         )
 
-    def task(self, request: Request, context: Context) -> Task:
-        """Resolve the task, with this node's own data path, and nothing kept anywhere."""
+    def task(self, request: Request, client: ClientInfo) -> Task:
+        """Resolve the task with this node's own data path."""
         question = request.question
-        path = context.node_config.get("data-path", question.data.path)
+        path = client.node_config.get("data-path", question.data.path)
         data = question.data.model_copy(update={"path": path, "cache": None})
         from zerosum.client.training.seeded_task import seeded_resolution
 
@@ -303,7 +368,7 @@ class DeployedEnvironment:
             return resolve_task(question.task, data, question.model, question.seed)
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
-        """Train or evaluate with a trainer made for this one message."""
+        """Train or evaluate with a trainer made for this message alone."""
         from zerosum.client.training.compute import LocalComputation
         from zerosum.client.training.devices import missing, repeatable
 
@@ -318,8 +383,9 @@ class DeployedEnvironment:
                 request, client, self.entropy
             )
 
-    def computed(self, session: Session, context: Context) -> None:
-        """Return nothing: a node computes its answer when it is asked."""
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Compute the vector in this process, when it is collected."""
+        return compute_here(self, work, client)
 
 
 def _request(content: RecordDict) -> Request:
@@ -368,8 +434,8 @@ class SimulatedNode(DeployedEnvironment):
 
     def party(self, context: Context, message: bytes) -> Client:
         """Restore the party, of whichever protocol, from the context's state."""
-        kept = context.state.config_records.get(IDEAL)
-        data = None if kept is None else kept.get("state")
+        record = context.state.config_records.get(IDEAL)
+        data = None if record is None else record.get("state")
         if isinstance(data, bytes):
             return IdealClientParty.restore(data, policy=self.policy.for_sessions())
         return super().party(context, message)
@@ -392,7 +458,7 @@ class SimulatedNode(DeployedEnvironment):
         self.entropy = SeededEntropy(request.question.seed)
         return request
 
-    def task(self, request: Request, context: Context) -> Task:
+    def task(self, request: Request, client: ClientInfo) -> Task:
         """Return the task, resolved once an actor."""
         return _answering(*_task_of(request))[0]
 

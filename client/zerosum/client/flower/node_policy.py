@@ -36,6 +36,11 @@ def read_policy(path: str) -> ClientPolicy:
     path : str
         Of a TOML file; empty where the node config names none.
 
+    Returns
+    -------
+    ClientPolicy
+        Checked.
+
     Raises
     ------
     PolicyError
@@ -60,7 +65,19 @@ def read_policy(path: str) -> ClientPolicy:
 
 
 def checked_policy(content: dict[str, Any], name: str) -> ClientPolicy:
-    """Return the policy of a file's keys; ``name`` is what messages call it.
+    """Return the policy of a file's keys.
+
+    Parameters
+    ----------
+    content : dict
+        The file's keys.
+    name : str
+        What messages call the file.
+
+    Returns
+    -------
+    ClientPolicy
+        Checked.
 
     Raises
     ------

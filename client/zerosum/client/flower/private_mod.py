@@ -32,7 +32,7 @@ from zerosum.client.flower.arrays import UnusableArraysError
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Request
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
@@ -91,7 +91,7 @@ class AppEnvironment(DeployedEnvironment):
             raise Declined("an app's update is clipped as a whole, for its client as a whole")
         return request
 
-    def task(self, request: Request, context: Context) -> Task:
+    def task(self, request: Request, client: ClientInfo) -> Task:
         """Return what stands for the task: nothing asks it."""
         return cast(Task, self)
 
@@ -139,6 +139,20 @@ class AppEnvironment(DeployedEnvironment):
 def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer a stage of a private sum with the app's help; refuse anything else.
 
+    Parameters
+    ----------
+    message : flwr.app.Message
+        Of a stage, or anything else that a server sends.
+    context : flwr.app.Context
+        Of the node.
+    call_next : callable
+        The app, within its further mods.
+
+    Returns
+    -------
+    flwr.app.Message
+        The stage's reply.
+
     Raises
     ------
     Declined
@@ -155,14 +169,26 @@ def answered(
 ) -> Message:
     """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
 
+    Parameters
+    ----------
+    message, context, call_next
+        As of :func:`private_mod`.
+    environment : type
+        What the client stands in.
+
+    Returns
+    -------
+    flwr.app.Message
+        The stage's reply.
+
     Raises
     ------
     Declined
         As :func:`private_mod`.
     """
     category = message.metadata.message_type
-    asked = stage_type(message.content) if message.has_content() else None
-    if asked is None:
+    stage = stage_type(message.content) if message.has_content() else None
+    if stage is None:
         log.warning(
             "a %s message is declined: it is no part of a private sum, and its answer would leave "
             "this node in plain; is PrivateStrategy around the server's strategy?",
@@ -170,7 +196,7 @@ def answered(
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
     app = build_app(lambda context: environment(context, message, call_next))
-    reply = app(_changed(message, asked, message.content), context)
+    reply = app(_changed(message, stage, message.content), context)
     return Message(reply.content, reply_to=message)
 
 
@@ -216,10 +242,10 @@ def _called(call_next: ClientAppCallable, message: Message, context: Context) ->
     try:
         return call_next(message, its)
     finally:
-        kept = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
+        changed = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
         for name in list(context.state):
             del context.state[name]
-        context.state.update(kept | ours)
+        context.state.update(changed | ours)
 
 
 def _changed(message: Message, message_type: str, content: RecordDict) -> Message:

@@ -32,8 +32,8 @@ def log_refusal(state: RecordDict, who: object, stage: str, error: Exception) ->
     error : Exception
         Why.
     """
-    kept = state.config_records.get(_REFUSED)
-    counts = {key: n for key, n in (kept or {}).items() if isinstance(n, int)}
+    record = state.config_records.get(_REFUSED)
+    counts = {key: n for key, n in (record or {}).items() if isinstance(n, int)}
     key = hashlib.sha256(f"{stage}: {error}".encode(errors="replace")).hexdigest()[:16]
     count = counts.pop(key, 0) + 1
     latest = list(counts.items())[1 - MOST_REASONS :]

@@ -103,6 +103,11 @@ def shown_message(message_type: str, records: RecordDict) -> Message:
         Bound by the request that the records belong to.
     records : RecordDict
         As :func:`rebuilt` returns them.
+
+    Returns
+    -------
+    flwr.app.Message
+        With blanks for all that nothing is bound to.
     """
     metadata = Metadata(
         run_id=0,
@@ -130,6 +135,11 @@ def shown(context: Context, state: RecordDict) -> Context:
         As it came.
     state : RecordDict
         What of the node's state the app has.
+
+    Returns
+    -------
+    flwr.app.Context
+        Made anew.
     """
     return Context(
         run_id=0,

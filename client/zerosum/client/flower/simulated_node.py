@@ -161,6 +161,11 @@ def simulated_roster(run_id: int, count: int) -> Roster:
         Of Flower.
     count : int
         Nodes.
+
+    Returns
+    -------
+    Roster
+        Of version 1.
     """
     return Roster(1, {index: _identity(run_id, index).public for index in range(count)})
 

@@ -56,7 +56,20 @@ class ClosedRuns:
         return count
 
     def holds(self, run: str, least: int) -> bool | None:
-        """Return whether a run is over; None where fewer than ``least`` names are left."""
+        """Return whether a run is over; None where fewer than ``least`` names are left.
+
+        Parameters
+        ----------
+        run : str
+            Name of the run.
+        least : int
+            How many were added: the counters say so, and a file that lost names may have lost this.
+
+        Returns
+        -------
+        bool or None
+            None where the file holds fewer than were added, or is damaged.
+        """
         try:
             names = read_private(self._path)
         except FileNotFoundError:

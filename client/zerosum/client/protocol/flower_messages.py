@@ -33,7 +33,20 @@ Value = bytes | str | int
 
 
 def pack(fields: dict[str, Value], model: ArrayRecord | None = None) -> RecordDict:
-    """Put the fields of a message, and perhaps a model, into a RecordDict."""
+    """Put the fields of a message, and perhaps a model, into a RecordDict.
+
+    Parameters
+    ----------
+    fields : dict
+        By name.
+    model : flwr.app.ArrayRecord, optional
+        As :func:`model_record` makes it.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        Content of a message.
+    """
     content = RecordDict()
     content[RECORD] = ConfigRecord(dict(fields))
     if model is not None:
@@ -43,6 +56,18 @@ def pack(fields: dict[str, Value], model: ArrayRecord | None = None) -> RecordDi
 
 def bytes_field(content: RecordDict, name: str) -> bytes:
     """Read a field of bytes.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of a message from a peer.
+    name : str
+        Of the field.
+
+    Returns
+    -------
+    bytes
+        As sent.
 
     Raises
     ------
@@ -56,7 +81,25 @@ def bytes_field(content: RecordDict, name: str) -> bytes:
 
 
 def int_field(content: RecordDict, name: str) -> int:
-    """Read an integer field; raises ValueError as :func:`bytes_field` does."""
+    """Read an integer field.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of a message from a peer.
+    name : str
+        Of the field.
+
+    Returns
+    -------
+    int
+        As sent.
+
+    Raises
+    ------
+    ValueError
+        If the peer sent no such field or another type.
+    """
     value = _field(content, name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"message has no integer field {name!r}")
@@ -66,14 +109,19 @@ def int_field(content: RecordDict, name: str) -> int:
 def joined(
     main: RecordDict | None, piggybacked: RecordDict | None, stage: str = "", round: int = 0
 ) -> RecordDict:
-    """Put the fields of a message, if there are any, and of what rides along into one content.
+    """Join a message and a stage of the next session in one content.
 
     Parameters
     ----------
     main, piggybacked : RecordDict, optional
-        As :func:`pack` makes them.
+        As :func:`pack` makes them; either may be missing.
     stage, round
         Of the piggybacked, in a message to a client; its reply needs neither.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        Content of one message.
     """
     content = RecordDict()
     if main is not None:
@@ -87,19 +135,19 @@ def joined(
 
 
 def main_part(content: RecordDict) -> RecordDict:
-    """Return a content without what rides along."""
+    """Return a content without its piggybacked stage."""
     return RecordDict({name: record for name, record in content.items() if name != PIGGYBACK})
 
 
 def piggyback(content: RecordDict) -> RecordDict:
-    """Return what rides along, as a content of its own; without fields if nothing does."""
+    """Return the piggybacked stage as a content of its own; empty if there is none."""
     alone = RecordDict()
     alone[RECORD] = content.config_records.get(PIGGYBACK, ConfigRecord())
     return alone
 
 
 def piggyback_stage(content: RecordDict) -> str | None:
-    """Return the name of the stage that rides along; None where nothing does."""
+    """Return the name of the piggybacked stage; None if there is none."""
     if PIGGYBACK not in content:
         return None
     return str(piggyback(content).config_records[RECORD].get("stage"))
@@ -111,7 +159,7 @@ def _field(content: RecordDict, name: str) -> object:
 
 
 def size(content: RecordDict) -> int:
-    """Return the bytes of payload in a message: fields and arrays, without Flower's framing."""
+    """Count the payload bytes of a message: fields and arrays, without Flower's framing."""
     total = 0
     for record in content.values():
         for value in record.values():
@@ -121,12 +169,41 @@ def size(content: RecordDict) -> int:
 
 
 def model_record(data: bytes, length: int) -> ArrayRecord:
-    """Wrap a flat little-endian float32 model, without Flower's own array format."""
+    """Wrap a flat little-endian float32 model, without Flower's own array format.
+
+    Parameters
+    ----------
+    data : bytes
+        4 bytes an entry.
+    length : int
+        Entries.
+
+    Returns
+    -------
+    flwr.app.ArrayRecord
+        One object for all messages of a stage.
+    """
     return ArrayRecord({"flat": Array(dtype="float32", shape=(length,), stype="raw", data=data)})
 
 
 def model_bytes(content: RecordDict) -> bytes:
-    """Read the bytes of the flat model; raises ValueError when there is none."""
+    """Read the bytes of the flat model.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of a contribute message.
+
+    Returns
+    -------
+    bytes
+        Little-endian float32.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
     arrays = content.get(MODEL)
     if not isinstance(arrays, ArrayRecord) or "flat" not in arrays:
         raise ValueError("message carries no model")

@@ -22,12 +22,12 @@ from zerosum.secagg import (
 
 
 class ProvisioningError(Exception):
-    """A key or roster cannot be used; the message names the setting, its value and the cure."""
+    """Unusable key or roster; the message names the setting, its value and the cure."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A client's signing key and the roster that holds its public part."""
+    """Signing key of a client, and the roster that holds its public part."""
 
     identity: IdentityKey
     roster: Roster
@@ -36,9 +36,24 @@ class Credentials:
     def of(cls, identity: IdentityKey, roster: Roster, index: int) -> "Credentials":
         """Check that the key is the one that the roster holds for this client.
 
+        Parameters
+        ----------
+        identity : IdentityKey
+            This node's signing key.
+        roster : Roster
+            Signed by the authority.
+        index : int
+            This node's.
+
+        Returns
+        -------
+        Credentials
+            That fit each other.
+
         Raises
         ------
         ProvisioningError
+            If it is another one.
         """
         if roster.entries.get(index) != identity.public:
             raise ProvisioningError(
@@ -58,6 +73,11 @@ def read_identity(path: str, name: str = "identity") -> IdentityKey:
         Its file.
     name : str
         Key or option that named it, for errors.
+
+    Returns
+    -------
+    IdentityKey
+        Of this node.
 
     Raises
     ------
@@ -83,6 +103,11 @@ def read_roster(path: str, authority: str) -> Roster:
         File of a signed roster.
     authority : str
         The authority's public key: 64 hexadecimal digits, of either case.
+
+    Returns
+    -------
+    Roster
+        As the authority signed it.
 
     Raises
     ------

@@ -6,11 +6,11 @@ from zerosum.secagg.randomness import Keystream, insecure_keystream, system_keys
 
 
 class Entropy(Protocol):
-    """Where noise, rounding and secret coins come from."""
+    """Source of noise, rounding and secret coins."""
 
     @property
     def reproducible(self) -> bool:
-        """Whether a rerun draws the same values, and so is the same release."""
+        """Whether a second run draws the same values, and so releases the same figures."""
         ...
 
     def keystream(self, purpose: str, *indices: int) -> Keystream:
@@ -19,7 +19,7 @@ class Entropy(Protocol):
 
 
 class SystemEntropy:
-    """Fresh operating-system entropy on every call: what a deployment uses."""
+    """Entropy from the operating system, fresh on every call: for deployments."""
 
     reproducible = False
 
@@ -29,7 +29,7 @@ class SystemEntropy:
 
 
 class SeededEntropy:
-    """Derived from the experiment's seed, so that a simulation can be repeated.
+    """Entropy derived from the experiment's seed: for simulations that can be repeated.
 
     Whoever knows the seed can take the noise off again: for simulations, and for tests that
     compare a deployment with one.

@@ -17,7 +17,17 @@ PREFIX = "zerosum.party."
 
 
 def keep_party(state: RecordDict, party: Client, most_seconds: float = math.inf) -> None:
-    """Put a party into the state, and drop those whose sessions must be over by now."""
+    """Put a party into the state, and drop those whose sessions must be over by now.
+
+    Parameters
+    ----------
+    state : flwr.app.RecordDict
+        The node's volatile state.
+    party : Client
+        Between two stages.
+    most_seconds : float
+        Age at which a session's secrets are forgotten, whoever still asks.
+    """
     _drop_expired(state, most_seconds)
     session, name = party.session, _name(party.session.digest)
     opened = _opened(state, name)
@@ -35,9 +45,21 @@ def keep_party(state: RecordDict, party: Client, most_seconds: float = math.inf)
 
 
 def find_party(state: RecordDict, digest: bytes, most_seconds: float) -> bytes | None:
-    """Return the exported party of a session; None where there is none, or none any more.
+    """Return the exported party of a session, and forget every party that is past its time.
 
-    Every party that is past its time is forgotten, whichever is looked for.
+    Parameters
+    ----------
+    state : flwr.app.RecordDict
+        The node's volatile state.
+    digest : bytes
+        Of the session.
+    most_seconds : float
+        Age at which a session's secrets are forgotten.
+
+    Returns
+    -------
+    bytes or None
+        None where there is none, or none any more.
     """
     _drop_expired(state, most_seconds)
     record = state.config_records.get(_name(digest))
@@ -46,7 +68,15 @@ def find_party(state: RecordDict, digest: bytes, most_seconds: float) -> bytes |
 
 
 def forget_party(state: RecordDict, digest: bytes) -> None:
-    """Delete the party of a session, if it is there."""
+    """Delete the party of a session, if it is there.
+
+    Parameters
+    ----------
+    state : flwr.app.RecordDict
+        The node's volatile state.
+    digest : bytes
+        Of the session.
+    """
     state.config_records.pop(_name(digest), None)
 
 
@@ -55,7 +85,7 @@ def _name(digest: bytes) -> str:
 
 
 def _number(record: ConfigRecord, name: str) -> int:
-    """Return a number of a record; one that is damaged belongs to nothing that goes on."""
+    """Read a number of a record; a damaged one is -1, which no session in progress has."""
     value = record.get(name)
     return value if isinstance(value, int) else -1
 
@@ -74,7 +104,7 @@ def _drop_expired(state: RecordDict, most_seconds: float) -> None:
 
 
 def _drop_older(state: RecordDict, new: Session) -> None:
-    """Keep of the parties in the state the newest one before a session that begins."""
+    """Drop all parties but the newest one before the session that begins."""
     rounds: dict[str, int] = {}
     for name, record in list(state.config_records.items()):
         if not name.startswith(PREFIX):

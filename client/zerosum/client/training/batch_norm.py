@@ -13,9 +13,9 @@ from typing import Literal, Self, TypeAlias
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from zerosum.client.task import TaskError
+from zerosum.client.training.torch_internals import BATCH_NORM, COUNTING_NORM
 from zerosum.client.training.torch_seed import seeded
 
 BatchNormMode: TypeAlias = Literal["refuse", "average"]
@@ -27,7 +27,7 @@ _SPREADS = ("running_var", "running_std")
 """Statistics that are no variance or deviation once they are negative."""
 
 _TRIED = 2
-"""Records that a layer is tried out on."""
+"""Records that a layer is tried out on: of one there would be no variance to normalise by."""
 _PLACES = ((), (3,), (3, 3), (3, 3, 3))
 """Lengths of a record's further axes: of tables, sequences, images and volumes."""
 
@@ -55,8 +55,8 @@ class Statistic:
     @property
     def value(self) -> torch.Tensor:
         """The tensor as it is now: training may put another in its place."""
-        found: torch.Tensor = getattr(self.module, self.attribute)
-        return found
+        now: torch.Tensor = getattr(self.module, self.attribute)
+        return now
 
     @property
     def moved(self) -> bool:
@@ -94,6 +94,11 @@ class RunningStatistics:
         batchnorm : str
             ``training.batchnorm``: whether statistics that move are refused or sent.
 
+        Returns
+        -------
+        RunningStatistics
+            Empty where no layer keeps any.
+
         Raises
         ------
         TaskError
@@ -121,17 +126,17 @@ class RunningStatistics:
     def load(self, values: np.ndarray) -> None:
         """Take values, float, shape (statistics,), for those that training starts from."""
         start = 0
-        for each in self.moving:
-            part = torch.tensor(values[start : start + each.kept.numel()])
-            each.kept.copy_(part.view(each.kept.shape))
-            start += each.kept.numel()
+        for statistic in self.moving:
+            part = torch.tensor(values[start : start + statistic.kept.numel()])
+            statistic.kept.copy_(part.view(statistic.kept.shape))
+            start += statistic.kept.numel()
         self.put_back()
 
     def put_back(self) -> None:
         """Give the layers the values that training starts from."""
         with torch.no_grad():
-            for each in self.moving:
-                each.value.copy_(each.kept)
+            for statistic in self.moving:
+                statistic.value.copy_(statistic.kept)
 
     def changes(self) -> torch.Tensor:
         """Return what training added to the statistics that are sent, shape (statistics,).
@@ -142,16 +147,24 @@ class RunningStatistics:
             If it moved others, in whatever way: nothing of this client may be used then.
         """
         self.check_still()
-        parts = [(each.value.detach() - each.kept).reshape(-1) for each in self.moving]
+        parts = [
+            (statistic.value.detach() - statistic.kept).reshape(-1) for statistic in self.moving
+        ]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def check_still(self) -> None:
-        """Raise TaskError if statistics moved that nobody sends."""
-        for each in self.still:
-            if each.moved:
+        """Raise if statistics moved that nobody sends.
+
+        Raises
+        ------
+        TaskError
+            Names the statistic; nothing of this client may be used then.
+        """
+        for statistic in self.still:
+            if statistic.moved:
                 raise TaskError(
-                    f"model: training moves {each.name}, which no client sends; keep it as it is "
-                    "in training mode too, or use GroupNorm or LayerNorm"
+                    f"model: training moves {statistic.name}, which no client sends; keep it as "
+                    "it is in training mode too, or use GroupNorm or LayerNorm"
                 )
 
 
@@ -162,15 +175,13 @@ def mixes(model: nn.Module) -> list[str]:
     evaluation and it has statistics to use instead; what inherits from it is taken to.
     """
     own = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-    found = {
-        p: m for p, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
-    }
-    if not found:
+    norms = {p: m for p, m in model.named_modules() if isinstance(m, BATCH_NORM)}
+    if not norms:
         return []
     with _training(model):
         return [
             path
-            for path, module in found.items()
+            for path, module in norms.items()
             if type(module) not in own or module.training or module.running_mean is None
         ]
 
@@ -183,6 +194,16 @@ def lone_record_named(records: int, batch: int) -> Iterator[None]:
     ----------
     records, batch : int
         A client's, and those of all batches but the last.
+
+    Yields
+    ------
+    None
+        While the training of one client runs.
+
+    Raises
+    ------
+    TaskError
+        In place of what torch raises for a batch of one record.
     """
     try:
         yield
@@ -218,14 +239,14 @@ def _statistics(module: nn.Module) -> list[str]:
     What is trained by its gradient is a parameter, whatever its name. A module that hands out what
     a child has, as a compiled layer does, keeps nothing itself.
     """
-    found = [name for name, _ in module.named_buffers(recurse=False) if name.startswith(_PREFIX)]
+    names = [name for name, _ in module.named_buffers(recurse=False) if name.startswith(_PREFIX)]
     trained = {
         name for name, value in module.named_parameters(recurse=False) if value.requires_grad
     }
-    return found + [
+    return names + [
         name
         for name in _USUAL
-        if name not in (*found, *trained)
+        if name not in (*names, *trained)
         and (value := getattr(module, name, None)) is not None
         and not any(getattr(child, name, None) is value for child in module.children())
     ]
@@ -244,8 +265,8 @@ def _of_torch(module: nn.Module) -> bool:
     """Tell whether a layer is, or inherits from, one of torch's that counts its batches."""
     if isinstance(module, torch.jit.ScriptModule):
         made = getattr(nn, str(module.original_name), None)
-        return isinstance(made, type) and issubclass(made, _NormBase)
-    return isinstance(module, _NormBase)
+        return isinstance(made, type) and issubclass(made, COUNTING_NORM)
+    return isinstance(module, COUNTING_NORM)
 
 
 def _taken(path: str, module: nn.Module, names: list[str]) -> list[Statistic]:
@@ -307,10 +328,10 @@ def _refusal(path: str, module: nn.Module) -> str:
 
 def _check_sendable(path: str, module: nn.Module, names: list[str]) -> None:
     """Refuse statistics whose average over clients is not what it seems, or has no place."""
-    kept = dict(module.named_buffers(recurse=False))
+    buffers, stored = dict(module.named_buffers(recurse=False)), module.state_dict()
     for name in names:
-        value = kept.get(name)
-        if value is None or name in getattr(module, "_non_persistent_buffers_set", ()):
+        value = buffers.get(name)
+        if value is None or name not in stored:
             raise TaskError(
                 f"{_named(path, module)}: its {name} is no buffer of its state dict, so no file "
                 "of the model would hold it; write self.register_buffer in the layer"

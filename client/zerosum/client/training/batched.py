@@ -1,4 +1,4 @@
-"""Local training of many clients at once: every tensor has one more axis, that of the clients.
+"""Train many clients at once: every tensor has one more axis, that of the clients.
 
 For a GPU, which one client's batch does not keep busy. What is computed is what
 :class:`LocalTrainer` computes, to rounding.
@@ -17,8 +17,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
+from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.flat_parameters import trainable
-from zerosum.client.training.local import LocalTrainer, per_example_losses
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_checks import gradient_hook, places_of
 from zerosum.client.training.stacked_records import (
     Member,
@@ -28,6 +29,7 @@ from zerosum.client.training.stacked_records import (
     UnstackableError,
     loaded,
 )
+from zerosum.client.training.torch_internals import BATCH_NORM, DROPOUT
 from zerosum.client.training.torch_seed import seeded
 from zerosum.client.training.unfold import by_patches
 
@@ -46,7 +48,11 @@ _COPIES = 4
 """Of a client's parameters: weights, gradient, momentum and one in passing."""
 
 _PROBED = 3
+"""Records of a comparison at most."""
 
+# Looser than the fast trainer's: the comparison is made on a client's own records and weights,
+# where gradients nearly cancel towards the end of training, and GPUs may round products to TF32.
+# A model that mixes records or clients is off by the gradient itself.
 _AGREEMENT = {torch.float32: 1e-2, torch.float64: 1e-6}
 """Relative difference of gradients below which a model treats clients and records one by one."""
 
@@ -108,7 +114,15 @@ class BatchedTrainer(LocalTrainer):
         return "general" if self._reason is not None else "batched"
 
     def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
-        """Find out on some client's records whether the model can be trained in groups."""
+        """Find out on some client's records whether the model can be trained in groups.
+
+        Parameters
+        ----------
+        start : numpy.ndarray
+            The global model, shape (public + d,).
+        load : callable
+            Returns some client's records.
+        """
         if self._reason is not None:
             return
         records = self._records(Member(load, 0))
@@ -124,7 +138,7 @@ class BatchedTrainer(LocalTrainer):
     def train_cohort(
         self, start: np.ndarray, members: Iterable[Member]
     ) -> Iterator[TrainedClient | Exception]:
-        """Yield what each client's training came to, in order; what it raised where it failed.
+        """Train clients in groups, and yield each one's change, or what it raised.
 
         Parameters
         ----------
@@ -132,6 +146,11 @@ class BatchedTrainer(LocalTrainer):
             The components, if the model has any, and the global model: shape (public + d,).
         members : iterable of Member
             The clients; the data of those in a group are in memory at once.
+
+        Yields
+        ------
+        TrainedClient or Exception
+            In the order of ``members``.
         """
         group: list[StackedRecords | Exception] = []
         room, results = float(self._budget), RESULT_BYTES
@@ -159,19 +178,19 @@ class BatchedTrainer(LocalTrainer):
         if not records.steps or records.inputs is None:
             return 0.0
         size = max(len(rows) for rows in records.steps)
-        kept = 2 * size * self._kept_a_row(records)
-        return _COPIES * self.layout.length * self.dtype.itemsize + records.nbytes + kept
+        activations = 2 * size * self._kept_a_row(records)
+        return _COPIES * self.layout.length * self.dtype.itemsize + records.nbytes + activations
 
     def _kept_a_row(self, records: StackedRecords) -> float:
         """Return the bytes that autograd keeps of one record, the parameters aside."""
         if records.form not in self._kept:
-            kept = 0
+            saved = 0
             own = self._flat.weights.untyped_storage().data_ptr()
 
             def count(value: torch.Tensor) -> torch.Tensor:
-                nonlocal kept
+                nonlocal saved
                 if value.untyped_storage().data_ptr() != own:
-                    kept += value.numel() * value.itemsize
+                    saved += value.numel() * value.itemsize
                 return value
 
             some = records.some(_PROBED)
@@ -184,10 +203,10 @@ class BatchedTrainer(LocalTrainer):
                     self._losses_of(some)
             except Exception as error:  # training will raise it again, and say more
                 log.debug("memory of a record is not known: %s", error)
-                return kept / len(some.targets)
+                return saved / len(some.targets)
             finally:
                 self._restore_buffers()
-            self._kept[records.form] = kept / len(some.targets)
+            self._kept[records.form] = saved / len(some.targets)
         return self._kept[records.form]
 
     def _losses_of(self, records: StackedRecords) -> torch.Tensor:
@@ -277,8 +296,8 @@ class BatchedTrainer(LocalTrainer):
         self._flat.running.check_still()
         self._restore_buffers()
         changes = [(a - b).flatten(1) for a, b in zip(weights, parts, strict=True)]
-        found = torch.cat(changes, 1).cpu().numpy()
-        return [found[place] for place in stack.places]
+        deltas = torch.cat(changes, 1).cpu().numpy()
+        return [deltas[place] for place in stack.places]
 
     def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Cut a flat vector into parameters."""
@@ -336,23 +355,13 @@ class BatchedTrainer(LocalTrainer):
         first: bool,
     ) -> None:
         """Take a step of every client: what :meth:`LocalTrainer._descend` does of one."""
-        spec = self.spec
         for place, (part, gradient) in enumerate(zip(weights, gradients, strict=True)):
-            if gradient is None and not spec.proximal:
-                continue  # as torch.optim.SGD passes it by
-            step = torch.zeros_like(part) if gradient is None else gradient
-            if spec.weight_decay:
-                step = step.add(part, alpha=spec.weight_decay)
-            if spec.proximal:
-                step = step.add(part - origin[place], alpha=spec.proximal)
-            if spec.momentum:
-                buffer = momentum[place]
-                if first:
-                    buffer.copy_(step)
-                else:
-                    buffer.mul_(spec.momentum).add_(step)
-                step = buffer
-            part.add_(step, alpha=-spec.lr)
+            if gradient is None:
+                if not self._sgd.proximal:
+                    continue  # as torch.optim.SGD passes it by
+                gradient = torch.zeros_like(part)
+            buffer = momentum[place] if momentum else None
+            self._sgd.step(part, gradient, buffer, origin[place], first=first)
 
     def _probe(self, origin: torch.Tensor, group: Sequence[StackedRecords]) -> None:
         """Compare a filled-up batch's gradient with that of the model by itself.
@@ -368,18 +377,18 @@ class BatchedTrainer(LocalTrainer):
             # compared: of some layers torch's rule is right for the first client alone.
             few = one.some(_PROBED)
             both = [few, few.with_one_again()]
-            wanted = [self._lone_gradient(records) for records in both]
+            lone = [self._lone_gradient(records) for records in both]
             if not torch.equal(self._flat.weights, origin):
                 raise UnstackableError("the model moves its parameters while it computes")
-            if not all(bool(torch.isfinite(flat).all()) for flat in wanted):
+            if not all(bool(torch.isfinite(flat).all()) for flat in lone):
                 continue  # tells nothing; a client of finite records may follow
             pair = Stack.of(both, self.device, self.dtype)
             twice = [part.expand(2, *part.shape) for part in self._parts(origin)]
             with self._stacked():
-                found = self._gradients(twice, *pair.batch(0))
+                grouped = self._gradients(twice, *pair.batch(0))
             self._restore_buffers()
-            for flat, place in zip(wanted, pair.places, strict=True):
-                self._check_same(flat, found, place)
+            for flat, place in zip(lone, pair.places, strict=True):
+                self._check_same(flat, grouped, place)
             return
 
     def _check_same(
@@ -424,11 +433,11 @@ def _never_batched(model: nn.Module, dtype: torch.dtype) -> str | None:
         return f"model: {hooked} has a gradient hook"
     for name, module in model.named_modules():
         who = f"{name or 'it'} ({type(module).__name__})"
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        if isinstance(module, DROPOUT) and getattr(module, "p", 1) > 0:
             return f"model: {who} draws at random"
         if getattr(module, "padding_idx", None) is not None or getattr(module, "max_norm", None):
             return f"model: {who} pads or bounds its rows, which torch does for one client alone"
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, BATCH_NORM):
             return f"model: {who} mixes the records of a batch"
         if isinstance(module, nn.RNNBase):
             return f"model: {who} has no batching rule in torch"

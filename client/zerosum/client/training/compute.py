@@ -1,4 +1,4 @@
-"""The float answer of one client to one request: an update, or metrics on its own data."""
+"""Compute what a client answers to a request: an update, or metrics on its own data."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class LocalComputation:
         self._by_examples: tuple[object, ExampleTrainer] | None = None
 
     def update(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
-        """Return the answer before protection, float, shape (request.dimension,).
+        """Compute a client's answer to a request, before protection.
 
         Parameters
         ----------
@@ -79,6 +79,11 @@ class LocalComputation:
         entropy : Entropy
             Draws examples, what is dropped of the model for each, and the noise of DP-SGD inside
             local training.
+
+        Returns
+        -------
+        numpy.ndarray
+            float, shape (request.dimension,): not yet clipped, noised or masked.
 
         Raises
         ------
@@ -96,9 +101,22 @@ class LocalComputation:
     def answers(
         self, request: Request, clients: Sequence[ClientInfo], entropy: Entropy
     ) -> Iterator[Answer]:
-        """Yield each client's answer, in order: computed when it is called, or with others before.
+        """Yield what computes each client's answer, in order.
 
-        Parameters and answers are those of :meth:`update`.
+        Parameters
+        ----------
+        request : Request
+            What is asked.
+        clients : sequence of ClientInfo
+            Who answer.
+        entropy : Entropy
+            As for :meth:`update`.
+
+        Yields
+        ------
+        Answer
+            Of each client, in order; to call it computes what :meth:`update` returns, or hands out
+            what was computed with others before.
         """
         together = self._batched(request.question)
         if together is None:
@@ -322,8 +340,8 @@ def _moments_of(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarr
     except FAILURES:
         nothing = np.zeros((inputs, inputs))
         if len(rows) > 1:  # what is wrong with one must not show in the others
-            each = (_moments_of(examples, row, inputs) for row in torch.split(rows, 1))
-            total: np.ndarray = sum(each, nothing)
+            moments = (_moments_of(examples, row, inputs) for row in torch.split(rows, 1))
+            total: np.ndarray = sum(moments, nothing)
             return total
         log.exception("a record has no moments: zero is added instead")
         return nothing

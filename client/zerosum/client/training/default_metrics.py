@@ -32,12 +32,25 @@ NUMBERS = "targets are numbers"
 
 
 def default_metrics(outputs: Any, targets: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the accuracy where outputs and targets can be nothing but classes; else nothing."""
+    """Return the accuracy where outputs and targets can be nothing but classes; else nothing.
+
+    Parameters
+    ----------
+    outputs : object
+        What the model returned.
+    targets : torch.Tensor
+        Shape (n, ...).
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        ``accuracy`` of shape (n,), or nothing.
+    """
     return {} if why_unscored(outputs, targets) else {"accuracy": accuracy(outputs, targets)}
 
 
 def why_unscored(outputs: Any, targets: torch.Tensor) -> str:
-    """Say why outputs and targets have no accuracy that is certain; empty where they have one.
+    """Say why outputs and targets have no accuracy that is certain.
 
     Certain are integers of shape (n,) that all name one of two or more real outputs, shape
     (n, classes). With one output alone, argmax is always class 0; a threshold would have to know
@@ -49,6 +62,11 @@ def why_unscored(outputs: Any, targets: torch.Tensor) -> str:
         What the model returned.
     targets : torch.Tensor
         Shape (n, ...).
+
+    Returns
+    -------
+    str
+        Empty where accuracy is certain.
     """
     if not isinstance(outputs, torch.Tensor):
         return f"the model returns a {type(outputs).__name__}, not one tensor"
@@ -63,8 +81,8 @@ def why_unscored(outputs: Any, targets: torch.Tensor) -> str:
             "the model has one output an example, a logit or a probability, and nothing says which"
         )
     if outputs.dim() != 2 or outputs.is_complex():
-        found = f"outputs have shape {_shape(outputs)} and type {outputs.dtype}"
-        return f"{found}, not one real number a class"
+        fault = f"outputs have shape {_shape(outputs)} and type {outputs.dtype}"
+        return f"{fault}, not one real number a class"
     named = targets.long()
     outside = named[(named < 0) | (named >= outputs.shape[1])]
     if len(outside):

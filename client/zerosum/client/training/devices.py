@@ -1,4 +1,4 @@
-"""Where tensors are computed: on the CPU, or on a GPU that this machine has."""
+"""Check and describe the device on which a run computes: the CPU, or a GPU of this machine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,11 +26,11 @@ def missing(device: str) -> str | None:
         return 'a device is "cpu", "cuda" or "cuda:N"'
     if device == "cpu":  # without a look at GPUs, after which no process may fork
         return None
-    found = here()
-    if ("cuda:0" if device == "cuda" else device) in found:
+    available = here()
+    if ("cuda:0" if device == "cuda" else device) in available:
         return None
-    if len(found) > 1:
-        return f"no such GPU; this machine has {', '.join(found)}"
+    if len(available) > 1:
+        return f"no such GPU; this machine has {', '.join(available)}"
     if torch.version.cuda or torch.version.hip:
         return "torch finds no GPU on this machine"
     return f"torch {torch.__version__} was built without CUDA"

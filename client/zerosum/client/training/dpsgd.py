@@ -1,4 +1,4 @@
-"""DP-SGD at one client: sums of clipped gradients of its own Poisson samples, noised or masked.
+"""Run DP-SGD at one client: sum clipped gradients of a Poisson sample of its examples.
 
 Abadi et al., "Deep learning with differential privacy" (2016), Algorithm 1. Distributed, a client
 answers with one such sum, which the envelope noises and masks; inside local training it adds the
@@ -24,9 +24,10 @@ from zerosum.client.protocol.training_outcomes import (
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.task_errors import FAILURES
+from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, as_examples, draw
 from zerosum.client.training.independent_examples import known_loss
-from zerosum.client.training.local import LocalTrainer, per_example_losses
+from zerosum.client.training.local import TRIAL_RECORDS, LocalTrainer
 from zerosum.client.training.per_example_clipping import ClippedGradients
 from zerosum.client.training.torch_seed import all_seeded
 from zerosum.secagg.randomness import Keystream
@@ -42,10 +43,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("zerosum.client")
 
 BATCH = 256
-"""Examples whose gradients are computed at once."""
+"""Examples whose gradients are computed at once: enough to keep a CPU's products busy."""
 
+# The sum of clipped gradients is computed in float64, whose rounding could make one example's part
+# exceed the clip by about 1e-16 times the additions. A billionth covers ten million of them, and
+# costs no accuracy that anybody could measure.
 _WITHIN = 1 - 1e-9
-"""Gradients are cut to this part of the clip: what float64 rounding of a sum can add."""
+"""Gradients are cut to this part of the clip."""
 
 
 class ExampleTrainer(LocalTrainer):
@@ -172,27 +176,39 @@ class ExampleTrainer(LocalTrainer):
         self._restore_buffers()
         return delta
 
-    def try_gradients(self, start: np.ndarray, dataset: "Dataset", records: int = 2) -> bool:
-        """Compute the gradient of each of the first few records; return whether there are any.
+    def trial_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+        """Compute the gradient of each of the first records by itself, and keep nothing.
 
-        What fails for every record, as where a model cannot have a gradient of one example, would
-        otherwise be each record's own failure: nothing but noise would be trained on, without a
-        word.
+        A model that cannot have a gradient of one example fails for every record. In training each
+        such failure is the record's own, so that the model would be trained on nothing but noise,
+        without a word.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            The global model, shape (d,).
+        dataset : torch Dataset or pair of tensors
+            Some client's records.
+
+        Returns
+        -------
+        bool
+            False where there are no records.
 
         Raises
         ------
         TaskError
             If none has a finite gradient, or the model moves a buffer or a parameter by itself.
         """
-        self._load(start)
+        self._load(vector)
         examples = self._examples_of(dataset, alike=True)
         self.model.train()
-        tried = min(records, len(examples))
+        tried = min(TRIAL_RECORDS, len(examples))
         failed: list[str] = []
         with all_seeded(0):
             for place in range(tried):
                 try:
-                    self._try_gradient(examples, torch.tensor([place]))
+                    self._check_gradient(examples, torch.tensor([place]))
                 except Exception as error:
                     failed.append(error_line(error))
         self._restore_buffers()
@@ -210,7 +226,7 @@ class ExampleTrainer(LocalTrainer):
                 )
         return tried > 0
 
-    def _try_gradient(self, examples: Examples, one: torch.Tensor) -> None:
+    def _check_gradient(self, examples: Examples, one: torch.Tensor) -> None:
         self._gradients(examples, one)  # the way that training goes
         if not bool(self._clipped.lone_gradients(*examples.take(one)).isfinite().all()):
             raise ValueError("it is NaN or infinite")
@@ -219,17 +235,17 @@ class ExampleTrainer(LocalTrainer):
         self._failed.clear()
         try:
             examples: Examples = self._examples_of(load(), alike=True)
-            held, public = len(examples), self._privacy.examples
+            count, public = len(examples), self._privacy.examples
         except FAILURES as error:
             self._notes.fail(error)
             log.exception("the data cannot be had: %s", EMPTY_SAMPLE)
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
-        if public is not None and held > public:
+        if public is not None and count > public:
             # Said at home only: how many there are is as private as they are.
             log.warning(
                 "%d examples here, but privacy.examples = %d says how many all clients have: "
-                "delta is not below 1/examples", held, public,
+                "delta is not below 1/examples", count, public,
             )  # fmt: skip
         return examples
 
@@ -263,17 +279,17 @@ class ExampleTrainer(LocalTrainer):
                     self._notes.fail(error)
                     self._notes.examples_failed += 1
                     # The first one's traceback is enough where all fail alike.
-                    said = "example %d has no gradient: it contributes nothing"
-                    log.warning(said, int(one), exc_info=not self._failed)
+                    message = "example %d has no gradient: it contributes nothing"
+                    log.warning(message, int(one), exc_info=not self._failed)
                     self._failed.add(int(one))
         return total
 
     def _gradients(self, examples: Examples, part: torch.Tensor) -> torch.Tensor:
         total = self._clipped.clipped_sum(*examples.take(part), self._clip)
         if lost := self._clipped.not_finite:
-            said = "the gradient of an example is NaN or infinite"
+            fault = "the gradient of an example is NaN or infinite"
             if self._notes.error is None:  # once a client, however many steps it takes
-                log.warning("%s, it contributes nothing: %s", said, NOT_FINITE_CURE)
-            self._notes.fail(f"{said}: {NOT_FINITE_CURE}")
+                log.warning("%s, it contributes nothing: %s", fault, NOT_FINITE_CURE)
+            self._notes.fail(f"{fault}: {NOT_FINITE_CURE}")
             self._notes.examples_failed += lost
         return total

@@ -1,4 +1,4 @@
-"""One view of the data sets that a Task may return: a length, and batches by index."""
+"""View each kind of data set that a Task may return as a length and batches by index."""
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -148,6 +148,11 @@ def as_examples(
     alike : bool
         Refuse batches whose items differ in form, where no item may decide over others.
 
+    Returns
+    -------
+    examples : Examples
+        Hands out batches of the data set, by index.
+
     Raises
     ------
     TaskError
@@ -256,9 +261,9 @@ def _each(part: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         values = {key: _each(value, change) for key, value in part.items()}
         if type(part) is dict or not isinstance(part, MutableMapping):
             return values
-        found = copy.copy(part)
-        found.update(values)
-        return found
+        copied_part = copy.copy(part)
+        copied_part.update(values)
+        return copied_part
     if isinstance(part, tuple | list):
         items = [_each(value, change) for value in part]
         if hasattr(part, "_fields"):
@@ -282,7 +287,20 @@ def plain(part: Any) -> Any:
 
 
 def moved(part: Any, device: torch.device) -> Any:
-    """Return a batch's inputs or targets on a device, in the dtypes they have."""
+    """Return a batch's inputs or targets on a device, in the dtypes they have.
+
+    Parameters
+    ----------
+    part : tensor or structure of tensors
+        A batch, examples along dimension 0.
+    device : torch.device
+        Where to.
+
+    Returns
+    -------
+    tensor or structure of tensors
+        Of the same form.
+    """
     return _each(part, lambda t: t.to(device))
 
 
@@ -292,7 +310,20 @@ def copied(part: Any) -> Any:
 
 
 def rows_of(part: Any, rows: torch.Tensor) -> Any:
-    """Return some rows of a batch's inputs, by index."""
+    """Return some rows of a batch's inputs, by index.
+
+    Parameters
+    ----------
+    part : tensor or structure of tensors
+        A batch, examples along dimension 0.
+    rows : torch.Tensor
+        int64, shape (k,).
+
+    Returns
+    -------
+    tensor or structure of tensors
+        Of the same form, k examples.
+    """
     return _each(part, lambda t: t[rows])
 
 
@@ -308,7 +339,7 @@ def _form(item: Any) -> Any:
 
 
 def draw(count: int, rate: float, coins: Keystream) -> torch.Tensor:
-    """Return a Poisson sample of indices below ``count``, ascending, int64: each by its own coin.
+    """Draw a Poisson sample of indices below ``count``: each by its own coin.
 
     Parameters
     ----------
@@ -318,5 +349,10 @@ def draw(count: int, rate: float, coins: Keystream) -> torch.Tensor:
         Probability with which each is drawn.
     coins : Keystream
         Secret from everybody else: the sample is what amplifies privacy.
+
+    Returns
+    -------
+    torch.Tensor
+        int64, shape (drawn,), ascending.
     """
     return torch.from_numpy(np.flatnonzero(coins.uniform(count) < rate))

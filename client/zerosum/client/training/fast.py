@@ -1,4 +1,4 @@
-"""Local training without Module, autograd or optimizer, for models made of common layers.
+"""Train models of common layers without Module, autograd or optimizer: the fast trainer.
 
 Whole clients are streamed through one set of parameters and buffers that stays in the processor's
 cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
@@ -14,18 +14,15 @@ import torch
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
+from zerosum.client.training.batches import batch_size, batches, schedule
+from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
 from zerosum.client.training.fast_layers import Arena, Flatten, UnsupportedLayer, Update
 from zerosum.client.training.fast_model import Program, close, cross_entropy, read_layers
 from zerosum.client.training.flat_parameters import trainable
-from zerosum.client.training.local import (
-    LocalTrainer,
-    batch_size,
-    batches,
-    draw_weights,
-    per_example_losses,
-    schedule,
-)
+from zerosum.client.training.initial_model import draw_weights
+from zerosum.client.training.local import LocalTrainer
+from zerosum.client.training.torch_internals import MissingMember, kernels
 from zerosum.client.training.torch_seed import seeded, seeded_anew
 from zerosum.secagg.randomness import derive_seed
 
@@ -38,14 +35,19 @@ HELD_BYTES = 1 << 26
 """A client's inputs up to this size are shuffled as a whole; larger ones are gathered a batch."""
 
 _PROBED = 3
+"""Records of a comparison: more than one, so that a mean over the batch shows."""
+
 _PROGRAMS = 64
 """Batch shapes for which functions are kept: each last batch of an epoch may have its own."""
 
+# Rounding of a few layers comes to 1e-6 in float32 and 1e-15 in float64. A rule that is wrong, as
+# of a layer with another meaning than its type says, is wrong by the gradient itself. The bounds
+# lie far from both, so that no model falls on either side by chance.
 _AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative error of a gradient, or of losses, at which the rules are those of the model."""
 
 
-class LeanTrainer(LocalTrainer):
+class FastTrainer(LocalTrainer):
     """Trains as :class:`LocalTrainer` does, by hand-derived rules where they are known to hold.
 
     Known for nested ``nn.Sequential`` of Linear, Conv2d, ReLU, MaxPool2d, AvgPool2d, Flatten and
@@ -76,8 +78,7 @@ class LeanTrainer(LocalTrainer):
         device: str = "cpu",
     ) -> None:
         super().__init__(task, spec, seed=seed, dtype=dtype, device=device)
-        fused = not (spec.momentum or spec.weight_decay or spec.proximal)
-        self._update = Update(spec.lr if fused else None)
+        self._update = Update(spec.lr if self._sgd.plain else None)
         self._arena = Arena(dtype)
         self._programs: dict[tuple[int, ...], Program] = {}
         self._agreed: dict[tuple[int, ...], bool] = {}
@@ -86,23 +87,36 @@ class LeanTrainer(LocalTrainer):
         try:
             if self.device.type != "cpu" or dtype not in _AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
+            kernels()  # missing ones are found here, not in a round
             layers, self._classes = read_layers(self._flat, self._update)
             if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
                 raise UnsupportedLayer("the loss is not cross-entropy")
             self._layers = layers
             self._flattens = isinstance(layers[0], Flatten)
-        except UnsupportedLayer as reason:
+        except (UnsupportedLayer, MissingMember) as reason:
             self._tell(reason)
 
     @property
     def name(self) -> str:
-        """``"lean"``, or ``"general"`` where no client can be trained by hand-derived rules."""
-        return "general" if self._layers is None else "lean"
+        """``"fast"``, or ``"general"`` where no client can be trained by hand-derived rules."""
+        return "general" if self._layers is None else "fast"
 
     def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
         """Train from ``start`` on one client's data and return the change.
 
-        Parameters and result are those of :meth:`LocalTrainer.train`.
+        Parameters
+        ----------
+        start : numpy.ndarray
+            Shape (public + d,).
+        dataset : torch Dataset or pair of tensors
+            The client's records.
+        seed : bytes or int
+            Fixes batch order.
+
+        Returns
+        -------
+        numpy.ndarray
+            The change, shape (d,), as :meth:`LocalTrainer.train` returns it.
         """
         if self._layers is not None and start.shape == (self.public + self.layout.length,):
             examples = as_examples(dataset, self.dtype, self.device)
@@ -201,15 +215,15 @@ class LeanTrainer(LocalTrainer):
 
     def _agrees(self, shape: tuple[int, ...]) -> bool:
         """Compare gradients with autograd's on random weights and inputs of a shape."""
-        kept = self._flat.weights.clone(), self._update.rate
+        before = self._flat.weights.clone(), self._update.rate
         directions = None if self._projection is None else self._projection[1].detach().clone()
         try:
             return self._probe(shape)
         except Exception as error:  # what the model raises, the general path will on real data
             raise UnsupportedLayer(str(error)) from error
         finally:
-            self._flat.weights.copy_(kept[0])
-            self._update.rate = kept[1]
+            self._flat.weights.copy_(before[0])
+            self._update.rate = before[1]
             if self._projection is not None and directions is not None:
                 self._projection[1].copy_(directions)
 
@@ -224,28 +238,29 @@ class LeanTrainer(LocalTrainer):
             losses = per_example_losses(self.task, self.model(inputs), targets)
             parameters = list(trainable(self.model).values())
             parts = torch.autograd.grad(losses.sum() / _PROBED, parameters)
-        wanted, before = torch.cat([part.reshape(-1) for part in parts]), self._flat.weights.clone()
+        expected = torch.cat([part.reshape(-1) for part in parts])
+        before = self._flat.weights.clone()
         if self._update.rate is not None:
             self._update.rate = 1.0
         program.outputs(inputs)
         program.descend(targets)
-        found = self._flat.gradients
+        gradient = self._flat.gradients
         if self._update.rate is not None:
-            found = before - self._flat.weights
-        distance = torch.linalg.vector_norm(found - wanted)
-        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(wanted))
+            gradient = before - self._flat.weights
+        distance = torch.linalg.vector_norm(gradient - expected)
+        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(expected))
 
     def _check(self, outputs: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""
         try:
             # Copies: a loss that works in place would change what the rules go on with.
-            found = per_example_losses(self.task, outputs.clone(), targets.clone())
+            task_losses = per_example_losses(self.task, outputs.clone(), targets.clone())
         except Exception as error:
             raise UnsupportedLayer(f"the loss fails: {error_line(error)}") from error
-        if not close(found, losses, _AGREEMENT[self.dtype]):
+        if not close(task_losses, losses, _AGREEMENT[self.dtype]):
             raise UnsupportedLayer("the loss is not cross-entropy")
 
-    def _tell(self, reason: UnsupportedLayer) -> None:
+    def _tell(self, reason: Exception) -> None:
         if str(reason) not in self._told:
             self._told.add(str(reason))
             log.info("local training takes the general path: %s", reason)
@@ -261,7 +276,12 @@ def choose_trainer(
     task, spec, seed, device
         As for :class:`LocalTrainer`.
     kind : str
-        ``"lean"``, ``"general"``, ``"batched"``, or ``"auto"``: lean on a CPU, batched on a GPU.
+        ``"fast"``, ``"general"``, ``"batched"``, or ``"auto"``: fast on a CPU, batched on a GPU.
+
+    Returns
+    -------
+    LocalTrainer
+        Of one of the three kinds.
 
     Raises
     ------
@@ -269,12 +289,12 @@ def choose_trainer(
         If the model moves running statistics that are not sent, or has nothing to train.
     """
     if kind == "auto":
-        kind = "lean" if device == "cpu" else "batched"
+        kind = "fast" if device == "cpu" else "batched"
     if kind == "batched":
         from zerosum.client.training.batched import BatchedTrainer
 
         return BatchedTrainer(task, spec, seed=seed, device=device)
-    made = LeanTrainer if kind == "lean" else LocalTrainer
+    made = FastTrainer if kind == "fast" else LocalTrainer
     return made(task, spec, seed=seed, device=device)
 
 

@@ -1,4 +1,4 @@
-"""Convolution and pooling with hand-derived backward rules, on channels-last images."""
+"""Convolve and pool channels-last images, with backward rules derived by hand."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,8 @@ from zerosum.client.training.fast_layers import (
     Place,
     Shape,
     UnsupportedLayer,
-    aten,
 )
+from zerosum.client.training.torch_internals import kernels
 
 PATCH_CHANNELS = 2
 """A first convolution of at most this many channels is one product over patches: of 5x5 pixels in \
@@ -29,7 +29,17 @@ class Geometry:
     dilation: tuple[int, int]
 
     def output(self, height: int, width: int) -> tuple[int, int]:
-        """Return the number of positions down and across.
+        """Return the number of positions of a window, down and across.
+
+        Parameters
+        ----------
+        height, width : int
+            Of the image, in pixels.
+
+        Returns
+        -------
+        down, across : int
+            Positions of the window.
 
         Raises
         ------
@@ -75,22 +85,21 @@ class Conv2d:
         options = (list(shift.stride), list(shift.padding), list(shift.dilation), False, [0, 0], 1)
         offsets = None if bias is None else bias.value
         sizes = None if bias is None else [shape[1]]
-        wanted = [not place.first, True, bias is not None]
-        kernel = weight.value
-        held = kernel
+        needed = [not place.first, True, bias is not None]
+        kernel, operators = weight.value, kernels()
+        seen = kernel
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal held
-            held = inputs.contiguous(memory_format=torch.channels_last)
-            outputs: torch.Tensor = aten.convolution.default(held, kernel, offsets, *options)
-            return outputs
+            nonlocal seen
+            seen = inputs.contiguous(memory_format=torch.channels_last)
+            return operators.convolution(seen, kernel, offsets, *options)
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            nonlocal held
-            upstream, by_weight, by_bias = aten.convolution_backward.default(
-                gradient, held, kernel, sizes, *options, wanted
+            nonlocal seen
+            upstream, by_weight, by_bias = operators.convolution_backward(
+                gradient, seen, kernel, sizes, *options, needed
             )
-            held = kernel  # nothing of a batch outlives its step
+            seen = kernel  # nothing of a batch outlives its step
             weight.take(by_weight)
             if bias is not None:
                 bias.take(by_bias)
@@ -162,31 +171,27 @@ class Pooling:
             raise UnsupportedLayer(f"pooling is given {place.shape[1:]}")
         probe = torch.zeros((1, *place.shape[1:]), dtype=place.arena.dtype)
         shape = (place.shape[0], *self._pool(probe)[0].shape[1:])
-        held, indices = probe, probe
+        seen, indices = probe, probe
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal held, indices
-            held = inputs
+            nonlocal seen, indices
+            seen = inputs
             outputs, indices = self._pool(inputs)
             return outputs
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            nonlocal held, indices
-            upstream: torch.Tensor
+            nonlocal seen, indices
             if self.maximum:
-                rule = aten.max_pool2d_with_indices_backward.default
-                upstream = rule(gradient, held, *self.options, indices)
+                rule = kernels().max_pool2d_backward
+                upstream = rule(gradient, seen, *self.options, indices)
             else:
-                upstream = aten.avg_pool2d_backward.default(gradient, held, *self.options)
-            held = indices = probe
+                upstream = kernels().avg_pool2d_backward(gradient, seen, *self.options)
+            seen = indices = probe
             return upstream
 
         return BoundLayer(forward, backward, shape)
 
     def _pool(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.maximum:
-            found: tuple[torch.Tensor, torch.Tensor] = aten.max_pool2d_with_indices.default(
-                inputs, *self.options
-            )
-            return found
-        return aten.avg_pool2d.default(inputs, *self.options), inputs
+            return kernels().max_pool2d(inputs, *self.options)
+        return kernels().avg_pool2d(inputs, *self.options), inputs

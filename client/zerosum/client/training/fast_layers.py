@@ -1,4 +1,4 @@
-"""Layers with backward rules derived by hand, on buffers that are used again and again.
+"""Define layers with backward rules derived by hand, on buffers that every batch uses again.
 
 A layer is bound to one batch shape: forward and backward then are plain functions of tensors that
 write into an :class:`Arena`, without Module, autograd or optimizer. Activations of images are
@@ -13,8 +13,8 @@ from typing import Protocol
 
 import torch
 
-aten = torch.ops.aten
-_threshold = aten.threshold_backward.grad_input
+from zerosum.client.training.torch_internals import kernels
+
 Shape = tuple[int, ...]
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -41,7 +41,20 @@ class Arena:
         return piece[:size].view(shape)
 
     def images(self, key: Hashable, shape: Shape) -> torch.Tensor:
-        """Return a channels-last tensor of shape (n, channels, height, width)."""
+        """Return a channels-last tensor of a shape.
+
+        Parameters
+        ----------
+        key : Hashable
+            Names the memory; what was taken under it before shares it.
+        shape : tuple of int
+            (n, channels, height, width).
+
+        Returns
+        -------
+        torch.Tensor
+            Of that shape, channels-last in memory.
+        """
         count, channels, height, width = shape
         return self.take(key, (count, height, width, channels)).permute(0, 3, 1, 2)
 
@@ -82,7 +95,15 @@ class Parameter:
         self._update = update
 
     def product(self, left: torch.Tensor, right: torch.Tensor) -> None:
-        """Take ``left @ right`` as the gradient of the parameter, seen as a matrix."""
+        """Take ``left @ right`` as the gradient of the parameter, seen as a matrix.
+
+        Parameters
+        ----------
+        left : torch.Tensor
+            Shape (rows, k).
+        right : torch.Tensor
+            Shape (k, columns).
+        """
         rate = self._update.rate
         if rate is None:
             torch.mm(left, right, out=self._matrix)
@@ -90,7 +111,15 @@ class Parameter:
             self.matrix.addmm_(left, right, alpha=-rate)
 
     def sums(self, ones: torch.Tensor, right: torch.Tensor) -> None:
-        """Take ``ones @ right`` as the gradient of the parameter, seen as a row."""
+        """Take ``ones @ right`` as the gradient of the parameter, seen as a row.
+
+        Parameters
+        ----------
+        ones : torch.Tensor
+            Shape (1, k).
+        right : torch.Tensor
+            Shape (k, entries).
+        """
         rate = self._update.rate
         if rate is None:
             torch.mm(ones, right, out=self._row)
@@ -183,20 +212,20 @@ class Linear:
         ones = torch.ones((1, count), dtype=outputs.dtype)
         weight, bias, first = self.weight, self.bias, place.first
         matrix, transposed = weight.matrix, weight.matrix.t()
-        held = outputs
+        seen = outputs
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal held
-            held = inputs
+            nonlocal seen
+            seen = inputs
             torch.mm(inputs, transposed, out=outputs)
             return outputs if bias is None else outputs.add_(bias.value)  # faster than addmm
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
-            nonlocal held
+            nonlocal seen
             if not first:
                 torch.mm(gradient, matrix, out=upstream)
-            weight.product(gradient.t(), held)
-            held = outputs
+            weight.product(gradient.t(), seen)
+            seen = outputs
             if bias is not None:
                 bias.sums(ones, gradient)
             return upstream
@@ -212,6 +241,7 @@ class ReLU:
         """Bind to inputs of any shape."""
         upstream = place.like_input("gradient")
         result = None if place.owned else place.like_input("outputs")
+        threshold_backward = kernels().threshold_backward
         held = upstream
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
@@ -221,7 +251,7 @@ class ReLU:
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             nonlocal held
-            _threshold(gradient, held, 0, grad_input=upstream)
+            threshold_backward(gradient, held, 0, grad_input=upstream)
             held = upstream
             return upstream
 

@@ -1,4 +1,4 @@
-"""Which models and losses have hand-derived rules, and one step of SGD on them."""
+"""Read the layers of models that have hand-derived rules, and take a step of SGD on them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -20,25 +20,38 @@ from zerosum.client.training.fast_layers import (
     ReLU,
     UnsupportedLayer,
     Update,
-    aten,
 )
 from zerosum.client.training.flat_parameters import FlatModel, trainable
 from zerosum.client.training.projection import Projection
+from zerosum.client.training.torch_internals import (
+    has_accumulation_hooks,
+    has_gradient_hooks,
+    has_pass_hooks,
+    kernels,
+    padding_of,
+)
 from zerosum.client.training.torch_seed import seeded
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
-_by_losses = aten.nll_loss_backward.grad_input
 _ENTRIES = 1 << 20
 """Outputs on which a loss is compared with cross-entropy, at most."""
 
 
 def read_layers(flat: FlatModel, update: Update) -> tuple[list[Layer], int]:
-    """Return a model's layers in order, and its number of classes.
+    """Read a model's layers in order, and its number of classes.
+
+    Parameters
+    ----------
+    flat : FlatModel
+        The model.
+    update : Update
+        What becomes of the gradients.
+
+    Returns
+    -------
+    layers : list of Layer
+        In order.
+    classes : int
+        Width of the last layer.
 
     Raises
     ------
@@ -68,6 +81,22 @@ def cross_entropy(task: Task, classes: int, dtype: torch.dtype, tolerance: float
 
     Compared on random outputs from nearly equal to far apart, for every class that fits into a
     million outputs, and for one record alone.
+
+    Parameters
+    ----------
+    task : Task
+        Supplies the loss.
+    classes : int
+        Outputs of the model.
+    dtype : torch.dtype
+        Of the outputs.
+    tolerance : float
+        Largest difference, in parts of the largest entry.
+
+    Returns
+    -------
+    bool
+        False also where the loss raises.
     """
     generator = torch.Generator().manual_seed(0)
     rows = max(1, min(2 * classes, _ENTRIES // classes))
@@ -75,17 +104,17 @@ def cross_entropy(task: Task, classes: int, dtype: torch.dtype, tolerance: float
     for scale, count in ((0.1, rows), (1.0, rows), (30.0, rows), (1000.0, rows), (1.0, 1)):
         drawn = torch.randn(count, classes, generator=generator, dtype=torch.float64) * scale
         try:
-            found = _with_gradient(task.loss, drawn.to(dtype), targets[:count])
+            own = _with_gradient(task.loss, drawn.to(dtype), targets[:count])
         except Exception:  # a loss of another kind may refuse such outputs in any way
             return False
-        wanted = _with_gradient(
+        expected = _with_gradient(
             lambda outputs, classes: nn.functional.cross_entropy(
                 outputs, classes, reduction="none"
             ),
             drawn.to(dtype),
             targets[:count],
         )
-        if not all(close(a, b, tolerance) for a, b in zip(found, wanted, strict=True)):
+        if not all(close(a, b, tolerance) for a, b in zip(own, expected, strict=True)):
             return False
     return True
 
@@ -139,6 +168,7 @@ class Program:
         self._by_logs = arena.take("gradient of them", place.shape)
         self._mean = torch.full(place.shape[:1], 1 / shape[0], dtype=arena.dtype)
         self._total = torch.zeros((), dtype=arena.dtype)
+        self._kernels = kernels()
 
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the outputs of a batch, valid until the next."""
@@ -149,18 +179,19 @@ class Program:
 
     def losses(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the losses of the batch just seen."""
-        losses: torch.Tensor = aten.nll_loss_forward.default(self._logs, targets, None, 0, -100)[0]
-        return losses
+        return self._kernels.nll_loss_forward(self._logs, targets, None, 0, -100)[0]
 
     def descend(self, targets: torch.Tensor) -> None:
         """Go back from the mean loss of the batch just seen, and update every parameter.
 
         Targets must lie among the classes: they are not checked here.
         """
-        _by_losses(
+        self._kernels.nll_loss_backward(
             self._mean, self._logs, targets, None, 0, -100, self._total, grad_input=self._by_logs
         )
-        gradient = torch._log_softmax_backward_data(self._by_logs, self._logs, 1, self._logs.dtype)
+        gradient = self._kernels.log_softmax_backward(
+            self._by_logs, self._logs, 1, self._logs.dtype
+        )
         for function in self._backward:
             gradient = function(gradient)
 
@@ -182,7 +213,7 @@ class _Parameters:
         """Return a parameter, None for none."""
         if value is None:
             return None
-        if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
+        if has_gradient_hooks(value) or has_accumulation_hooks(value):
             raise UnsupportedLayer("a parameter has hooks")
         if id(value) not in self._places:
             raise UnsupportedLayer("a parameter is shared or not trained")
@@ -190,10 +221,10 @@ class _Parameters:
 
     def weight(self, module: Any) -> Parameter:
         """Return the weight of a module."""
-        found = self.of(module.weight)
-        if found is None:
+        parameter = self.of(module.weight)
+        if parameter is None:
             raise UnsupportedLayer(f"{type(module).__name__} without a weight")
-        return found
+        return parameter
 
     def check_all_used(self) -> None:
         """Raise if a parameter belongs to no layer."""
@@ -202,7 +233,7 @@ class _Parameters:
 
 
 def _leaves(module: nn.Module) -> Iterator[nn.Module]:
-    if any(getattr(module, name, None) for name in _HOOKS) or "forward" in vars(module):
+    if has_pass_hooks(module) or "forward" in vars(module):
         raise UnsupportedLayer(f"{type(module).__name__} with hooks or a forward of its own")
     if type(module) is nn.Sequential:
         if next(module.parameters(recurse=False), None) is not None:
@@ -251,7 +282,7 @@ def _layer(module: Any, parameters: _Parameters) -> Layer:
 def _geometry(module: nn.Conv2d) -> Geometry:
     if module.groups != 1 or module.padding_mode != "zeros":
         raise UnsupportedLayer(f"no rules for {module}")
-    left, right, up, down = module._reversed_padding_repeated_twice
+    left, right, up, down = padding_of(module)
     if left != right or up != down:
         raise UnsupportedLayer(f"no rules for {module}")
     sizes = [_two(value) for value in (module.kernel_size, module.stride, module.dilation)]

@@ -1,4 +1,4 @@
-"""A model as one flat vector, and back.
+"""Convert a model to one flat vector, and back.
 
 The vector holds the trainable parameters, in the order of ``named_parameters``; parameters
 shared between modules appear once. Frozen parameters and buffers are not in it: every party
@@ -46,19 +46,24 @@ class Layout:
         running : RunningStatistics, optional
             The model's, where they are known.
 
+        Returns
+        -------
+        Layout
+            In the order of ``model.parameters()``.
+
         Raises
         ------
         TaskError
             If the model moves running statistics that are not sent, or has nothing to train.
         """
         running = RunningStatistics.of(model, batchnorm) if running is None else running
-        found = trainable(model)
-        if not found:
+        parameters = trainable(model)
+        if not parameters:
             raise TaskError("model: no parameter requires a gradient, so there is nothing to train")
         return cls(
-            tuple(found),
-            tuple(tuple(value.shape) for value in found.values()),
-            tuple((each.name, tuple(each.kept.shape)) for each in running.moving),
+            tuple(parameters),
+            tuple(tuple(value.shape) for value in parameters.values()),
+            tuple((statistic.name, tuple(statistic.kept.shape)) for statistic in running.moving),
         )
 
     @property
@@ -102,6 +107,11 @@ class FlatModel:
     gradients: torch.Tensor
     running: RunningStatistics = field(default_factory=RunningStatistics)
 
+    def views(self) -> list[torch.Tensor]:
+        """Return each trained parameter as a view of ``weights`` that may be written to."""
+        parts = zip(self.layout.slices, self.layout.shapes, strict=True)
+        return [self.weights[where].view(shape) for where, shape in parts]
+
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that require a gradient, by name, each once."""
@@ -110,6 +120,18 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def flatten(model: nn.Module, batchnorm: BatchNormMode = "refuse") -> FlatModel:
     """Move a model's parameters into one flat tensor, in place.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its parameters become views of the flat tensor.
+    batchnorm : str
+        ``training.batchnorm``: whether running statistics that move are refused or sent.
+
+    Returns
+    -------
+    FlatModel
+        The model, its flat weights and gradients, each of shape (d,).
 
     Raises
     ------
@@ -131,17 +153,39 @@ def flatten(model: nn.Module, batchnorm: BatchNormMode = "refuse") -> FlatModel:
 
 
 def parameters_to_vector(model: nn.Module, batchnorm: BatchNormMode = "refuse") -> np.ndarray:
-    """Return a model's vector as a float32 array of shape (d,), a copy."""
+    """Copy a model's trained parameters into one vector.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Left as it is.
+    batchnorm : str
+        ``training.batchnorm``.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (d,), a copy.
+    """
     running = RunningStatistics.of(model, batchnorm)
     Layout.of(model, batchnorm, running)
-    found = [*trainable(model).values(), *(each.kept for each in running.moving)]
-    parts = [value.detach().reshape(-1).float().cpu() for value in found]
+    values = [*trainable(model).values(), *(s.kept for s in running.moving)]
+    parts = [value.detach().reshape(-1).float().cpu() for value in values]
     return torch.cat(parts).numpy().copy()
 
 
 @torch.no_grad()
 def load_vector(model: nn.Module, vector: np.ndarray, batchnorm: BatchNormMode = "refuse") -> None:
-    """Copy a vector of shape (d,) into a model's trainable parameters and running statistics.
+    """Copy a vector into a model's trained parameters and running statistics.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Written to.
+    vector : numpy.ndarray
+        Shape (d,).
+    batchnorm : str
+        ``training.batchnorm``.
 
     Raises
     ------
@@ -159,20 +203,32 @@ def load_vector(model: nn.Module, vector: np.ndarray, batchnorm: BatchNormMode =
 
 
 def from_state_dict(state: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
-    """Join what a state dict holds of a layout into a float32 vector of shape (d,).
+    """Join what a state dict holds of a layout into one vector.
 
     What else it holds, frozen parameters and buffers, every party builds by itself. So a file of
     the trained parameters alone, as runs once left them, is read as well.
+
+    Parameters
+    ----------
+    state : mapping of str to numpy.ndarray
+        As a file of the model holds it.
+    layout : Layout
+        The model's.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32, shape (d,).
 
     Raises
     ------
     ValueError
         If a name of the layout is missing, or has another shape.
     """
-    wanted = [*zip(layout.names, layout.shapes, strict=True), *layout.statistics]
-    for name, shape in wanted:
+    entries = [*zip(layout.names, layout.shapes, strict=True), *layout.statistics]
+    for name, shape in entries:
         if name not in state or state[name].shape != shape:
-            found = state[name].shape if name in state else "nothing"
-            raise ValueError(f"parameter {name} has shape {shape}, and {found} was given")
-    parts = [np.asarray(state[name], dtype=np.float32).reshape(-1) for name, _ in wanted]
+            given = state[name].shape if name in state else "nothing"
+            raise ValueError(f"parameter {name} has shape {shape}, and {given} was given")
+    parts = [np.asarray(state[name], dtype=np.float32).reshape(-1) for name, _ in entries]
     return np.concatenate(parts)

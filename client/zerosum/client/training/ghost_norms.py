@@ -1,4 +1,4 @@
-"""What one layer's inputs and output gradients tell about each example's weight gradient.
+"""Measure each example's weight gradient from a layer's inputs and output gradients.
 
 With inputs A_i (positions x fan-in) and output gradients G_i (positions x outputs) of example i,
 its weight gradient is G_i^T A_i. A sum over examples needs one product for all. Squared norms need
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.grad import conv2d_weight
+
+from zerosum.client.training.torch_internals import padding_of
 
 LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
 """Layers that are understood; subclasses may compute something else."""
@@ -62,11 +64,11 @@ class Capture:
 
     def where(self, usable: torch.Tensor) -> "Capture":
         """Return the same with zeros for the examples that are not usable, shape (n,)."""
-        kept = [
+        parts = [
             torch.where(usable.view(-1, *[1] * (part.dim() - 1)), part, 0.0)
             for part in (self.inputs, self.gradient)
         ]
-        return replace(self, inputs=kept[0], gradient=kept[1])
+        return replace(self, inputs=parts[0], gradient=parts[1])
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,11 @@ def _measure_convolution(capture: Capture) -> MeasuredLayer:
         part = gradient[start : start + size]
         left = part.reshape(-1, groups, layer.out_channels // groups, positions)
         right = _unfolded(layer, last[start : start + size], part.shape[2:])
-        found, product = _measure(capture, left, right, keep=keep)
-        squares.append(found)
+        square, product = _measure(capture, left, right, keep=keep)
+        squares.append(square)
         products.append(product)
-    kept = [product for product in products if product is not None]
-    return MeasuredLayer(capture, torch.cat(squares), torch.cat(kept) if kept else None)
+    small = [product for product in products if product is not None]
+    return MeasuredLayer(capture, torch.cat(squares), torch.cat(small) if small else None)
 
 
 def _unfolded(layer: nn.Conv2d, images: torch.Tensor, size: torch.Size) -> torch.Tensor:
@@ -230,7 +232,7 @@ def _padded(layer: nn.Conv2d, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple
         down, right = layer.padding
         return inputs, (right, right, down, down)
     mode = "constant" if zeros else layer.padding_mode
-    around = list(layer._reversed_padding_repeated_twice)
+    around = padding_of(layer)
     return nn.functional.pad(inputs, around, mode), (0, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Models and losses that are known to keep the examples of a batch apart.
+"""Recognise models and losses that are known to keep the examples of a batch apart.
 
 One backward pass tells what each example contributes only if no example reaches another. That
 cannot be found out by trying: a model may mix only while it trains, or only above three records.
@@ -15,6 +15,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from zerosum.client.training.projection import Projection
+from zerosum.client.training.torch_internals import MissingMember, has_any_hooks, version_of
 
 Loss = TypeVar("Loss", bound=Callable[..., torch.Tensor])
 
@@ -41,13 +42,22 @@ class Call:
 
     def __init__(self, inputs: torch.Tensor, output: torch.Tensor) -> None:
         self.inputs = inputs.detach()
-        self._version = inputs._version
+        try:
+            self._version = version_of(inputs)
+        except MissingMember as reason:
+            raise NotLayerwise(str(reason)) from None
         # The edge, because an operation in place would put another tensor behind the same name.
         self.edge: GradientEdge = get_gradient_edge(output)
 
     def check_unchanged(self) -> None:
-        """Raise unless the input is what the layer was given."""
-        if self.inputs._version != self._version:
+        """Raise unless the input is what the layer was given.
+
+        Raises
+        ------
+        NotLayerwise
+            If it was changed in place since.
+        """
+        if version_of(self.inputs) != self._version:
             raise NotLayerwise("a layer's input is changed in place")
 
 
@@ -68,13 +78,13 @@ def known_loss(loss: Any) -> bool:
 def known_stages(model: nn.Module) -> list[nn.Module] | None:
     """Return the modules that a sequence calls, in order, if all of it is known to keep apart."""
     if _as_made(model) and type(model) is nn.Sequential:
-        found: list[nn.Module] = []
+        stages: list[nn.Module] = []
         for module in model:
             inner = known_stages(module)
             if inner is None:
                 return None
-            found += inner
-        return found
+            stages += inner
+        return stages
     known = type(model) in _ROWS | _IMAGES and _as_made(model) and _arguments_apart(model)
     return [model] if known else None
 
@@ -82,10 +92,13 @@ def known_stages(model: nn.Module) -> list[nn.Module] | None:
 def _as_made(module: nn.Module) -> bool:
     """Tell whether a module is as its class makes it: no hooks, overrides or foreign tensors."""
     own = vars(module)
-    hooks = any(own[name] for name in own if name.endswith("_hooks"))
+    try:
+        hooks = has_any_hooks(module)
+    except MissingMember:
+        return False
     overrides = any(callable(getattr(type(module), name, None)) for name in own)
-    held = (*own.values(), *module.parameters(recurse=False), *module.buffers(recurse=False))
-    tensors = (value for value in held if isinstance(value, torch.Tensor))
+    values = (*own.values(), *module.parameters(recurse=False), *module.buffers(recurse=False))
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
     plain = all(type(tensor) in (torch.Tensor, nn.Parameter) for tensor in tensors)
     return plain and not hooks and not overrides
 
@@ -99,7 +112,23 @@ def _arguments_apart(module: nn.Module) -> bool:
 def run(
     stages: list[nn.Module], layers: Collection[nn.Module], inputs: Any
 ) -> tuple[torch.Tensor, dict[nn.Module, Call]]:
-    """Return the outputs of known stages, and the calls of those whose gradients are wanted.
+    """Run known stages, and record the calls of layers whose gradients are wanted.
+
+    Parameters
+    ----------
+    stages : list of nn.Module
+        As :func:`known_stages` returns them.
+    layers : collection of nn.Module
+        Whose gradients are wanted.
+    inputs : object
+        A batch; only a tensor of shape (n, ...) can be run.
+
+    Returns
+    -------
+    outputs : torch.Tensor
+        Shape (n, ...).
+    calls : dict of nn.Module to Call
+        Of ``layers``.
 
     Raises
     ------

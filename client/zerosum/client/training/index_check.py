@@ -1,4 +1,4 @@
-"""Integers that a model or a loss cannot take, found on the CPU.
+"""Find integers that a model or a loss cannot take, on the CPU.
 
 On a CPU an index that is out of range raises, and one client drops out. On a GPU it ends all work
 of the process. So records meet a copy of the model on the CPU first: those whose integers are
@@ -39,7 +39,15 @@ class IndexGuard:
         self._taken: dict[int, tuple[int, int]] = {}
 
     def check(self, inputs: Any, targets: torch.Tensor) -> None:
-        """Raise what the model or the loss raises for the extreme integers of a batch."""
+        """Raise what the model or the loss raises for the extreme integers of a batch.
+
+        Parameters
+        ----------
+        inputs : tensor or structure of tensors
+            A batch, as the model takes it.
+        targets : torch.Tensor
+            Shape (n, ...).
+        """
         ranges: dict[int, tuple[int, int]] = {}
         rows: set[int] = set()
         for place, leaf in enumerate(_integers((inputs, targets))):

@@ -1,8 +1,7 @@
-"""Local training of one client, and evaluation of a model."""
+"""Train one client after another by autograd: the general trainer, which any model can use."""
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,67 +11,37 @@ from torch import nn
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
-from zerosum.client.training.batch_norm import BatchNormMode, lone_record_named
-from zerosum.client.training.default_metrics import default_metrics, why_unscored
-from zerosum.client.training.examples import Examples, as_examples, copied, moved
-from zerosum.client.training.flat_parameters import flatten, parameters_to_vector, trainable
-from zerosum.client.training.index_check import GuardedExamples, IndexGuard
-from zerosum.client.training.metric_names import ALLOWED, is_metric_name
-from zerosum.client.training.model_checks import (
-    called,
-    cast_of,
-    check_unchanged,
-    converted,
-    usable,
+from zerosum.client.training.batch_norm import lone_record_named
+from zerosum.client.training.batches import batch_size, batches
+from zerosum.client.training.channels_last import ChannelsLast
+from zerosum.client.training.evaluation import (
+    evaluate,
+    evaluated_sums,
+    per_example_losses,
+    per_example_metrics,
 )
+from zerosum.client.training.examples import Examples, as_examples, moved
+from zerosum.client.training.flat_parameters import flatten, trainable
+from zerosum.client.training.index_check import GuardedExamples, IndexGuard
+from zerosum.client.training.initial_model import build_model, initial_vector
+from zerosum.client.training.model_checks import called, cast_of, check_unchanged, converted
 from zerosum.client.training.model_file import entries, whole_state
 from zerosum.client.training.projection import projection_of
 from zerosum.client.training.restored_state import Snapshot
+from zerosum.client.training.sgd import Sgd
 from zerosum.client.training.spectral_norms import SpectralNorms
 from zerosum.client.training.torch_seed import all_seeded, seeded, seeded_anew
-from zerosum.secagg.randomness import derive_seed, numpy_generator
+from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
+__all__ = ["LocalTrainer", "build_model", "evaluate", "initial_vector", "per_example_losses"]
 
 log = logging.getLogger("zerosum.client")
 
-_CHANNELS_LAST = torch.channels_last
-"""The layout of images that convolutions on a CPU are fastest on."""
-
-
-def build_model(task: Task, seed: int) -> nn.Module:
-    """Return the task's model, initialised from the experiment's seed.
-
-    Raises
-    ------
-    TaskError
-        If it is no module, or one that would be trained as something else.
-    """
-    with seeded(derive_seed(seed, "model initialisation")):
-        return usable(task.model())
-
-
-def draw_weights(parameters: Iterable[torch.Tensor], generator: torch.Generator) -> None:
-    """Overwrite parameters by normal ones of variance 1 / fan-in: to try a model out."""
-    for value in parameters:
-        fan_in = value[0].numel() if value.dim() and len(value) else 1
-        value.copy_(torch.randn(value.shape, generator=generator) / max(1, fan_in) ** 0.5)
-
-
-def initial_vector(task: Task, seed: int, batchnorm: BatchNormMode = "refuse") -> np.ndarray:
-    """Return the model of round 0 as a float32 vector of shape (d,).
-
-    Parameters
-    ----------
-    task : Task
-    seed : int
-        The experiment's.
-    batchnorm : str
-        ``training.batchnorm``: whether running statistics follow the trained parameters.
-    """
-    return parameters_to_vector(build_model(task, seed), batchnorm)
+TRIAL_RECORDS = 2
+"""Records of a trial: enough for a mistake that only a batch shows, as a loss that is a mean."""
 
 
 class LocalTrainer:
@@ -130,17 +99,13 @@ class LocalTrainer:
             for module in self.model.modules()
             for name, buffer in module.named_buffers(recurse=False)
         ]
+        self._sgd = Sgd.of(spec)
         self._momentum = torch.zeros_like(self._flat.weights)
-        self._convolves = self.device.type == "cpu" and any(
-            isinstance(module, nn.Conv2d) for module in self.model.modules()
-        )
-        self._minds: dict[tuple[int, ...], bool] = {}
         self._named = trainable(self.model)
         self._parameters = list(self._named.values())
-        self._views = [
-            (self._flat.weights[where].view(value.shape), self._flat.gradients[where])
-            for value, where in zip(self._parameters, self.layout.slices, strict=True)
-        ]
+        self._weights = self._flat.views()
+        self._gradients_of = [self._flat.gradients[where] for where in self.layout.slices]
+        self._channels_last = ChannelsLast(self._flat, self._restore_buffers)
         self._state = _state_of(self.model)
         self._norms = SpectralNorms(self.model)
         self._first = self._flat.weights.clone() if self._norms else None
@@ -213,7 +178,15 @@ class LocalTrainer:
         return (torch.cat([delta, statistics]) if len(statistics) else delta).cpu().numpy()
 
     def settle(self, start: np.ndarray, load: "Callable[[], Dataset]") -> None:
-        """Find out on some client's records what :attr:`name` is, where the model does not tell."""
+        """Find out on some client's records what :attr:`name` is, where the model does not tell.
+
+        Parameters
+        ----------
+        start : numpy.ndarray
+            The global model, shape (public + d,).
+        load : callable
+            Returns some client's records.
+        """
 
     def evaluate(
         self,
@@ -222,7 +195,7 @@ class LocalTrainer:
         batch_size: int = 1000,
         records: int | None = None,
     ) -> dict[str, float]:
-        """Evaluate the model given by a vector, as :func:`evaluate` does.
+        """Sum losses and metrics of the model that a vector gives.
 
         Parameters
         ----------
@@ -233,36 +206,62 @@ class LocalTrainer:
             Examples at a time.
         records : int, optional
             Evaluate the first so many alone.
+
+        Returns
+        -------
+        dict of str to float
+            Sums, as :func:`zerosum.client.training.evaluation.evaluate` returns them.
         """
         self._load(vector)
         examples = self._examples_of(dataset)
-        sums, self.unscored, self.lost = _evaluate(
+        sums, self.unscored, self.lost = evaluated_sums(
             self.model, examples, self.task, batch_size, records
         )
         return sums
 
     def predict(self, vector: np.ndarray, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of the model given by a vector, on the CPU, without gradients."""
+        """Compute the outputs of the model that a vector gives.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As :meth:`train` takes it.
+        inputs : torch.Tensor
+            Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n, ...), on the CPU, without gradients.
+        """
         self._load(vector)
         self.model.eval()
         with torch.no_grad():
             outputs: torch.Tensor = self.model(inputs.to(self.device, copy=True))
         return moved(outputs, torch.device("cpu"))  # type: ignore[no-any-return]
 
-    def try_out(self, vector: np.ndarray, dataset: "Dataset", records: int = 2) -> None:
-        """Compute loss and metrics of the first few records, and raise what goes wrong."""
+    def trial_evaluation(self, vector: np.ndarray, dataset: "Dataset") -> None:
+        """Compute loss and metrics of the first records, and raise what goes wrong.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As :meth:`train` takes it.
+        dataset : torch Dataset or pair of tensors
+            Nothing is done where it is empty.
+        """
         self._load(vector)
         examples = self._examples_of(dataset)
         if len(examples):
             self.model.eval()
             with torch.no_grad(), seeded(0):
-                inputs, targets = examples.take(torch.arange(min(records, len(examples))))
+                inputs, targets = examples.take(torch.arange(min(TRIAL_RECORDS, len(examples))))
                 outputs = called(self.model, inputs)
                 check_unchanged(self.model, self._named)
                 per_example_metrics(self.task, outputs, targets)
                 per_example_losses(self.task, outputs, targets)
 
-    def try_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+    def trial_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
         """Take the first step of training on a batch of the first records, and undo it.
 
         The batch is gathered by index, never handed out whole: a model that works in place must
@@ -344,11 +343,11 @@ class LocalTrainer:
         """Log once which buffers training moves: only trained parameters are sent and kept."""
         moved = [
             f"{type(module).__name__}.{name}"
-            for module, name, _, kept in self._buffers
+            for module, name, _, original in self._buffers
             if not self._told_moved
             and not self._norms.keeps(module)
             and getattr(module, "running_mean", None) is None  # sent, or refused
-            and not torch.equal(getattr(module, name), kept)
+            and not torch.equal(getattr(module, name), original)
         ]
         if moved:
             self._told_moved = True
@@ -359,34 +358,35 @@ class LocalTrainer:
             )
 
     def _restore_buffers(self) -> None:
-        for module, name, buffer, kept in self._buffers:
-            setattr(module, name, buffer.copy_(kept))
+        for module, name, buffer, original in self._buffers:
+            setattr(module, name, buffer.copy_(original))
         self._flat.running.put_back()
         if self._state is not None:
             self._state.put_back()
 
     def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
-        outputs = called(self.model, self._laid_out(inputs))
+        outputs = called(self.model, self._channels_last.lay_out(inputs))
         losses = per_example_losses(self.task, outputs, targets)
         self._check_step(losses, first)
         # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
         parts: Sequence[torch.Tensor | None] = torch.autograd.grad(
             losses.mean(), self._parameters, allow_unused=True
         )
-        if not (self.spec.momentum or self.spec.weight_decay or self.spec.proximal):
-            for (weights, _), part in zip(self._views, parts, strict=True):
+        if self._sgd.plain:
+            for weights, part in zip(self._weights, parts, strict=True):
                 if part is not None:
-                    weights.add_(part, alpha=-self.spec.lr)
+                    self._sgd.step(weights, part)
             return
         idle: list[slice] = []
-        for (_, gradient), where, part in zip(self._views, self.layout.slices, parts, strict=True):
+        slices = self.layout.slices
+        for gradient, where, part in zip(self._gradients_of, slices, parts, strict=True):
             if part is None:
                 gradient.zero_()
                 idle.append(where)
             else:
                 gradient.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
         # As torch.optim.SGD passes a parameter without a gradient by; the proximal term is one.
-        self._descend(origin, first, () if self.spec.proximal else idle)
+        self._descend(origin, first, () if self._sgd.proximal else idle)
 
     def _check_step(self, losses: torch.Tensor, first: bool) -> None:
         """Refuse losses that train nothing, and a model that changes what is trained."""
@@ -398,64 +398,15 @@ class LocalTrainer:
                 "under torch.no_grad(), or rounded?"
             )
 
-    def _laid_out(self, inputs: Any) -> Any:
-        """Lay a batch of images out channels-last, where the model convolves and does not mind."""
-        images = isinstance(inputs, torch.Tensor) and inputs.dim() == 4
-        if not images or not self._convolves or not inputs.is_floating_point():
-            return inputs
-        shape = tuple(inputs.shape[1:])
-        if shape not in self._minds:
-            self._minds[shape] = not self._same_channels_last(shape)
-        return inputs if self._minds[shape] else inputs.contiguous(memory_format=_CHANNELS_LAST)
-
-    def _same_channels_last(self, shape: tuple[int, ...]) -> bool:
-        """Compare outputs in both layouts, on random images and weights: no client's data decide.
-
-        Units are dropped by place in memory, so that a model which drops some minds too.
-        """
-        generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn((2, *shape), generator=generator, dtype=self.dtype)
-        kept = self._flat.weights.clone()
-        averaged = [each.value.clone() for each in self._flat.running.moving]
-        found = []
-        try:
-            draw_weights([weights for weights, _ in self._views], generator)
-            for laid_out in (inputs, inputs.contiguous(memory_format=_CHANNELS_LAST)):
-                with seeded(0), torch.no_grad():
-                    found.append(self.model(laid_out))
-            first, second = found
-            largest = first.abs().max().item()
-            return 0 < largest < math.inf and torch.allclose(
-                first, second, rtol=0, atol=1e-3 * largest
-            )
-        except Exception:  # of a model that views its inputs as contiguous, or needs other ones
-            return False
-        finally:
-            self._flat.weights.copy_(kept)
-            self._restore_buffers()
-            # Not what training started from: shapes of images may differ from batch to batch.
-            for each, value in zip(self._flat.running.moving, averaged, strict=True):
-                each.value.copy_(value)
-
     def _descend(self, origin: torch.Tensor, first: bool, idle: Sequence[slice] = ()) -> None:
         """Take a step along the flat gradient, in which idle parts neither move nor slow down."""
-        spec, weights, gradient = self.spec, self._flat.weights, self._flat.gradients
-        if first and spec.momentum and idle:
+        weights = self._flat.weights
+        if first and self._sgd.momentum and idle:
             self._momentum.zero_()
         still = [flat[where] for where in idle for flat in (weights, self._momentum)]
-        kept = [(part, part.clone()) for part in still]
-        if spec.weight_decay:
-            gradient.add_(weights, alpha=spec.weight_decay)
-        if spec.proximal:
-            gradient.add_(weights - origin, alpha=spec.proximal)
-        if spec.momentum:
-            if first:
-                self._momentum.copy_(gradient)
-            else:
-                self._momentum.mul_(spec.momentum).add_(gradient)
-            gradient = self._momentum
-        weights.add_(gradient, alpha=-spec.lr)
-        for part, value in kept:
+        unmoved = [(part, part.clone()) for part in still]
+        self._sgd.step(weights, self._flat.gradients, self._momentum, origin, first=first)
+        for part, value in unmoved:
             part.copy_(value)
 
 
@@ -466,135 +417,6 @@ def _state_of(model: nn.Module) -> Snapshot | None:
     return Snapshot(model, loaded=(*model.parameters(), *model.buffers()))
 
 
-def evaluate(
-    model: nn.Module, dataset: "Dataset", task: Task, batch_size: int = 1000
-) -> dict[str, float]:
-    """Return sums over a data set: ``loss``, each metric, and ``count``.
-
-    Sums, because they add up over clients; divide by ``count`` for means. An empty data set
-    gives ``loss`` and ``count`` only, both 0.
-
-    Raises
-    ------
-    TaskError
-        If a metric or the loss is not one value per example.
-    """
-    real = (value for value in model.parameters() if value.is_floating_point())
-    like = next(real, torch.zeros(()))  # inputs are no complex numbers where a frozen weight is one
-    examples = as_examples(dataset, like.dtype, like.device)
-    return _evaluate(model, examples, task, batch_size)[0]
-
-
-def _evaluate(
-    model: nn.Module,
-    examples: Examples,
-    task: Task,
-    batch_size: int,
-    records: int | None = None,
-) -> tuple[dict[str, float], str, int]:
-    """Return sums over the first records, why no accuracy is among them, and how many are lost.
-
-    Lost are records whose loss or a metric is NaN or infinite, so that the sum of all is.
-
-    A metric that one batch has and another lacks is no metric of the data set: its sum over the
-    batches that have it would be divided by the records of all.
-    """
-    sums: dict[str, float] = {"loss": 0.0}
-    known: set[str] | None = None
-    unscored, lost = "", 0
-    count = len(examples) if records is None else min(records, len(examples))
-    model.eval()
-    with torch.no_grad(), seeded(0):  # seeded: a data set with random transforms stays repeatable
-        for start in range(0, count, batch_size):
-            inputs, targets = examples.take(torch.arange(start, min(start + batch_size, count)))
-            outputs = called(model, inputs)
-            values = per_example_metrics(task, outputs, targets)
-            if not values and getattr(task, "metrics", None) is None:
-                unscored = unscored or why_unscored(outputs, targets)
-            known = set(values) if known is None else known & values.keys()
-            values["loss"] = per_example_losses(task, outputs, targets)
-            finite = torch.ones(len(targets), dtype=torch.bool, device=values["loss"].device)
-            for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + value.double().sum().item()
-                finite &= value.isfinite().to(finite.device)
-            lost += int((~finite).sum())
-    kept = {"loss"} | (known or set())
-    sums = {name: value for name, value in sums.items() if name in kept}
-    return {**sums, "count": float(count)}, unscored, lost
-
-
-def per_example_losses(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the task's losses, checked to have shape (n,)."""
-    losses = task.loss(outputs, targets)
-    if not isinstance(losses, torch.Tensor):
-        raise TaskError(
-            f"loss returned a {type(losses).__name__} and no tensor; return one loss an example, "
-            "of shape (n,)"
-        )
-    if losses.shape != targets.shape[:1]:
-        raise TaskError(
-            f"loss returned shape {tuple(losses.shape)} for {len(targets)} examples; "
-            'return one loss an example, as with reduction="none"'
-        )
-    return losses
-
-
-def per_example_metrics(
-    task: Task, outputs: torch.Tensor, targets: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """Return the task's metrics, each of shape (n,).
-
-    Where it has none of its own: accuracy, if that is certain
-    (:mod:`zerosum.client.training.default_metrics`).
-    """
-    own = getattr(task, "metrics", None)
-    if own is None:
-        return default_metrics(outputs, targets)
-    # Copies: a metric that works in place would change what the loss is computed from.
-    values: dict[str, torch.Tensor] = dict(own(copied(outputs), copied(targets)))
-    for name, value in values.items():
-        _check_metric(name, value, len(targets))
-    return values
-
-
-def _check_metric(name: object, value: object, examples: int) -> None:
-    """Refuse a metric of no name, or one that is not a real number an example."""
-    if not is_metric_name(name):
-        raise TaskError(f"metrics returned the name {name!r}; give it another one, {ALLOWED}")
-    if not isinstance(value, torch.Tensor):
-        found = f"a {type(value).__name__} and no tensor"
-    elif value.shape != (examples,):
-        found = f"shape {tuple(value.shape)} for {examples} examples"
-    elif value.is_complex():
-        found = f"{value.dtype} and no real numbers"
-    else:
-        return
-    raise TaskError(
-        f"metrics returned {name} as {found}; return one real number an example, of shape (n,)"
-    )
-
-
-def schedule(
-    count: int, spec: TrainSpec, seed: int
-) -> Iterator[tuple[int, int, torch.Tensor | None]]:
-    """Yield (step, which batch of the epoch, its order): no order where one batch holds all."""
-    size = batch_size(count, spec)
-    per_epoch = -(-count // size)
-    steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
-    order: torch.Tensor | None = None
-    generator = numpy_generator(seed, "batch order") if per_epoch > 1 else None
-    for step in range(steps):
-        turn = step % per_epoch
-        if generator is not None and turn == 0:
-            order = torch.from_numpy(generator.permutation(count))
-        yield step, turn, order
-
-
-def batch_size(count: int, spec: TrainSpec) -> int:
-    """Return the examples in all but the last batch of an epoch."""
-    return min(spec.batch_size or count, count)
-
-
 def _writable(buffer: torch.Tensor) -> torch.Tensor:
     """Return a buffer that can be copied into: one that was expanded repeats its memory."""
     if buffer.layout != torch.strided:
@@ -602,15 +424,3 @@ def _writable(buffer: torch.Tensor) -> torch.Tensor:
     axes = zip(buffer.stride(), buffer.shape, strict=True)
     repeats = any(not step and size > 1 for step, size in axes)
     return buffer.clone(memory_format=torch.contiguous_format) if repeats else buffer
-
-
-def batches(
-    examples: Examples, spec: TrainSpec, seed: int
-) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
-    """Yield (is it the first, batch): shuffled anew each epoch, unless one batch holds all."""
-    size = batch_size(len(examples), spec)
-    for step, turn, order in schedule(len(examples), spec, seed):
-        if order is None:
-            yield step == 0, examples.all()
-        else:
-            yield step == 0, examples.take(order[turn * size : (turn + 1) * size])

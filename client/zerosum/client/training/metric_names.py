@@ -1,4 +1,4 @@
-"""Names that a task's metrics may have: none that means something else in a line of metrics."""
+"""Check names of a task's metrics: none may mean something else in a line of metrics."""
 
 from typing import Final
 

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,6 +17,14 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from zerosum.client.task import TaskError, error_line
+from zerosum.client.training.torch_internals import (
+    MissingMember,
+    has_accumulation_hooks,
+    has_backward_hooks,
+    has_gradient_hooks,
+    map_tensors,
+    run_uncompiled,
+)
 
 _SEEN = WeakTensorKeyDictionary()
 """Trained parameters of every model that was checked: a second model may not have them again."""
@@ -28,10 +37,20 @@ _WIDER = {torch.float64: torch.complex128}
 
 
 def usable(model: Any) -> nn.Module:
-    """Return what ``model()`` returned, as a module that is trained as PyTorch would train it.
+    """Check what ``model()`` returned: a module that is trained as PyTorch would train it.
 
     Parts under ``torch.compile`` are run as they were written. Compiling takes a client's whole
     time, and a group of clients or of examples is no input that a compiled part takes.
+
+    Parameters
+    ----------
+    model : object
+        What ``model()`` returned.
+
+    Returns
+    -------
+    nn.Module
+        The same object.
 
     Raises
     ------
@@ -42,7 +61,7 @@ def usable(model: Any) -> nn.Module:
         raise TaskError(
             f"model(): returned a {type(model).__name__}, which is no torch.nn.Module: return one"
         )
-    _run_as_written(model)
+    run_uncompiled(model)
     for name, tensor in _tensors(model):
         _check_values(model, name, tensor)
     trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
@@ -77,6 +96,11 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
         Where to.
     dtype : torch.dtype
         Of real numbers; complex ones get the precision that goes with it.
+
+    Returns
+    -------
+    nn.Module
+        The same object.
     """
     wide = _WIDER.get(dtype, torch.complex64)
 
@@ -85,12 +109,24 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
             return value.to(device, wide)
         return value.to(device, dtype if value.is_floating_point() else None)
 
-    moved: nn.Module = model._apply(cast)  # type: ignore[no-untyped-call]
-    return moved
+    return map_tensors(model, cast)
 
 
 def cast_of(model: nn.Module, dtype: torch.dtype) -> str | None:
-    """Return in words which trained parameters get another dtype; None where none does."""
+    """Say which trained parameters get another dtype.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Before it is converted.
+    dtype : torch.dtype
+        Of training.
+
+    Returns
+    -------
+    str or None
+        None where no trained parameter is cast.
+    """
     others = [p.dtype for p in model.parameters() if p.requires_grad and p.dtype != dtype]
     if not others:
         return None
@@ -102,7 +138,19 @@ def cast_of(model: nn.Module, dtype: torch.dtype) -> str | None:
 
 
 def called(model: nn.Module, inputs: Any) -> Any:
-    """Return a model's outputs of a batch.
+    """Call a model on a batch, and explain what a user can mend.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Called as it is.
+    inputs : tensor or structure of tensors
+        A batch, examples along dimension 0.
+
+    Returns
+    -------
+    object
+        What the model returns.
 
     Raises
     ------
@@ -149,6 +197,11 @@ def check_unchanged(model: nn.Module, parameters: Mapping[str, nn.Parameter]) ->
         After a forward pass.
     parameters : Mapping
         What was trained when it was built, by name.
+
+    Raises
+    ------
+    TaskError
+        Names a parameter that is trained now and was not, or the reverse.
     """
     now = {name: p for name, p in model.named_parameters() if p.requires_grad}
     for name in [
@@ -166,12 +219,15 @@ def gradient_hook(model: nn.Module) -> str | None:
 
     Only the model's own backward pass calls it, not one on copies of its parameters.
     """
-    for name, module in model.named_modules():
-        if module._backward_hooks or module._backward_pre_hooks:
-            return f"{name or 'it'} ({type(module).__name__})"
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and parameter._backward_hooks:
-            return name
+    try:
+        for name, module in model.named_modules():
+            if has_backward_hooks(module):
+                return f"{name or 'it'} ({type(module).__name__})"
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and has_gradient_hooks(parameter):
+                return name
+    except MissingMember as reason:
+        return f"a part that cannot be looked at ({reason})"
     return None
 
 
@@ -189,16 +245,6 @@ def places_of(model: nn.Module) -> dict[str, str]:
         for own, value in module.named_parameters(recurse=False, remove_duplicate=False)
         if id(value) in names
     }
-
-
-def _run_as_written(model: nn.Module) -> None:
-    for module in model.modules():
-        original = getattr(module, "_orig_mod", None)
-        # Told by name: asking for the class would import torch's compiler, a matter of seconds.
-        if type(module).__name__ == "OptimizedModule" and isinstance(original, nn.Module):
-            vars(module)["forward"] = original
-        elif getattr(module, "_compiled_call_impl", None) is not None:
-            vars(module)["_compiled_call_impl"] = None
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -231,7 +277,10 @@ def _check_trained(name: str, parameter: nn.Parameter) -> None:
         )
     if parameter.layout != torch.strided:
         raise TaskError(f"model: {name} is stored sparse: give it as to_dense()")
-    if any(getattr(parameter, "_post_accumulate_grad_hooks", None) or ()):
+    hooked = False  # where nobody can tell: the general trainer calls no such hook
+    with suppress(MissingMember):
+        hooked = has_accumulation_hooks(parameter)
+    if hooked:
         raise TaskError(
             f"model: {name} has a hook after its gradient is accumulated, which is not called here:"
             " use register_hook, which is, or clip by privacy.clip"
@@ -250,13 +299,13 @@ def _check_memory(model: nn.Module) -> None:
 
     Buffers and plain attributes count as well: a view of a weight follows it in plain PyTorch.
     """
-    held: dict[int, list[tuple[str, torch.Tensor, bool]]] = defaultdict(list)
+    storages: dict[int, list[tuple[str, torch.Tensor, bool]]] = defaultdict(list)
     for name, tensor, trained in _held(model):
         if tensor.layout == torch.strided and tensor.numel():
-            held[tensor.untyped_storage().data_ptr()].append((name, tensor, trained))
-    for found in held.values():
+            storages[tensor.untyped_storage().data_ptr()].append((name, tensor, trained))
+    for sharing in storages.values():
         earlier: list[tuple[str, torch.Tensor, bool]] = []
-        for name, tensor, trained in sorted(found, key=lambda each: _span(each[1])):
+        for name, tensor, trained in sorted(sharing, key=lambda each: _span(each[1])):
             start = _span(tensor)[0]
             earlier = [each for each in earlier if _span(each[1])[1] > start]
             for other, before, also in earlier:
@@ -275,9 +324,10 @@ def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
     for name, buffer in model.named_buffers():
         yield name, buffer, False
     for prefix, module in model.named_modules():
+        own_parameters = dict(module.named_parameters(recurse=False, remove_duplicate=False))
         for own, value in vars(module).items():
             # A norm's hook writes `weight` anew from `weight_orig` before every pass.
-            if isinstance(value, torch.Tensor) and f"{own}_orig" not in module._parameters:
+            if isinstance(value, torch.Tensor) and f"{own}_orig" not in own_parameters:
                 yield f"{prefix}.{own}" if prefix else own, value, False
 
 
@@ -298,10 +348,10 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _offsets(tensor: torch.Tensor) -> torch.Tensor:
-    found = torch.tensor([tensor.storage_offset()])
+    offsets = torch.tensor([tensor.storage_offset()])
     for size, step in zip(tensor.shape, tensor.stride(), strict=True):
-        found = (found.unsqueeze(-1) + step * torch.arange(size)).reshape(-1)
-    return found
+        offsets = (offsets.unsqueeze(-1) + step * torch.arange(size)).reshape(-1)
+    return offsets
 
 
 def _wanted_by_name(model: nn.Module, inputs: Any) -> str | None:

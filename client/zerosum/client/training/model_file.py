@@ -72,20 +72,30 @@ def _exact(
     """Return the part of a vector that each tensor of a model stands for, by the tensor's id."""
     running = RunningStatistics.of(model, batchnorm)
     layout = Layout.of(model, batchnorm, running)
-    found = {
+    exact = {
         id(parameter): vector[where].view(parameter.shape)
         for parameter, where in zip(trainable(model).values(), layout.slices, strict=True)
     }
     start = layout.length
-    for each in running.moving:
-        part = vector[start : start + each.kept.numel()]
-        found[id(each.value)] = part.view(each.kept.shape)
-        start += each.kept.numel()
-    return found
+    for statistic in running.moving:
+        part = vector[start : start + statistic.kept.numel()]
+        exact[id(statistic.value)] = part.view(statistic.kept.shape)
+        start += statistic.kept.numel()
+    return exact
 
 
 def entries(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return a model's state dict, its own tensors.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Left as it is.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        The model's own tensors.
 
     Raises
     ------
@@ -124,7 +134,7 @@ def as_arrays(state: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 def _as_array(value: torch.Tensor) -> np.ndarray:
     try:
-        found: np.ndarray = value.numpy()
+        array: np.ndarray = value.numpy()
     except TypeError:
-        found = value.float().numpy()
-    return found
+        array = value.float().numpy()
+    return array

@@ -1,4 +1,4 @@
-"""Principal components in private: what a client adds to their sum, and what is read from it.
+"""Compute principal components from a private sum of second moments.
 
 Abadi et al., "Deep learning with differential privacy" (2016), section 4.1, after Dwork et al.,
 "Analyze Gauss" (2014): second moments of records of norm at most 1, noised, and their largest
@@ -35,8 +35,8 @@ def second_moments(records: NDArray[np.float64]) -> NDArray[np.float64]:
     usable = usable / largest  # no square overflows
     norms = np.linalg.norm(usable, axis=1, keepdims=True)
     unit = usable * _WITHIN / np.maximum(norms, 1.0 / largest)
-    found: NDArray[np.float64] = unit.T @ unit
-    return found
+    moments: NDArray[np.float64] = unit.T @ unit
+    return moments
 
 
 def triangle(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -45,8 +45,8 @@ def triangle(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     Entries off the diagonal are multiplied by sqrt(2).
     """
     rows, columns = np.triu_indices(len(matrix))
-    found: NDArray[np.float64] = matrix[rows, columns] * _scales(rows, columns)
-    return found
+    entries: NDArray[np.float64] = matrix[rows, columns] * _scales(rows, columns)
+    return entries
 
 
 def principal_components(
@@ -73,8 +73,8 @@ def principal_components(
     vectors = np.linalg.eigh(matrix, UPLO="L")[1][:, ::-1][:, :count]
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.sign(vectors[largest, np.arange(count)])
-    found: NDArray[np.float32] = (vectors * signs).astype(np.float32)
-    return found
+    components: NDArray[np.float32] = (vectors * signs).astype(np.float32)
+    return components
 
 
 def _scales(rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.float64]:

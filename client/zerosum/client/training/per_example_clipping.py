@@ -1,4 +1,4 @@
-"""The sum of clipped per-example gradients: what DP-SGD adds noise to (Abadi et al. 2016).
+"""Sum clipped per-example gradients, to which DP-SGD adds noise (Abadi et al. 2016).
 
 Four ways that give the same numbers, the quickest first. One backward pass over a whole batch to
 the layers' outputs: an example's squared gradient norm follows from a layer's input and output
@@ -165,7 +165,20 @@ class ClippedGradients:
             self._put_back(state)
 
     def lone_gradients(self, inputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        """Return a gradient an example, shape (n, d), by a backward pass each."""
+        """Compute each example's gradient, by a backward pass each.
+
+        Parameters
+        ----------
+        inputs : tensor or structure of tensors
+            A batch; examples along dimension 0.
+        targets : torch.Tensor
+            Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n, d).
+        """
         state = Snapshot(self._flat.model, *self._watched)
         try:
             return torch.cat(list(self._loop(state, inputs, targets)))
@@ -236,14 +249,14 @@ class ClippedGradients:
             except Exception as error:
                 self._put_back(state)
                 log.info("losses by a loop: %s", error_line(error))
-        found = []
+        lone = []
         for i in range(len(targets)):
             one = slice(i, i + 1)
             with coins_apart():
-                found.append(self._losses(outputs[one], rows(targets, one)).sum())
+                lone.append(self._losses(outputs[one], rows(targets, one)).sum())
             self._put_back(state)
         self._loss_vectorises = False  # and not where an example is to blame, which raises here
-        return torch.stack(found)
+        return torch.stack(lone)
 
     def _weighted(self, captures: list[Capture], clip: float) -> torch.Tensor:
         if not captures:
@@ -310,23 +323,23 @@ class ClippedGradients:
         for start in range(0, len(targets), size):
             part = slice(start, start + size)
             few = rows(inputs, part), rows(targets, part)
-            found = vectorised(torch.func.grad(loss), parameters, *few, shared=1)
+            by_name = vectorised(torch.func.grad(loss), parameters, *few, shared=1)
             self._put_back(state)
-            yield torch.cat([found[name].flatten(1) for name in self._flat.layout.names], dim=1)
+            yield torch.cat([by_name[name].flatten(1) for name in self._flat.layout.names], dim=1)
 
 
 def _check_modules(model: nn.Module) -> None:
     mixing = mixes(model)
     for name, module in model.named_modules():
-        said = f"model: {name or 'it'} ({type(module).__name__})"
+        layer = f"model: {name or 'it'} ({type(module).__name__})"
         if name in mixing:
             raise TaskError(
-                f"{said} mixes the examples of a batch, so none has a gradient of its own; use "
+                f"{layer} mixes the examples of a batch, so none has a gradient of its own; use "
                 "GroupNorm or LayerNorm, or freeze it in eval()"
             )
         if isinstance(module, torch.jit.ScriptModule):
             raise TaskError(
-                f"{said} is a script, and what it carries from one example to the next cannot be "
+                f"{layer} is a script, and what it carries from one example to the next cannot be "
                 "seen; give the module that it was made of"
             )
         if getattr(module, "sparse", None) is True and isinstance(module, _SPARSE):
@@ -344,7 +357,7 @@ def _places(flat: FlatModel) -> dict[torch.Tensor, torch.Tensor]:
 
 def _layers(model: nn.Module) -> set[nn.Module] | None:
     """Return the layers that hold all trainable parameters, each once; None if others do."""
-    found: set[nn.Module] = set()
+    layers: set[nn.Module] = set()
     owned: list[nn.Parameter] = []
     for module in model.modules():
         if type(module) not in LAYERS:
@@ -352,11 +365,11 @@ def _layers(model: nn.Module) -> set[nn.Module] | None:
         named = {n: p for n, p in module.named_parameters(recurse=False) if p.requires_grad}
         own = list(named.values())
         if own and named.keys() <= {"weight", "bias"} and "forward" not in vars(module):
-            found.add(module)
+            layers.add(module)
             owned += own
     trained = [p for p in model.parameters() if p.requires_grad]
     same = len(owned) == len(set(owned)) == len(trained) and set(owned) == set(trained)
-    return found if same else None
+    return layers if same else None
 
 
 def _backward(losses: torch.Tensor, seen: dict[nn.Module, Call]) -> list[Capture]:

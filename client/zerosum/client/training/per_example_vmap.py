@@ -1,4 +1,4 @@
-"""Examples computed each alone, in one vectorised pass: by ``vmap`` none can see another.
+"""Compute each example alone in one vectorised pass: under ``vmap`` none can see another.
 
 Where all trained parameters lie in layers that are understood, such a pass gives what each layer
 was given by each example and the gradient by its output, and no gradient an example is ever held.
@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from zerosum.client.training.ghost_norms import Capture
 from zerosum.client.training.independent_examples import NotLayerwise
+from zerosum.client.training.torch_internals import convolution
 
 Losses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs and targets, one loss an example, shape (n,)."""
@@ -29,7 +30,21 @@ class NotVectorised(Exception):
 
 
 def vectorised(function: Callable[..., Any], *arguments: Any, shared: int = 0) -> Any:
-    """Apply a function to each row of its arguments, the first ``shared`` of which all rows get.
+    """Apply a function to each row of its arguments by ``vmap``.
+
+    Parameters
+    ----------
+    function : callable
+        Of one row of each argument.
+    *arguments : tensor or structure of tensors
+        Rows along dimension 0.
+    shared : int
+        How many of the first arguments every row is given whole.
+
+    Returns
+    -------
+    object
+        What the function returns, stacked along dimension 0.
 
     Raises
     ------
@@ -45,17 +60,17 @@ def vectorised(function: Callable[..., Any], *arguments: Any, shared: int = 0) -
     # What packs tensors for the way back unpacks them of all rows at once.
     plain = torch.autograd.graph.disable_saved_tensors_hooks("not for all examples at once")
     with sdpa_kernel(SDPBackend.MATH), _without_own_rules(), _SecretCoins(), plain:
-        found = torch.func.vmap(function, places, randomness="different")(*arguments)
+        results = torch.func.vmap(function, places, randomness="different")(*arguments)
     if _coins() != before:
         raise NotVectorised("Python's or numpy's generator is drawn from")
-    return found
+    return results
 
 
 @contextmanager
 def _without_own_rules() -> Iterator[None]:
     """Let operations whose class brings a ``vmap`` of its own raise inside the block."""
-    found = dict.fromkeys(_with_own_rules(torch.autograd.Function))
-    rules = [(known, vars(known).get("vmap")) for known in found]
+    functions = dict.fromkeys(_with_own_rules(torch.autograd.Function))
+    rules = [(known, vars(known).get("vmap")) for known in functions]
     for known, _ in rules:
         known.vmap = staticmethod(partial(_refuse, known.__qualname__))
     try:
@@ -104,23 +119,55 @@ def _coins() -> tuple[Any, ...]:
 
 
 def rows(batch: Any, part: slice | None) -> Any:
-    """Return a copy of some examples of a batch; with None, of one example as a batch of one.
+    """Copy some examples of a batch.
 
     A view would show the batch that it is of, and what is changed in place be found changed by a
     second pass over the same batch, which not every batch goes through.
+
+    Parameters
+    ----------
+    batch : tensor or structure of tensors
+        Examples along dimension 0.
+    part : slice or None
+        Which; None: the batch is one example without that dimension, and gets it.
+
+    Returns
+    -------
+    tensor or structure of tensors
+        A copy.
+
+    Raises
+    ------
+    TypeError
+        If the batch holds anything but tensors.
     """
     if isinstance(batch, torch.Tensor):
         return (batch.unsqueeze(0) if part is None else batch[part]).clone()
     if isinstance(batch, dict):
         return {key: rows(value, part) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        found = [rows(value, part) for value in batch]
-        return tuple(found) if isinstance(batch, tuple) else found
+        copies = [rows(value, part) for value in batch]
+        return tuple(copies) if isinstance(batch, tuple) else copies
     raise TypeError(f"inputs hold a {type(batch).__name__}: give tensors, or structures of them")
 
 
 def lone_losses(losses: Losses, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return each example's loss, computed from its own outputs and target alone: shape (n,)."""
+    """Compute each example's loss from its own outputs and target alone.
+
+    Parameters
+    ----------
+    losses : callable
+        From outputs and targets, one loss an example.
+    outputs : torch.Tensor
+        Shape (n, ...).
+    targets : torch.Tensor
+        Shape (n, ...).
+
+    Returns
+    -------
+    torch.Tensor
+        Shape (n,).
+    """
     return vectorised(  # type: ignore[no-any-return]
         lambda output, target: losses(output.unsqueeze(0), rows(target, None)).sum(),
         outputs, targets,
@@ -162,6 +209,11 @@ class LoneLayers:
             A batch.
         put_back : callable
             Puts back what a pass moves, between two.
+
+        Returns
+        -------
+        list of Capture
+            One a layer.
 
         Raises
         ------
@@ -213,9 +265,9 @@ class LoneLayers:
         def one(inputs: Any, target: torch.Tensor, probes: list[torch.Tensor]) -> Any:
             with self._cut(probes) as calls:
                 loss = self._alone(rows(inputs, None), rows(target, None))
-            found = _each_once(calls)
-            called[:] = [call is not None for call in found]
-            return loss, [call[0] for call in found if call is not None]
+            recorded = _each_once(calls)
+            called[:] = [call is not None for call in recorded]
+            return loss, [call[0] for call in recorded if call is not None]
 
         losses, tensors = vectorised(one, inputs, targets, probes)
         tensors = iter(tensors)
@@ -242,7 +294,7 @@ def _recorded(
     weight = layer.weight.detach()
     output: torch.Tensor
     if isinstance(layer, nn.Conv2d):
-        output = nn.Conv2d._conv_forward(layer, inputs, weight, bias)
+        output = convolution(layer, inputs, weight, bias)
     else:
         output = nn.functional.linear(inputs, weight, bias)
     calls.append((inputs.detach().clone(), output.shape))  # a copy: it may be changed in place
@@ -254,9 +306,9 @@ def _recorded(
 
 
 def _each_once(calls: list[list[Any]]) -> list[Any]:
-    if any(len(found) > 1 for found in calls):
+    if any(len(recorded) > 1 for recorded in calls):
         raise NotLayerwise("a layer is called more than once")
-    return [found[0] if found else None for found in calls]
+    return [recorded[0] if recorded else None for recorded in calls]
 
 
 def _captured(layer: nn.Module, given: torch.Tensor | None, gradient: torch.Tensor) -> Capture:

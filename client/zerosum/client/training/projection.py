@@ -1,4 +1,4 @@
-"""A first layer that everybody knows and nobody trains: directions to which inputs are reduced."""
+"""Define a first layer that projects inputs on public directions, which nobody trains."""
 
 import torch
 from torch import nn

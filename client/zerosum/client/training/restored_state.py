@@ -1,4 +1,4 @@
-"""State that a pass over some examples could carry on to others, and how it is put back.
+"""Put back the state by which a pass over some examples could influence others.
 
 Centres, queues, codebooks, counters: what a model moves while it computes would let an example
 reach those after it, and no clip bounds that. So all that can be found of it is put back after
@@ -23,25 +23,20 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from zerosum.client.task import TaskError
-
-Kind = Literal["parameter", "buffer", "attribute"]
+from zerosum.client.training.torch_internals import MODULE_TABLES, REMADE, Kind
 
 LARGEST = 1 << 14
 """Entries of a task's arrays that are kept: its records are larger, and are not looked at."""
 
 _DEEP = 1000
 """Of a task's containers with more items, what the items hold is not looked at."""
-
-_TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer"}
-_REMADE = ("_flat_weights", "_flat_weight_refs")
-"""Lists of a recurrent module's parameters, which torch makes anew whenever it is called."""
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None))
 _CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
@@ -149,11 +144,11 @@ class Snapshot:
                 copy = value.copy()
                 self._kept.append(lambda: _array_back(value, copy, Moved(kind, name)))
         elif not nn.parameter.is_lazy(value):
-            kept = value.detach().clone()
-            self._kept.append(lambda: _tensor_back(value, kept, Moved(kind, name)))
+            original = value.detach().clone()
+            self._kept.append(lambda: _tensor_back(value, original, Moved(kind, name)))
             if value.is_leaf:
-                grad, wanted = value.grad, value.requires_grad
-                self._kept.append(lambda: _leaf_back(value, grad, wanted, name))
+                grad, trained = value.grad, value.requires_grad
+                self._kept.append(lambda: _leaf_back(value, grad, trained, name))
                 self._walk(grad, f"{name}.grad", "attribute")
             self._walk_own(value, name)
 
@@ -188,10 +183,10 @@ class Snapshot:
         self._walk_own(value, name)
         self._walk((value.__defaults__, value.__kwdefaults__), f"{name} default", "attribute")
         for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            held = _content(cell)
+            content = _content(cell)
             moved = Moved("attribute", f"{name} closure {variable}")
-            self._kept.append(partial(_cell_back, cell, held, moved))
-            self._walk(held, moved.name, "attribute")
+            self._kept.append(partial(_cell_back, cell, content, moved))
+            self._walk(content, moved.name, "attribute")
         self._largest = before
 
     def _walk_bound(self, value: Any, name: str) -> None:
@@ -217,8 +212,10 @@ class Snapshot:
         if not isinstance(own, dict):
             return
         self._kept.append(lambda: _class_kept(value, made, Moved("attribute", f"{name}.__class__")))
-        tables = {"_modules": kind} | _TABLES if isinstance(value, nn.Module) else {}
+        tables = MODULE_TABLES if isinstance(value, nn.Module) else {}
         for key, inner in tables.items():
+            if key not in own:  # then it is an attribute like others
+                continue
             self._seen.add(id(own[key]))
             self._alive.append(own[key])
             self._walk_table(own[key], name, inner, ".")
@@ -233,10 +230,10 @@ class Snapshot:
         for base in type(value).__mro__[:-1]:
             for slot in () if _of_library(base) else list(vars(base).values()):
                 if isinstance(slot, MemberDescriptorType):
-                    held = _in_slot(slot, value)
+                    content = _in_slot(slot, value)
                     moved = Moved("attribute", f"{name}.{slot.__name__}")
-                    self._kept.append(partial(_slot_back, slot, value, held, moved))
-                    self._walk(held, moved.name, "attribute")
+                    self._kept.append(partial(_slot_back, slot, value, content, moved))
+                    self._walk(content, moved.name, "attribute")
 
     def _walk_empty(self, tables: dict[str, dict[Any, Any]], name: str) -> None:
         """Keep the many tables of a module that are empty, of hooks most of all, at once."""
@@ -408,7 +405,7 @@ def _table_back(
     changed = [
         key
         for key in kept | table
-        if key not in _REMADE
+        if key not in REMADE
         and (key not in kept or key not in table or not _same(table[key], kept[key]))
     ]
     if not changed:

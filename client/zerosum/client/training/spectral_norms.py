@@ -7,6 +7,12 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from zerosum.client.training.torch_internals import (
+    forward_pre_hooks,
+    is_spectral_hook,
+    is_spectral_parametrization,
+)
+
 _ITERATIONS = 15
 """Power iterations of a new layer in torch."""
 
@@ -29,12 +35,12 @@ class SpectralNorms:
         self._passes: list[tuple[nn.Module, Callable[[], object]]] = []
         self._owners: set[int] = set()
         for module in model.modules():
-            own = {id(m) for m in module.children() if type(m).__name__ == "_SpectralNorm"}
+            own = {id(m) for m in module.children() if is_spectral_parametrization(m)}
             if own and isinstance(module, parametrize.ParametrizationList):
                 self._passes.append((module, module))
                 self._owners |= own
-            for hook in module._forward_pre_hooks.values():
-                if type(hook).__name__ == "SpectralNorm":
+            for hook in forward_pre_hooks(module):
+                if is_spectral_hook(hook):
                     self._passes.append((module, partial(hook, module, ())))
                     self._owners.add(id(module))
 

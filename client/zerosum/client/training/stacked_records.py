@@ -1,4 +1,4 @@
-"""Clients' records side by side: what a group is trained on, step by step."""
+"""Stack clients' records side by side, as a group is trained on them step by step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from zerosum.client.spec import TrainSpec
+from zerosum.client.training.batches import batch_size, batches, schedule
 from zerosum.client.training.examples import SubsetExamples, TensorExamples
 from zerosum.client.training.index_check import GuardedExamples
-from zerosum.client.training.local import batch_size, batches, schedule
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 
@@ -118,6 +118,22 @@ def loaded(
 
     Tensors are taken as they are. A data set of another kind may draw transforms as it is read,
     so every step has rows of its own.
+
+    Parameters
+    ----------
+    dataset : torch Dataset or pair of tensors
+        The client's.
+    examples : GuardedExamples
+        The same, checked.
+    spec : TrainSpec
+        Epochs or steps, and the batch size.
+    number : int
+        Draws the orders.
+
+    Returns
+    -------
+    StackedRecords
+        With the rows of each step.
     """
     count = len(examples)
     nothing = torch.zeros(0)
@@ -190,7 +206,22 @@ class Stack:
 
     @classmethod
     def of(cls, group: Sequence[StackedRecords], device: torch.device, dtype: torch.dtype) -> Self:
-        """Put a group's records side by side, and move them to a device."""
+        """Put a group's records side by side, and move them to a device.
+
+        Parameters
+        ----------
+        group : sequence of StackedRecords
+            Of one form.
+        device : torch.device
+            Where to.
+        dtype : torch.dtype
+            Of floating-point inputs.
+
+        Returns
+        -------
+        Stack
+            Clients with most steps first.
+        """
         order = sorted(range(len(group)), key=lambda place: -len(group[place].steps))
         ordered = [group[place] for place in order]
         offsets = np.cumsum([0, *(len(one.targets) for one in ordered)])

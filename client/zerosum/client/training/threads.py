@@ -1,4 +1,4 @@
-"""One thread of arithmetic, on which bits do not depend on the machine's cores."""
+"""Limit arithmetic to one thread, so that bits do not depend on the machine's cores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The only place where global generators are touched, and they are put back."""
+"""Seed the global random generators for a while, and put them back: nothing else touches them."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def seeded(seed: bytes | int) -> Iterator[None]:
     # Numpy's Gaussian in hand lies outside the bit generator, and goes when that is exchanged. To
     # read it takes 24 us, which a client of few records would notice: it is put back where a block
     # ends in which no other is, and inside one it is lost, whoever runs it and wherever.
-    kept = None if _inside() else np.random.get_state(legacy=False)  # noqa: NPY002
+    numpy_state = None if _inside() else np.random.get_state(legacy=False)  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices=cuda):
             set_bit_generator(ours)
@@ -38,8 +38,8 @@ def seeded(seed: bytes | int) -> Iterator[None]:
     finally:
         random.setstate(python)
         set_bit_generator(theirs)
-        if kept is not None and kept["has_gauss"]:
-            np.random.set_state(kept)  # noqa: NPY002
+        if numpy_state is not None and numpy_state["has_gauss"]:
+            np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 @contextmanager
@@ -133,11 +133,9 @@ def _seed_widely(number: int) -> None:
     In its state the 624 words of the twister, eight bytes each, begin at byte 24.
     """
     np.random.seed((number >> 32, number % 2**32))  # noqa: NPY002
-    words = np.random.SeedSequence(number).generate_state(624)
+    key = np.random.SeedSequence(number).generate_state(624)
     state = torch.default_generator.get_state()
-    state[24 : 24 + 8 * len(words)].view(torch.int64).copy_(
-        torch.from_numpy(words.astype(np.int64))
-    )
+    state[24 : 24 + 8 * len(key)].view(torch.int64).copy_(torch.from_numpy(key.astype(np.int64)))
     torch.default_generator.set_state(state)
 
 

@@ -1,4 +1,4 @@
-"""Take one step of training on trial, before a run: a task that never trains is found out first.
+"""Take a trial step of training before a run, so that a task that never trains is refused.
 
 Under privacy a client that fails adds zero and its noise, as one that trained does. A task whose
 loss has no gradient, or whose model fails in train mode, would give a run that ends well.
@@ -29,6 +29,11 @@ def task_named(task: str, fault: str) -> Iterator[None]:
     fault : str
         What fails, before the error's own line.
 
+    Yields
+    ------
+    None
+        While code of the task runs.
+
     Raises
     ------
     TaskError
@@ -42,7 +47,7 @@ def task_named(task: str, fault: str) -> Iterator[None]:
         raise TaskError(f"task = {task!r}: {fault}: {error_line(error)}") from error
 
 
-class Trial:
+class TrialStep:
     """Takes steps of training from the initial model, on models of its own, and keeps nothing.
 
     Parameters
@@ -62,16 +67,16 @@ class Trial:
 
     def __init__(self, task: Task, training: TrainSpec, privacy: PrivacySpec, *, seed: int) -> None:
         self.trainer = LocalTrainer(task, training, seed=seed)
-        self._by_example: ExampleTrainer | None = None
+        self._stepper = self.trainer
         if privacy.private and privacy.by_example:
-            self._by_example = ExampleTrainer(task, training, privacy, seed=seed)
+            self._stepper = ExampleTrainer(task, training, privacy, seed=seed)
         self._start = self.trainer.initial_vector()
 
     def evaluate(self, dataset: "Dataset") -> None:
-        """Compute loss and metrics of a few records; raises what goes wrong."""
-        self.trainer.try_out(self._start, dataset)
+        """Compute loss and metrics of a few records, and raise what goes wrong."""
+        self.trainer.trial_evaluation(self._start, dataset)
 
-    def train(self, dataset: "Dataset") -> bool:
+    def take(self, dataset: "Dataset") -> bool:
         """Take one step on one batch of a client's records.
 
         Returns
@@ -85,6 +90,4 @@ class Trial:
             If the step is not finite, or single examples have no gradient. Whatever data, model
             or loss raise is passed on.
         """
-        if self._by_example is None:
-            return self.trainer.try_step(self._start, dataset)
-        return self._by_example.try_gradients(self._start, dataset)
+        return self._stepper.trial_step(self._start, dataset)

@@ -1,4 +1,4 @@
-"""Convolutions as products over patches, for weights that differ from client to client.
+"""Convolve by products over patches, for weights that differ from client to client.
 
 Under ``vmap`` a convolution with a weight a client becomes a grouped one, which libraries do one
 group at a time. Patches and one batched product keep a GPU busy.
@@ -11,6 +11,8 @@ from functools import partial
 import torch
 from torch import nn
 
+from zerosum.client.training.torch_internals import convolution, padding_of
+
 
 @contextmanager
 def by_patches(model: nn.Module) -> Iterator[None]:
@@ -18,31 +20,29 @@ def by_patches(model: nn.Module) -> Iterator[None]:
 
     Grouped ones, padding other than zeros and subclasses stay as they are.
     """
-    found = [
+    convolutions = [
         module
         for module in model.modules()
         if type(module) is nn.Conv2d
         and module.groups == 1
         and module.padding_mode == "zeros"
-        and not {"forward", "_conv_forward"} & vars(module).keys()
+        and not any(callable(getattr(nn.Conv2d, name, None)) for name in vars(module))
     ]
-    for module in found:
-        vars(module)["_conv_forward"] = partial(_convolved, module)
+    for module in convolutions:
+        vars(module)["forward"] = partial(_convolved, module)
     try:
         yield
     finally:
-        for module in found:
-            del vars(module)["_conv_forward"]
+        for module in convolutions:
+            del vars(module)["forward"]
 
 
-def _convolved(
-    module: nn.Conv2d, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
+def _convolved(module: nn.Conv2d, inputs: torch.Tensor) -> torch.Tensor:
     """Return what a convolution returns, shape (n, channels, height, width)."""
+    weight, bias = module.weight, module.bias
     if inputs.dim() != 4:
-        plain: torch.Tensor = nn.Conv2d._conv_forward(module, inputs, weight, bias)
-        return plain
-    before = module._reversed_padding_repeated_twice  # left, right, top, bottom
+        return convolution(module, inputs, weight, bias)
+    before = padding_of(module)
     if any(before):
         inputs = nn.functional.pad(inputs, before)
     # A view and one copy: im2col on a GPU would be started once a record.

@@ -75,7 +75,15 @@ class AppGrid(_Around):
         self._records = RecordDict()
 
     def carry(self, records: RecordDict, message_type: str) -> None:
-        """Send these records with every request from now on, and all by this type."""
+        """Send these records with every request from now on, and all by this type.
+
+        Parameters
+        ----------
+        records : flwr.app.RecordDict
+            The strategy's.
+        message_type : str
+            Chooses the app's function.
+        """
         self._records, self._message_type = records, message_type
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -85,7 +93,20 @@ class AppGrid(_Around):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages in their envelopes and wait for their replies."""
+        """Send messages in their envelopes and wait for their replies.
+
+        Parameters
+        ----------
+        messages : iterable of flwr.app.Message
+            Of a stage.
+        timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        iterable of flwr.app.Message
+            Replies.
+        """
         return self._grid.send_and_receive(map(self._enveloped, messages), timeout=timeout)
 
     def _enveloped(self, message: Message) -> Message:
@@ -125,11 +146,40 @@ class StrategyGrid(_Around):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Return what came of the private sum that these messages ask for: one reply, or none."""
+        """Run the private sum that these messages ask for, and return its reply: one, or none.
+
+        Parameters
+        ----------
+        messages : iterable of flwr.app.Message
+            Of one round of the strategy.
+        timeout : float, optional
+            Not read: the deployment's own times hold.
+
+        Returns
+        -------
+        iterable of flwr.app.Message
+            The reply of one client whose model is the mean.
+        """
         return self._answered(list(messages))
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Refuse: a message alone is no private sum."""
+        """Refuse: a message alone is no private sum.
+
+        Parameters
+        ----------
+        messages : iterable of flwr.app.Message
+            Of a strategy that sends some by itself.
+
+        Returns
+        -------
+        iterable of str
+            Never.
+
+        Raises
+        ------
+        NotImplementedError
+            Always.
+        """
         raise NotImplementedError(
             "under PrivateStrategy messages are sent by send_and_receive, all of a round at once: "
             "what push_messages sends would be answered in plain"

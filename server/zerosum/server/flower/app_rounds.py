@@ -139,6 +139,16 @@ class AppRounds:
     def answer(self, messages: list[Message]) -> list[Message]:
         """Run the private sum that these messages ask for, and reply to the first of them.
 
+        Parameters
+        ----------
+        messages : list of flwr.app.Message
+            All of one round, of one type.
+
+        Returns
+        -------
+        list of flwr.app.Message
+            One reply; none where the round is abandoned.
+
         Raises
         ------
         ConfigError
@@ -409,7 +419,20 @@ class AppRounds:
 
 
 def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> PrivacySpec:
-    """Return how so many metrics and a count are protected: coordinates of 1/sqrt(k) each."""
+    """Return how so many metrics and a count are protected: coordinates of 1/sqrt(k) each.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With the noise of an evaluation.
+    metrics : mapping of str to float
+        Those that are summed.
+
+    Returns
+    -------
+    PrivacySpec
+        Of one evaluation.
+    """
     privacy, _ = evaluation_protection(experiment)
     if privacy.norm == "l1":
         return privacy.model_copy(update={"clip": math.sqrt(len(metrics) + 1)})

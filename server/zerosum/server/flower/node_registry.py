@@ -38,6 +38,20 @@ PRESENT_SECONDS = 0.2
 def meet(grid: Grid, spec: DeploymentSpec, roster: Roster | None) -> Nodes:
     """Wait for the clients of a run: a roster's, or else 0 to n - 1 for an n >= min_nodes.
 
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of a deployment.
+    spec : DeploymentSpec
+        ``min_nodes``, and how long to wait.
+    roster : Roster or None
+        Where the clients have keys.
+
+    Returns
+    -------
+    Nodes
+        All clients of the run.
+
     Raises
     ------
     ConfigError
@@ -52,7 +66,7 @@ def meet(grid: Grid, spec: DeploymentSpec, roster: Roster | None) -> Nodes:
 
 
 def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None) -> dict[int, int]:
-    """Wait until everybody has said which client they are; return node ids by index.
+    """Wait until everybody has said which client they are.
 
     Of two nodes that claim one index, the first that is still there has it. A node that did not
     answer is asked again.
@@ -60,11 +74,17 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None
     Parameters
     ----------
     grid : flwr.serverapp.Grid
+        Of a deployment.
     spec : DeploymentSpec
         ``min_nodes``, and how long to wait.
     expected : int, optional
         Clients 0 to ``expected - 1`` take part, and no others. Default: at least ``min_nodes``,
         and all below the largest index that is claimed.
+
+    Returns
+    -------
+    dict of int to int
+        Node ids by client index.
 
     Raises
     ------
@@ -182,9 +202,19 @@ def _some(indices: Iterable[int]) -> str:
 
 
 def simulated_nodes(grid: Grid) -> dict[int, int]:
-    """Greet every node of Flower's simulation runtime; return node ids by index.
+    """Greet every node of Flower's simulation runtime.
 
     The runtime has made all of them before the first one answers.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of the runtime.
+
+    Returns
+    -------
+    dict of int to int
+        Node ids by client index.
 
     Raises
     ------

@@ -195,8 +195,25 @@ class PrivateStrategy(Strategy):
     ) -> Result:
         """Wait for the nodes, then let the strategy run, with private sums for replies.
 
-        Parameters are those of the strategy's own ``start``; ``timeout`` is how long clients may
-        train, unless ``deployment`` has a ``train_timeout``.
+        Parameters
+        ----------
+        grid : flwr.serverapp.Grid
+            Of a deployment.
+        initial_arrays : flwr.app.ArrayRecord
+            The first model.
+        num_rounds : int
+            Rounds of training.
+        timeout : float
+            Seconds that clients may train, unless ``deployment`` has a ``train_timeout``.
+        train_config, evaluate_config : flwr.app.ConfigRecord, optional
+            The strategy's, for apps.
+        evaluate_fn : callable, optional
+            Tests the model on the server.
+
+        Returns
+        -------
+        Result
+            The strategy's own.
 
         Raises
         ------
@@ -239,25 +256,89 @@ class PrivateStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse: messages that somebody else sends would be answered in plain."""
+        """Refuse: messages that somebody else sends would be answered in plain.
+
+        Parameters
+        ----------
+        server_round, arrays, config, grid
+            As of any strategy.
+
+        Returns
+        -------
+        iterable of flwr.app.Message
+            Never.
+
+        Raises
+        ------
+        ConfigError
+            Always.
+        """
         raise _outermost()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refuse, as :meth:`configure_train`."""
+        """Refuse, as :meth:`configure_train`.
+
+        Parameters
+        ----------
+        server_round, replies
+            As of any strategy.
+
+        Returns
+        -------
+        tuple
+            Never.
+
+        Raises
+        ------
+        ConfigError
+            Always.
+        """
         raise _outermost()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse, as :meth:`configure_train`."""
+        """Refuse, as :meth:`configure_train`.
+
+        Parameters
+        ----------
+        server_round, arrays, config, grid
+            As of any strategy.
+
+        Returns
+        -------
+        iterable of flwr.app.Message
+            Never.
+
+        Raises
+        ------
+        ConfigError
+            Always.
+        """
         raise _outermost()
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Refuse, as :meth:`configure_train`."""
+        """Refuse, as :meth:`configure_train`.
+
+        Parameters
+        ----------
+        server_round, replies
+            As of any strategy.
+
+        Returns
+        -------
+        flwr.app.MetricRecord
+            Never.
+
+        Raises
+        ------
+        ConfigError
+            Always.
+        """
         raise _outermost()
 
     def summary(self) -> None:

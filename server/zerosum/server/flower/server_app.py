@@ -26,7 +26,7 @@ from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemE
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training.local import initial_vector
 from zerosum.client.training.seeded_task import public_records, seeded_resolution
-from zerosum.client.training.trial_step import Trial, task_named
+from zerosum.client.training.trial_step import TrialStep, task_named
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
@@ -64,7 +64,15 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Wait for the nodes, run or continue the experiment, leave a run folder."""
+    """Wait for the nodes, run or continue the experiment, leave a run folder.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of a deployment, or of Flower's simulation runtime.
+    context : flwr.app.Context
+        Of the run.
+    """
     _show_log()
     serve(grid, context)
 
@@ -80,6 +88,11 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         Of the run.
     entropy : Entropy, optional
         The server's; by default the operating system's, or in a simulation the seed's.
+
+    Returns
+    -------
+    Result
+        As written in the run folder.
 
     Raises
     ------
@@ -167,7 +180,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
         )
     if asked.server.rule_examples is not None:
         held_out(public_records(task, asked.seed), asked.server, asked.seed)
-    _try_step(asked, task)
+    _take_trial_step(asked, task)
     asked = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
     return prepare(asked, population=count, dimension=_dimension(task, asked))
 
@@ -176,7 +189,7 @@ def _dimension(task: Task, experiment: Experiment) -> int:
     return len(initial_vector(task, experiment.seed, experiment.training.batchnorm))
 
 
-def _try_step(asked: Experiment, task: Task) -> None:
+def _take_trial_step(asked: Experiment, task: Task) -> None:
     """Refuse a task that takes no step of training on the server's own test data, if it has any.
 
     Its clients would send zero and noise, of which the server never learns the reason.
@@ -185,7 +198,7 @@ def _try_step(asked: Experiment, task: Task) -> None:
     if public is None:
         return
     with task_named(asked.task, "its model or loss() fails on test_data()"):
-        Trial(task, asked.training, asked.privacy, seed=asked.seed).train(public)
+        TrialStep(task, asked.training, asked.privacy, seed=asked.seed).take(public)
 
 
 def _coordinator(
@@ -211,6 +224,16 @@ def _coordinator(
 
 def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
     """Return where a run is written, and the run to go on with: one that has a checkpoint.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+        Whose run config names ``out`` and ``resume``.
+
+    Returns
+    -------
+    tuple of Path and RunFolder or None
+        The folder, and the run in it that has a checkpoint.
 
     Raises
     ------
@@ -284,7 +307,17 @@ def _deployed(grid: Grid, experiment: Experiment) -> tuple[NodeRegistry, Nodes]:
 
 
 def read_keys(experiment: Experiment) -> Roster | None:
-    """Read the roster of identity keys; None where the server is trusted to follow the protocol.
+    """Read the roster of identity keys.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Whose ``deployment`` names the roster.
+
+    Returns
+    -------
+    Roster or None
+        None where the server is trusted to follow the protocol.
 
     Raises
     ------

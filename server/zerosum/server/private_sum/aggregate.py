@@ -19,7 +19,7 @@ from zerosum.server.private_sum.transport import Traffic
 
 @dataclass(frozen=True)
 class Sample:
-    """One masked contribution: ring words of so many bits, shape (length,), in their container."""
+    """One masked contribution: ring words of shape (length,), in their container dtype."""
 
     vector: np.ndarray
     ring_bits: int
@@ -27,7 +27,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """The outcome of a private sum.
+    """Outcome of a private sum.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Group:
         return self.session.ring.centre(self.party.result.total)
 
     def check_sum(self, *, noised: bool) -> None:
-        """Fail if the sum cannot be one of honest clients: it is not to be used.
+        """Fail the group if honest clients cannot have produced its sum.
 
         Parameters
         ----------
@@ -118,12 +118,21 @@ def aggregate(
 
     Parameters
     ----------
+    request : Request
+        What was asked.
     opened : sequence of Group
         At least one, none of which failed.
     failures : sequence of str
         Why the others failed.
     entropy : Entropy
         The server's noise.
+    traffic : Traffic
+        What the sum cost.
+
+    Returns
+    -------
+    Aggregate
+        Of all groups that were opened.
     """
     by_number = {group.number: group for group in opened}
     whole, session = opened[0].protection, opened[0].session
@@ -186,7 +195,7 @@ def _topped_up(
 
 
 def _sample(groups: Mapping[int, Group], traffic: Traffic) -> Sample | None:
-    """Read the first contribution, if it is of a group that was opened."""
+    """Decode the first contribution, if its group was opened."""
     number, message = traffic.sample
     if number not in groups:
         return None
@@ -207,7 +216,7 @@ def _client_cuts(opened: Sequence[Group]) -> Mapping[int, CutCounts] | None:
 
 
 def _kept(opened: Sequence[Group]) -> list[tuple[int, Group, np.ndarray]] | None:
-    """Return each survivor's contribution, centred, where the protocol hides none."""
+    """Return each survivor's centred contribution, under protocol none."""
     kept = [g for g in opened if isinstance(g.party, IdealServerParty) and g.party.keeps]
     if not kept:
         return None

@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
-from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.protection import CohortTooSmallError, Protection
 from zerosum.client.request import Request
@@ -32,9 +30,10 @@ from zerosum.secagg.parties.interface import Server
 from zerosum.secagg.randomness import SEED_BYTES, SystemRandomness, derive_seed
 from zerosum.secagg.stages import Stage
 from zerosum.server.private_sum.aggregate import Aggregate, Group, aggregate
+from zerosum.server.private_sum.pipelining import PipelinedExchange
 from zerosum.server.private_sum.sum_in_progress import PrivateSum, Shape, SumPlan
 from zerosum.server.private_sum.thresholds import Thresholds
-from zerosum.server.private_sum.transport import Exchange, Outgoing, Traffic
+from zerosum.server.private_sum.transport import Exchange, Traffic
 from zerosum.server.private_sum.trusted_cohort import TrustedCohort, take_stage
 from zerosum.server.spec import DeploymentSpec
 
@@ -55,7 +54,7 @@ _NO_ROSTER = bytes(32)
 
 
 class RoundAbandoned(Exception):
-    """No sum was released; the message says at which stage, with the counts."""
+    """Private sum that released nothing; the message names the stage and the counts."""
 
     def __init__(self, reason: str, traffic: Traffic) -> None:
         super().__init__(reason)
@@ -64,7 +63,7 @@ class RoundAbandoned(Exception):
 
 @dataclass(frozen=True)
 class Nodes:
-    """Where the clients of a run are.
+    """Flower node of each client, and the clients' identity keys.
 
     Parameters
     ----------
@@ -94,7 +93,7 @@ class Nodes:
 
 
 class Coordinator:
-    """Runs private sums with one roster over one grid.
+    """Runner of private sums, with one roster over one grid.
 
     Parameters
     ----------
@@ -142,9 +141,11 @@ class Coordinator:
         if cohort is not None and spec.protocol != "ideal":
             raise ValueError(f"protocol {spec.protocol!r} has no trusted cohort")
         self._cohort = cohort
-        self._pipeline = pipeline
-        self._prepared: PrivateSum | None = None
-        self._exchange = Exchange(grid, nodes.by_index, timeouts)
+        # The cache is of one sum's clients, and a trusted cohort is sent no messages.
+        pipelined = pipeline and cache is None and cohort is None
+        exchange = Exchange(grid, nodes.by_index, timeouts)
+        self._pipeline = PipelinedExchange(exchange) if pipelined else None
+        self._exchange = self._pipeline or exchange
         self._nodes = nodes
         self._spec = spec
         self._run_id = run_id
@@ -164,7 +165,7 @@ class Coordinator:
     @property
     def pipelined(self) -> bool:
         """Whether a sum's keys and shares travel with the messages of the one before."""
-        return self._pipeline and self._cache is None and self._cohort is None
+        return self._pipeline is not None
 
     @property
     def _masked(self) -> bool:
@@ -178,7 +179,6 @@ class Coordinator:
         round: int,
         attempt: int = 0,
         charge: Charge = lambda kind, group, clients: None,
-        following: SumPlan | None = None,
     ) -> Aggregate:
         """Ask a cohort a question and open the sum of the answers.
 
@@ -192,10 +192,11 @@ class Coordinator:
             Number of the session, never used before in this run.
         charge : callable
             The ledger, written ahead of what it charges for.
-        following : SumPlan, optional
-            The private sum after this one. Its keys and shares travel with this one's messages
-            from contribute on; when it is asked for, it begins where that has left it, whatever
-            became of this one.
+
+        Returns
+        -------
+        Aggregate
+            The sum, of the groups that could be opened.
 
         Raises
         ------
@@ -205,15 +206,16 @@ class Coordinator:
             If in every group too few clients are left at some stage, or a secret cannot be
             recovered.
         """
-        invitation = SumPlan(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
+        plan = SumPlan(tuple(map(tuple, groups)), round, attempt, Shape.of(request))
         if self._cache is not None:
             self._cache.clear()  # of the sum before, and before this one's parties are made
-        current = self._begin(invitation)
-        self._walk(current, request, charge, following)
+        current = self._begin(plan)
+        self._walk(current, request, charge)
         vanished = {i for gone in current.traffic.dropouts.values() for i in gone}
         for group in current.groups:
             there = tuple(i for i in group.session.cohort if i not in vanished)
             charge("survived", group.number, there)
+        # Before anything is made of a sum: what wrapped, or holds a liar's vector, is not used.
         for group in current.groups:
             group.check_sum(noised=request.question.noise_draw == "per_client")
         complete = [group for group in current.groups if not group.failure]
@@ -221,37 +223,48 @@ class Coordinator:
             raise RoundAbandoned("; ".join(current.failures), current.traffic)
         return aggregate(request, complete, current.failures, self._entropy, current.traffic)
 
-    def _begin(self, invitation: SumPlan) -> PrivateSum:
-        """Return the sum that was prepared, or a new one."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is None or prepared.invitation == invitation:
-            return prepared or self._open(invitation)
-        numbers = [(i.round, i.attempt) for i in (prepared.invitation, invitation)]
-        if numbers[0] == numbers[1]:
-            raise ValueError(f"another sum than this was prepared as round {invitation.round}")
-        log.warning("round %d was prepared and is not asked for", prepared.invitation.round)
-        return self._open(invitation)
+    def prepare(self, plan: SumPlan) -> None:
+        """Send the keys and shares of a later sum with the messages of the next one.
 
-    def _open(self, invitation: SumPlan) -> PrivateSum:
-        """Make the sessions of a private sum: nobody is asked anything yet."""
+        When that later sum is asked for, it begins where the messages have left it, whatever
+        became of the one before. A coordinator that is not pipelined prepares nothing.
+
+        Parameters
+        ----------
+        plan : SumPlan
+            Of the sum after the one that is asked for next.
+
+        Raises
+        ------
+        ValueError
+            If another sum was prepared under its number.
+        """
+        if self._pipeline is not None:
+            self._pipeline.prepare(self._open(plan))
+
+    def _begin(self, plan: SumPlan) -> PrivateSum:
+        """Return the sum that was prepared, or a new one."""
+        prepared = None if self._pipeline is None else self._pipeline.begin(plan)
+        return prepared or self._open(plan)
+
+    def _open(self, plan: SumPlan) -> PrivateSum:
+        """Make the sessions of a private sum, before any message is sent."""
         opened: list[Group] = []
         failures = []
-        for number, cohort in enumerate(invitation.groups):
+        for number, cohort in enumerate(plan.groups):
             try:
-                session, protection, colluders = self._session(invitation, cohort)
+                session, protection, colluders = self._session(plan, cohort)
             except CohortTooSmallError as error:
                 failures.append(f"the cohort is too small: {error}")
             else:
                 party = self._party(session, colluders)
                 opened.append(Group(number, session, protection, party))
-        return PrivateSum(invitation, opened, failures)
+        return PrivateSum(plan, opened, failures)
 
-    def _session(
-        self, invitation: SumPlan, cohort: tuple[int, ...]
-    ) -> tuple[Session, Protection, int]:
-        shape, n, spec = invitation.shape, len(cohort), self._spec
+    def _session(self, plan: SumPlan, cohort: tuple[int, ...]) -> tuple[Session, Protection, int]:
+        shape, n, spec = plan.shape, len(cohort), self._spec
         limits = Thresholds.of(n, roster=len(self._nodes), secagg=spec, privacy=shape.privacy)
-        numbers = invitation.round, invitation.attempt
+        numbers = plan.round, plan.attempt
         protection = Protection.build(
             shape.privacy,
             shape.encoding,
@@ -264,8 +277,8 @@ class Coordinator:
         unsigned = _NO_ROSTER if mode is ServerMode.MALICIOUS else b""
         session = Session(
             run_id=self._run_id,
-            round=invitation.round,
-            attempt=invitation.attempt,
+            round=plan.round,
+            attempt=plan.attempt,
             roster_version=0 if roster is None else roster.version,
             roster_digest=unsigned if roster is None else roster.digest,
             cohort=cohort,
@@ -288,98 +301,34 @@ class Coordinator:
             return ServerParty(session, roster=roster, cache=cache, colluders=colluders)
         return IdealServerParty(session, keep=self._spec.protocol == "none")
 
-    def _walk(
-        self,
-        current: PrivateSum,
-        request: Request,
-        charge: Charge,
-        following: SumPlan | None,
-    ) -> None:
+    def _walk(self, current: PrivateSum, request: Request, charge: Charge) -> None:
         """Walk the stages that are left; each sends what the one before it produced."""
         while stage := current.stage:
             if not current.exchanged:
                 current.traffic.exchanges += 1
+                # Charged before the messages go out: a server that dies in between has paid for
+                # noise that nobody drew, and never released a sum that nobody paid for.
                 if stage in _CHARGED:
                     for group in current.walking:
                         clients = tuple(current.contents[group.number])
                         charge(_CHARGED[stage], group.number, clients)
                 if self._cohort is None:
-                    self._exchange_stage(current, self._piggybacked(stage, following))
+                    self._exchange_stage(current)
                 else:
-                    round, traffic = current.invitation.round, current.traffic
+                    round, traffic = current.plan.round, current.traffic
                     walking, contents = current.walking, current.contents
                     take_stage(self._cohort, walking, stage, contents, request, round, traffic)
             current.close(request)
 
-    def _piggybacked(self, stage: str, following: SumPlan | None) -> PrivateSum | None:
-        """Return the next sum, at the stage that rides along with this one's messages."""
-        if following is None or stage in flower_messages.PIGGYBACKED or not self.pipelined:
-            return None
-        if self._prepared is None:
-            self._prepared = self._open(following)
-        prepared = self._prepared
-        if prepared.stage == Stage.ADVERTISE and prepared.exchanged:
-            prepared.close()
-        return (
-            prepared
-            if prepared.stage in flower_messages.PIGGYBACKED and not prepared.exchanged
-            else None
-        )
-
-    def _exchange_stage(self, current: PrivateSum, piggybacked: PrivateSum | None) -> None:
-        """Send a stage's messages, those of the next sum with them, and take the answers."""
+    def _exchange_stage(self, current: PrivateSum) -> None:
+        """Send a stage's messages and take the answers."""
         started = time.perf_counter()
-        sent, piggybacked_messages = (
-            current.send(),
-            {} if piggybacked is None else piggybacked.send(),
-        )
-        letters = {
-            i: self._letter(i, current, sent, piggybacked, piggybacked_messages)
-            for i in {**sent, **piggybacked_messages}
-        }
-
-        def refuse(index: int) -> None:
-            if index in sent:
-                current.note_refusal(index)
-            if piggybacked is not None and index in piggybacked_messages:
-                piggybacked.note_refusal(index)
-
-        for index, reply in self._exchange.ask(letters, refuse):
-            # Of two stages in one message the reply holds those that were not refused.
-            both = index in sent and index in piggybacked_messages
-            if index in sent and (flower_messages.RECORD in reply or not both):
-                current.receive(index, flower_messages.main_part(reply) if both else reply)
-            elif index in sent:
-                current.note_refusal(index)
-            if piggybacked is not None and index in piggybacked_messages:
-                if flower_messages.PIGGYBACK in reply or not both:
-                    piggybacked.receive(index, flower_messages.piggyback(reply) if both else reply)
-                else:
-                    piggybacked.note_refusal(index)
+        stage, round = current.stage, current.plan.round
+        outgoing = {i: self._exchange.address(stage, round, c) for i, c in current.send().items()}
+        for index, reply in self._exchange.ask(outgoing, current.note_refusal):
+            current.receive(index, reply)
         current.note_missing()
-        if piggybacked is not None:
-            piggybacked.note_missing()
-        current.traffic.seconds[current.stage] = time.perf_counter() - started
-
-    def _letter(
-        self,
-        index: int,
-        current: PrivateSum,
-        sent: Mapping[int, RecordDict],
-        piggybacked: PrivateSum | None,
-        piggybacked_messages: Mapping[int, RecordDict],
-    ) -> Outgoing:
-        """Address what one client is sent for one of two sums, or for both."""
-        round = current.invitation.round
-        if piggybacked is None or index not in piggybacked_messages:
-            return self._exchange.letter(current.stage, round, sent[index])
-        later = piggybacked.invitation.round
-        if index not in sent:
-            return self._exchange.letter(piggybacked.stage, later, piggybacked_messages[index])
-        content = flower_messages.joined(
-            sent[index], piggybacked_messages[index], piggybacked.stage, later
-        )
-        return self._exchange.letter(current.stage, round, content, piggybacked.stage)
+        current.traffic.seconds[stage] = time.perf_counter() - started
 
 
 def _some(indices: Mapping[int, object]) -> str:

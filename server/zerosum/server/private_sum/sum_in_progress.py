@@ -33,7 +33,7 @@ _MOST_PAIRS = 10
 
 @dataclass(frozen=True)
 class Shape:
-    """What a session has to know of a request before it is made.
+    """Parts of a request that its session must know before the request exists.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class SumPlan:
-    """All that is fixed before the first stage of a private sum.
+    """Everything that is fixed before the first stage of a private sum.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class PrivateSum:
 
     Parameters
     ----------
-    invitation : SumPlan
+    plan : SumPlan
     groups : sequence of Group
         Those that could be opened.
     failures : sequence of str
@@ -112,11 +112,11 @@ class PrivateSum:
 
     def __init__(
         self,
-        invitation: SumPlan,
+        plan: SumPlan,
         groups: Sequence[Group],
         failures: Sequence[str],
     ) -> None:
-        self.invitation = invitation
+        self.plan = plan
         self.groups = list(groups)
         self.traffic = Traffic()
         self._unopened = list(failures)
@@ -130,7 +130,7 @@ class PrivateSum:
 
     @property
     def stage(self) -> str:
-        """The stage that all sessions are at; empty when it is over, or nothing is left of it."""
+        """Stage of all sessions; empty when the sum is over, or every group failed."""
         over = self._phase == len(self._stages) or not self.walking
         return "" if over else self._stages[self._phase]
 
@@ -146,7 +146,7 @@ class PrivateSum:
 
     @property
     def exchanged(self) -> bool:
-        """Whether the messages of the stage went out, so that it can be closed."""
+        """Whether the messages of the stage were sent, so that it can be closed."""
         return self._answered is not None
 
     def send(self) -> dict[int, RecordDict]:
@@ -160,7 +160,7 @@ class PrivateSum:
         return sent
 
     def receive(self, index: int, reply: RecordDict) -> None:
-        """Take a client's answer; one that cannot be read makes it a dropout of the stage."""
+        """Take a client's answer; an unreadable one makes the client a dropout of the stage."""
         group, message = self._group_of[index], _message(reply)
         try:
             group.party.receive(index, message)
@@ -179,7 +179,7 @@ class PrivateSum:
         refused[self.stage] = refused.get(self.stage, 0) + 1
 
     def note_missing(self) -> None:
-        """Note who has not answered at this stage: no more answers are taken."""
+        """Record the clients that did not answer at this stage; later answers are ignored."""
         answered = self._answered or set()
         gone = tuple(index for index in self._group_of if index not in answered)
         self.traffic.dropouts[self.stage] = gone
@@ -254,7 +254,7 @@ def _some_pairs(pairs: Sequence[tuple[int, int]]) -> str:
 
 
 def _message(reply: RecordDict) -> bytes:
-    """Return the message of a reply; empty bytes, which no party accepts, where it has none."""
+    """Return the message of a reply; empty bytes, which every party rejects, if it has none."""
     try:
         return flower_messages.bytes_field(reply, "message")
     except ValueError:
@@ -266,7 +266,7 @@ def _packed(
     extra: dict[str, flower_messages.Value],
     model: ArrayRecord | None,
 ) -> dict[int, RecordDict]:
-    """Pack each client's message; a broadcast, one object for all, is packed once."""
+    """Pack each client's message, and a broadcast only once."""
     packed: dict[int, RecordDict] = {}
     last: SecAggMessage | None = None
     for index, message in messages.items():

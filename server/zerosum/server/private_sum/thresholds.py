@@ -15,7 +15,7 @@ SMALLEST_COHORT = 2
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a session of one cohort size needs.
+    """Thresholds of a session of one cohort size.
 
     Attributes
     ----------
@@ -41,7 +41,23 @@ class Thresholds:
     def of(
         cls, cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec
     ) -> "Thresholds":
-        """Return the thresholds of a cohort, or of one group of it.
+        """Compute the thresholds of a cohort, or of one group of it.
+
+        Parameters
+        ----------
+        cohort : int
+            Clients of the session.
+        roster : int
+            Clients of the run, of whom a fraction colludes.
+        secagg : SecAggSpec
+            Server, graph, dropout and corruption.
+        privacy : PrivacySpec
+            Says how many honest clients the noise needs.
+
+        Returns
+        -------
+        Thresholds
+            The smallest that are safe.
 
         Raises
         ------
@@ -65,10 +81,26 @@ class Thresholds:
 
 
 def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec) -> int:
-    """Return ``min_survivors`` of a cohort, or one more than it has where nothing would do.
+    """Compute ``min_survivors`` of a cohort; one more than the cohort where nothing is safe.
 
     Where some degree below the noise's own limit has a graph, no threshold is above that limit,
     and the graph itself, which takes twenty times as long to find, is not needed.
+
+    Parameters
+    ----------
+    cohort : int
+        Clients of the session.
+    roster : int
+        Clients of the run.
+    secagg : SecAggSpec
+        Server, graph, dropout and corruption.
+    privacy : PrivacySpec
+        Says how many honest clients the noise needs.
+
+    Returns
+    -------
+    int
+        Clients.
     """
     try:
         if privacy.private and secagg.degree == "auto" and cohort >= COMPLETE_BELOW:
@@ -120,7 +152,7 @@ def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
 
 
 def _degree(cohort: int, secagg: SecAggSpec) -> int | None:
-    """Return the degree that was written, as far as the cohort has it; None where none was.
+    """Return the configured degree, capped by the cohort; None for "auto".
 
     A regular graph with both its size and its degree odd does not exist: the server that permutes
     one takes a neighbour more.
@@ -132,7 +164,7 @@ def _degree(cohort: int, secagg: SecAggSpec) -> int | None:
 
 
 def _threshold(graph: GraphParameters, roster: int, secagg: SecAggSpec) -> int:
-    """Return the threshold that was written, if it is safe, or the graph's own."""
+    """Return the configured threshold if it is safe, or else the graph's own."""
     if secagg.threshold == "auto":
         return graph.threshold
     if secagg.threshold > graph.largest_threshold:

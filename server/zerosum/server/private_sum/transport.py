@@ -13,19 +13,21 @@ from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between two looks for replies: at first, and at most."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
+"""Between two looks for replies: at first, and at most. A stage of a small model takes tenths of a
+second, and one of an hour's training must not be asked for twenty times a second."""
 
 SKEW_SECONDS = 600.0
-"""How far the clocks of nodes may be apart: Flower reckons with both of a message's ends."""
+"""Largest difference between the clocks of two nodes. Flower compares a message's age by the clock
+of either end, so that a shorter allowance drops messages to nodes whose clock is wrong."""
 
 PAUSE_FRACTION = 0.05
-"""Between these a pause is this part of the time waited so far: what is lost by it at most."""
+"""Pause between two looks, as a fraction of the time waited so far: the most that waiting adds."""
 
 
 @dataclass
 class Traffic:
-    """What a private sum cost: bytes to and from each client, seconds and losses by stage.
+    """Cost of a private sum: bytes of each client, seconds and losses of each stage.
 
     ``exchanges`` are the times that messages went out and replies were waited for; a stage that
     rode along with another sum's cost none. ``refused`` counts, by stage, those who answered that
@@ -47,7 +49,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What one client is sent, and how long its answer may take.
+    """Message to one client, and the time that its answer may take.
 
     Attributes
     ----------
@@ -67,7 +69,7 @@ class Outgoing:
 
 
 class Exchange:
-    """Asks clients, by their roster index, over one grid.
+    """Exchange of messages with clients, by roster index, over one grid.
 
     Parameters
     ----------
@@ -86,32 +88,48 @@ class Exchange:
         self._nodes = nodes
         self._timeouts = timeouts
 
-    def letter(
-        self, stage: str, round: int, content: RecordDict, piggybacked: str | None = None
-    ) -> Outgoing:
-        """Address a message, which may carry a stage of the next session too."""
-        if self._timeouts is None:
-            return Outgoing(stage, round, content, None)
-        stages = [stage] if piggybacked is None else [stage, piggybacked]
-        return Outgoing(stage, round, content, max(map(self._timeouts.seconds, stages)))
-
-    def ask(
-        self,
-        letters: Mapping[int, Outgoing],
-        refused: Callable[[int], None] = lambda index: None,
-    ) -> Iterable[tuple[int, RecordDict]]:
-        """Send each client its letter and yield the replies that have content, one a client.
+    def address(self, stage: str, round: int, content: RecordDict) -> Outgoing:
+        """Address a message of a stage, and say how long its answer may take.
 
         Parameters
         ----------
-        letters : mapping of int to Outgoing
+        stage : str
+            Names the type of the message, and how long it is waited for.
+        round : int
+            Of the session.
+        content : flwr.app.RecordDict
+            As it is sent.
+
+        Returns
+        -------
+        Outgoing
+            For any client.
+        """
+        seconds = None if self._timeouts is None else self._timeouts.seconds(stage)
+        return Outgoing(stage, round, content, seconds)
+
+    def ask(
+        self,
+        outgoing: Mapping[int, Outgoing],
+        refused: Callable[[int], None] = lambda index: None,
+    ) -> Iterable[tuple[int, RecordDict]]:
+        """Send each client its message and yield the replies with content, one for each client.
+
+        Parameters
+        ----------
+        outgoing : mapping of int to Outgoing
             By client.
         refused : callable
             Told of each client that answers with an error.
+
+        Yields
+        ------
+        tuple of int and flwr.app.RecordDict
+            A client and its reply.
         """
-        client_of = {self._nodes[index]: index for index in letters}
+        client_of = {self._nodes[index]: index for index in outgoing}
         answered: set[int] = set()
-        for reply in self._replies(letters):
+        for reply in self._replies(outgoing):
             index = client_of.get(reply.metadata.src_node_id)
             if index is None or index in answered:
                 log.warning("a reply from node %d was not asked for", reply.metadata.src_node_id)
@@ -122,20 +140,20 @@ class Exchange:
             else:
                 refused(index)
 
-    def _replies(self, letters: Mapping[int, Outgoing]) -> Iterable[Message]:
-        messages = [self._message(index, letter) for index, letter in letters.items()]
+    def _replies(self, outgoing: Mapping[int, Outgoing]) -> Iterable[Message]:
+        messages = [self._message(index, sent) for index, sent in outgoing.items()]
         if self._timeouts is None:
             return self._grid.send_and_receive(messages)
-        return poll(self._grid, messages, [letter.seconds or 0.0 for letter in letters.values()])
+        return poll(self._grid, messages, [sent.seconds or 0.0 for sent in outgoing.values()])
 
-    def _message(self, index: int, letter: Outgoing) -> Message:
+    def _message(self, index: int, sent: Outgoing) -> Message:
         # What waits at the SuperLink for a node that is away is not delivered long after its time.
         return Message(
-            content=letter.content,
+            content=sent.content,
             dst_node_id=self._nodes[index],
-            message_type=flower_messages.STAGE_TYPES[letter.stage],
-            group_id=str(letter.round),
-            ttl=None if letter.seconds is None else letter.seconds + SKEW_SECONDS,
+            message_type=flower_messages.STAGE_TYPES[sent.stage],
+            group_id=str(sent.round),
+            ttl=None if sent.seconds is None else sent.seconds + SKEW_SECONDS,
         )
 
 
@@ -147,8 +165,17 @@ def poll(grid: Grid, messages: list[Message], seconds: list[float]) -> Iterable[
 
     Parameters
     ----------
+    grid : flwr.serverapp.Grid
+        Carries the messages.
+    messages : list of flwr.app.Message
+        One for each client.
     seconds : list of float
         How long to wait for each message's reply.
+
+    Yields
+    ------
+    flwr.app.Message
+        A reply; late ones and repeated ones are logged and dropped.
     """
     started = time.monotonic()
     keys = grid.push_messages(messages)
@@ -166,4 +193,6 @@ def poll(grid: Grid, messages: list[Message], seconds: list[float]) -> Iterable[
         for key in late:
             del waiting[key]
         if waiting:
-            time.sleep(min(LONGEST_PAUSE, max(FIRST_PAUSE, PAUSE_FRACTION * passed)))
+            time.sleep(
+                min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, PAUSE_FRACTION * passed))
+            )

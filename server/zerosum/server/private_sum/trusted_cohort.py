@@ -26,16 +26,46 @@ from zerosum.server.private_sum.transport import Traffic
 
 
 class TrustedCohort(Protocol):
-    """All clients of a simulation, as seen by a server that is trusted with their sum."""
+    """Cohort of a simulation that gives a trusted server its sum alone."""
 
     def answering(self, stage: str, clients: Sequence[int], round: int) -> Sequence[int]:
-        """Return which of these clients answer at a stage, in order."""
+        """Return which of these clients answer at a stage.
+
+        Parameters
+        ----------
+        stage : str
+            Of the session.
+        clients : sequence of int
+            Who is asked.
+        round : int
+            Of the session.
+
+        Returns
+        -------
+        sequence of int
+            In order.
+        """
         ...
 
     def total(
         self, request: Request, session: Session, clients: Sequence[int]
     ) -> tuple[Sequence[int], NDArray[np.int64]]:
-        """Return who of these clients contributed, and the sum of their vectors."""
+        """Return who of these clients contributed, and the sum of their vectors.
+
+        Parameters
+        ----------
+        request : Request
+            What is asked.
+        session : Session
+            Whose sum it is.
+        clients : sequence of int
+            Who is asked.
+
+        Returns
+        -------
+        tuple of sequence of int and numpy.ndarray
+            The contributors, and int64, shape (session.vector_length,), not reduced to the ring.
+        """
         ...
 
 
@@ -48,7 +78,7 @@ def take_stage(
     round: int,
     traffic: Traffic,
 ) -> None:
-    """Take the answers of a stage, as if each client had been sent its message.
+    """Take a whole cohort's answers at a stage, as if each client had been sent its message.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The clip that follows a quantile of the updates' norms, moved by a noised count of bits."""
+"""Move the clip towards a quantile of the updates' norms, by a noised count of bits."""
 
 import math
 
@@ -42,7 +42,7 @@ class Clip:
         return self._privacy.model_copy(update={"clip": self.value})
 
     def follow(self, bit: float | None, clients: float) -> float | None:
-        """Move the clip and return the fraction that was small, noised; None where nothing adapts.
+        """Move the clip towards its quantile, and return the fraction of norms below it.
 
         Parameters
         ----------
@@ -50,6 +50,11 @@ class Clip:
             Sum of 1[norm <= clip] - quantile, noised.
         clients : float
             What the sum is divided by: the expected cohort under DP.
+
+        Returns
+        -------
+        float or None
+            The fraction of small norms, noised; None where nothing adapts.
         """
         if bit is None or self.value is None:
             return None

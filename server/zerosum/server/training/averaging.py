@@ -1,4 +1,4 @@
-"""From what a private sum opened to the average that the server steps along."""
+"""Average what a private sum opened: the direction of the server's step."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ class Averaging:
         self._root = root
 
     def average(self, aggregate: Aggregate, model: np.ndarray, number: int) -> np.ndarray:
-        """Return a round's average, float64, shape (d,).
+        """Average a round's contributions, by the rule of the experiment.
 
         Parameters
         ----------
@@ -57,6 +57,11 @@ class Averaging:
             The vector of the round's request.
         number : int
             The round.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (d,).
 
         Raises
         ------
@@ -142,6 +147,13 @@ def held_out(
     seed : int
         The experiment's seed.
 
+    Returns
+    -------
+    tested : torch Dataset or pair of tensors, or None
+        What is tested on.
+    root : torch Dataset or pair of tensors, or None
+        The root records; None where none are held out.
+
     Raises
     ------
     ConfigError
@@ -149,8 +161,8 @@ def held_out(
     """
     if spec.rule_examples is None:
         return dataset, None
-    found = None if dataset is None else as_examples(dataset, torch.float32, torch.device("cpu"))
-    count = 0 if found is None else len(found)
+    examples = None if dataset is None else as_examples(dataset, torch.float32, torch.device("cpu"))
+    count = 0 if examples is None else len(examples)
     if dataset is None or count <= spec.rule_examples:
         raise ConfigError(
             f"server.rule_examples = {spec.rule_examples}: they are taken from the task's public "
@@ -158,8 +170,8 @@ def held_out(
         )
     order = numpy_generator(seed, "root records").permutation(count)
     root, rest = (np.sort(part) for part in np.split(order, [spec.rule_examples]))
-    if isinstance(found, TensorExamples):
-        return _rows(found, rest), _rows(found, root)
+    if isinstance(examples, TensorExamples):
+        return _rows(examples, rest), _rows(examples, root)
     whole: Any = dataset
     return Subset(whole, rest.tolist()), Subset(whole, root.tolist())
 

@@ -55,34 +55,34 @@ def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) 
     """
     if not experiment.evaluation.federated_every:
         return experiment
-    wanted = experiment.evaluation.federated_metrics
+    asked_for = experiment.evaluation.federated_metrics
     fault = (
         "its model cannot be evaluated on the data that clients have for it, data() with "
         'split = "test"'
     )
     with task_named(experiment.task, fault):
-        found = metric_names(task, experiment.training, experiment.seed, samples)
-    if wanted is not None:
-        lacking = [] if found is None else [name for name in wanted if name not in found]
+        measured = metric_names(task, experiment.training, experiment.seed, samples)
+    if asked_for is not None:
+        lacking = [] if measured is None else [name for name in asked_for if name not in measured]
         if lacking:
             raise ConfigError(
                 f"{KEY} names {lacking[0]}, which the task does not measure: write metrics that "
-                f"it has ({', '.join(found or ()) or 'it has none'}), or {{}} for the loss alone"
+                f"it has ({', '.join(measured or ()) or 'it has none'}), or {{}} for the loss alone"
             )
         return experiment
-    if found is None:
+    if measured is None:
         log.warning(
             "%s is absent and there are no records here to find the task's metrics by: clients "
             "are asked for the loss alone; name them, as { accuracy = 1.0 }", KEY,
         )  # fmt: skip
-    known = [name for name in found or () if name == "accuracy"]
-    left = [name for name in found or () if name not in known]
+    known = [name for name in measured or () if name == "accuracy"]
+    left = [name for name in measured or () if name not in known]
     if experiment.privacy.private and left:
         log.warning(
             "%s is absent: %s cannot be summed under DP without a largest magnitude; give it, as "
             "{ %s = 1.0 }", KEY, ", ".join(left), left[0],
         )  # fmt: skip
-    names = known if experiment.privacy.private else sorted(found or ())
+    names = known if experiment.privacy.private else sorted(measured or ())
     evaluation = experiment.evaluation.model_copy(
         update={"federated_metrics": dict.fromkeys(names, 1.0)}
     )
@@ -92,7 +92,7 @@ def with_metrics(experiment: Experiment, task: Task, samples: Iterable[Sample]) 
 def metric_names(
     task: Task, training: TrainSpec, seed: int, samples: Iterable[Sample]
 ) -> list[str] | None:
-    """Return the names of a task's metrics of any records; None where no sample has records.
+    """Find the names of a task's metrics on the first sample that has records.
 
     Parameters
     ----------
@@ -103,6 +103,11 @@ def metric_names(
         The experiment's seed.
     samples
         As for :func:`with_metrics`.
+
+    Returns
+    -------
+    list of str or None
+        None where no sample has records.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The global model: weights that the server's optimizer moves, statistics that are averaged."""
+"""Hold the global model: weights that an optimizer moves, statistics that are averaged."""
 
 import numpy as np
 import torch
@@ -65,6 +65,14 @@ class GlobalModel:
     def restore(
         self, model: torch.Tensor, tensors: dict[str, torch.Tensor], scalars: dict[str, float]
     ) -> None:
-        """Continue from a model of shape (d,) and what :meth:`state` returned."""
+        """Continue from a model and the state of its optimizer.
+
+        Parameters
+        ----------
+        model : torch.Tensor
+            float32, shape (d,).
+        tensors, scalars : dict
+            The optimizer's, as :meth:`state` returned them.
+        """
         self._optimizer.restore(model[: self._length], tensors, scalars)
         self._statistics = model[self._length :].numpy().copy()

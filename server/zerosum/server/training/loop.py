@@ -1,4 +1,4 @@
-"""The round loop: sample, sum in private, step, test, record."""
+"""Run the rounds of training: sample, sum in private, step, test, record."""
 
 import copy
 import logging
@@ -243,10 +243,10 @@ class FederatedTraining:
                 f"model.components = {spec.components}: the private sum that they are read from "
                 f"was abandoned: {abandoned}; start again, or lower privacy.honest_fraction"
             ) from None
-        found = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
-        self._components = found.ravel()
-        told = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
-        return {"components": told | tally_record(self._take_tally())}
+        components = principal_components(aggregate.total, spec.inputs or 0, spec.components or 0)
+        self._components = components.ravel()
+        record = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
+        return {"components": record | tally_record(self._take_tally())}
 
     def _round(self, number: int) -> Record:
         started = time.perf_counter()
@@ -297,6 +297,9 @@ class FederatedTraining:
             reason = "the run ended when its clients had been asked: once is once"
             raise RoundAbandoned(reason, Traffic())
         check_cohort(self._ledger, planned, self._folder)
+        following = self._following(planned)
+        if following is not None:
+            self._coordinator.prepare(following)
         try:
             aggregate = self._coordinator.private_sum(
                 self._request(planned.number, planned.kind),
@@ -304,7 +307,6 @@ class FederatedTraining:
                 round=planned.session_round,
                 attempt=planned.attempt,
                 charge=self._charge(planned),
-                following=self._following(planned),
             )
         except RoundAbandoned as abandoned:
             self._leave_out(abandoned.traffic, planned.number)

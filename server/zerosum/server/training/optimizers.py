@@ -1,4 +1,4 @@
-"""Server optimizers by their ``torch.optim`` name: FedAvg is SGD with a learning rate of one."""
+"""Step the global model by a ``torch.optim`` optimizer: FedAvg is SGD with lr = 1."""
 
 import math
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from zerosum.client.training.sgd import Sgd
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import ServerSpec
 
@@ -35,23 +36,25 @@ class PlainSgd:
         if not momentum >= 0:
             raise ValueError(f"Invalid momentum value: {momentum}")
         (self._parameter,) = parameters
-        self._lr, self._momentum = lr, momentum
+        self._sgd = Sgd(lr, momentum)
         self.state: dict[torch.nn.Parameter, dict[str, Any]] = {}
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the parameter against its gradient."""
+        """Move the parameter against its gradient.
+
+        Raises
+        ------
+        ValueError
+            If there is no gradient.
+        """
         gradient = self._parameter.grad
         if gradient is None:
             raise ValueError("the parameter has no gradient")
-        if self._momentum:
-            state = self.state.setdefault(self._parameter, {})
-            if "momentum_buffer" in state:
-                state["momentum_buffer"].mul_(self._momentum).add_(gradient)
-            else:
-                state["momentum_buffer"] = gradient.clone()
-            gradient = state["momentum_buffer"]
-        self._parameter.add_(gradient, alpha=-self._lr)
+        state = self.state.setdefault(self._parameter, {}) if self._sgd.momentum else {}
+        first = "momentum_buffer" not in state  # torch's name: a checkpoint of either is the same
+        buffer = state.setdefault("momentum_buffer", torch.empty_like(gradient))
+        self._sgd.step(self._parameter, gradient, buffer, first=first)
 
 
 class ServerOptimizer:
@@ -87,7 +90,7 @@ class ServerOptimizer:
         for name, value in spec.options.items():
             # torch compares with bounds, which no NaN is outside of; the model would become NaN.
             given = value if isinstance(value, list | tuple) else [value]
-            if not all(math.isfinite(each) for each in given if isinstance(each, float)):
+            if not all(math.isfinite(number) for number in given if isinstance(number, float)):
                 raise ConfigError(
                     f"server.options: {name} = {value}: torch.optim.{spec.optimizer} takes finite "
                     "numbers"
@@ -102,7 +105,18 @@ class ServerOptimizer:
 
     @classmethod
     def check(cls, spec: ServerSpec) -> None:
-        """Raise ConfigError unless the optimizer can be made and can take a step."""
+        """Check that the optimizer can be made and can take a step.
+
+        Parameters
+        ----------
+        spec : ServerSpec
+            Optimizer, learning rate and options.
+
+        Raises
+        ------
+        ConfigError
+            If it can neither be made nor take a step; quotes what torch says.
+        """
         trial = cls(spec, np.zeros(2, dtype=np.float32))
         try:
             trial.step(np.ones(2))
@@ -130,7 +144,15 @@ class ServerOptimizer:
     def restore(
         self, model: torch.Tensor, tensors: dict[str, torch.Tensor], scalars: dict[str, float]
     ) -> None:
-        """Continue from a model and what :meth:`state` returned."""
+        """Continue from a model and the state of its optimizer.
+
+        Parameters
+        ----------
+        model : torch.Tensor
+            float32, shape (d,).
+        tensors, scalars : dict
+            As :meth:`state` returned them.
+        """
         with torch.no_grad():
             self._parameter.copy_(model)
         if tensors or scalars:
@@ -138,8 +160,8 @@ class ServerOptimizer:
 
 
 def _unusable(spec: ServerSpec, error: Exception) -> ConfigError:
-    said = str(error).partition("\n")[0] or type(error).__name__
+    reason = str(error).partition("\n")[0] or type(error).__name__
     return ConfigError(
         f"server.options = {spec.options!r}, server.lr = {spec.lr}: torch.optim.{spec.optimizer} "
-        f"says: {said}"
+        f"says: {reason}"
     )

@@ -1,4 +1,4 @@
-"""Robust rules: how a server that sees each contribution makes one average of them.
+"""Average contributions by robust rules, for a server that sees each of them.
 
 A mean follows a single malicious client wherever it wants; each of these bounds what a few can do.
 All take float64 vectors of shape (n, d), one row a client, and return shape (d,) in the scale of
@@ -37,6 +37,11 @@ def fewest(rule: str, malicious: int | None = None, selected: int | None = None)
         (El Mhamdi et al. 2018, section 4).
     selected : int, optional
         Contributions that Multi-Krum averages, beside f others.
+
+    Returns
+    -------
+    int
+        At least 1.
     """
     f = malicious or 0
     needed = {"trimmed-mean": 2 * f + 1, "krum": 2 * f + 3, "bulyan": 4 * f + 3}
@@ -73,6 +78,11 @@ def trimmed_mean(vectors: ArrayLike, malicious: int) -> Vectors:
         Shape (n, d).
     malicious : int
         f, below n / 2.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (d,).
     """
     rows = _ordered(vectors, fewest("trimmed-mean", malicious))
     # The half keeps scipy's product with n from being rounded down to f - 1.
@@ -91,6 +101,11 @@ def krum(vectors: ArrayLike, malicious: int) -> Vectors:
         Shape (n, d), n >= 2f + 3.
     malicious : int
         f.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (d,).
     """
     return multi_krum(vectors, malicious, 1)
 
@@ -108,6 +123,11 @@ def multi_krum(vectors: ArrayLike, malicious: int, selected: int | None = None) 
         f.
     selected : int, optional
         How many, at most n - f. Default: n - f.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (d,).
     """
     rows = _ordered(vectors, fewest("multi-krum", malicious, selected))
     scores = _krum_scores(_squared_distances(rows), malicious)
@@ -129,6 +149,11 @@ def bulyan(vectors: ArrayLike, malicious: int) -> Vectors:
         Shape (n, d), n >= 4f + 3.
     malicious : int
         f.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (d,).
     """
     rows = _ordered(vectors, fewest("bulyan", malicious))
     distances, left = _squared_distances(rows), np.arange(len(rows))
@@ -177,6 +202,16 @@ def fltrust(vectors: ArrayLike, reference: ArrayLike) -> Vectors:
         Shape (n, d).
     reference : array_like
         Shape (d,): the server's own update, from records that it trusts.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (d,).
+
+    Raises
+    ------
+    ValueError
+        If the reference has another shape than a contribution, or is not finite.
     """
     rows, own = _ordered(vectors), np.asarray(reference, dtype=np.float64)
     if own.shape != rows.shape[1:] or not np.isfinite(own).all():
@@ -204,6 +239,16 @@ def norm_bound(vectors: ArrayLike, bound: float) -> Vectors:
         Shape (n, d).
     bound : float
         Above 0.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (d,).
+
+    Raises
+    ------
+    ValueError
+        If the bound is not above 0.
     """
     if not bound > 0:
         raise ValueError(f"a bound of {bound} is not above 0")

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from zerosum.client.protocol.saturation_counts import CutCounts
 from zerosum.client.request import Kind
+from zerosum.client.spec import MOST_BITS, MOST_SCALE
 from zerosum.secagg.vectors.saturation import FOLDS
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.private_sum.aggregate import Aggregate
@@ -26,14 +27,8 @@ log = logging.getLogger("zerosum.server")
 MOST_CUT: Final = 1 / 1000
 """Largest share of cut coordinates with which a sum is used."""
 
-_LARGEST_RANGE = 1e30
-"""What ``encoding.range`` takes."""
-
 _CUT_TO_IT = "and were cut to it"
 """What tells a reason of cuts from others."""
-
-_MOST_BITS = 32
-"""What ``encoding.bits`` takes."""
 
 
 class CutWatch:
@@ -81,19 +76,19 @@ class CutWatch:
             range. Under a robust rule what the median client counts is judged, as if all had
             counted it: a few liars end no round that the rule would have borne.
         """
-        found = aggregate.cuts
-        if not found:
+        cuts = aggregate.cuts
+        if not cuts:
             return
-        judged = found
+        judged = cuts
         if kind == "train" and self._experiment.server.rule != "mean":
-            judged = _median(aggregate.client_cuts) if aggregate.client_cuts else found
+            judged = _median(aggregate.client_cuts) if aggregate.client_cuts else cuts
         if judged.least[0] > MOST_CUT * judged.coordinates or judged.least[1]:
             # What to do comes first: a console may show the beginning alone.
             cure, more = self._cure(judged, kind)
-            reason = f"{cure}: {_counted(found, kind)}; {more}"
+            reason = f"{cure}: {_counted(cuts, kind)}; {more}"
             raise RoundAbandoned(reason, aggregate.traffic)
         if not self._warned:
-            log.warning("%s; metrics.jsonl counts on", _counted(found, kind))
+            log.warning("%s; metrics.jsonl counts on", _counted(cuts, kind))
             self._warned = True
 
     def _cure(self, found: CutCounts, kind: Kind) -> tuple[str, str]:
@@ -106,8 +101,8 @@ class CutWatch:
             )
         if kind == "components":
             return "raise privacy.examples", "clients have more records than it says"
-        held = holding_range(found)
-        if held is None:
+        holding = holding_range(found)
+        if holding is None:
             return (
                 "lower training.lr, scale the data, or set privacy.clip, which bounds an update "
                 "whole",
@@ -117,9 +112,9 @@ class CutWatch:
         if spec.adaptive:
             return "set encoding.rotate = false", "then no coordinate is beyond the clip"
         if spec.clip is not None and not spec.sums_gradients:
-            held = min(held, spec.clip)  # no coordinate of a clipped update is larger
-        range_ = _written(held)
-        return f"set encoding.range = {range_}", f"{range_} would have held: {self._cost(held)}"
+            holding = min(holding, spec.clip)  # no coordinate of a clipped update is larger
+        range_ = _written(holding)
+        return f"set encoding.range = {range_}", f"{range_} would have held: {self._cost(holding)}"
 
     def _cost(self, held: float) -> str:
         """Return what the range costs that would have held, and what keeps the resolution."""
@@ -131,7 +126,7 @@ class CutWatch:
             f"the ring stays of {now.ring_bits} bits, no sum of coordinates wraps, and a step is "
             f"{wider:.3g}, not {now.encoding.step:.3g}"
         )
-        bits = min(_MOST_BITS, before.bits + math.ceil(math.log2(held / now.encoding.limit)))
+        bits = min(MOST_BITS, before.bits + math.ceil(math.log2(held / now.encoding.limit)))
         if bits == before.bits:
             return said
         finer = before.model_copy(update={"range": held, "bits": bits, "ring_bits": None})
@@ -151,8 +146,8 @@ def cut_record(aggregate: Aggregate) -> dict[str, Any]:
     ``cut`` are the coordinates beyond 1, 10, 100 and 1,000 times the range, at most so many;
     ``cut_of`` is how many there are.
     """
-    found = aggregate.cuts
-    return {"cut": list(found.most), "cut_of": found.coordinates} if found else {}
+    cuts = aggregate.cuts
+    return {"cut": list(cuts.most), "cut_of": cuts.coordinates} if cuts else {}
 
 
 def cuts_in_words(record: dict[str, Any]) -> str:
@@ -167,14 +162,14 @@ def shortened(reason: str) -> tuple[str, str]:
 
     A reason that is not of cuts is returned whole, as both.
     """
-    said, _, _ = reason.partition("; ")
-    return (said.partition(": ")[0], said) if _CUT_TO_IT in said else (reason, reason)
+    first, _, _ = reason.partition("; ")
+    return (first.partition(": ")[0], first) if _CUT_TO_IT in first else (reason, reason)
 
 
 def holding_range(found: CutCounts) -> float | None:
     """Return the least multiple of the range beyond which no coordinate was; None without one."""
     for fold, count in zip(FOLDS, found.most, strict=True):
-        if not count and fold * found.limit <= _LARGEST_RANGE:
+        if not count and fold * found.limit <= MOST_SCALE:
             return fold * found.limit
     return None
 
@@ -202,15 +197,15 @@ def _counted(found: CutCounts, kind: Kind) -> str:
     count = f"{found.most[0]:,}" if exact else f"{found.least[0]:,} to {found.most[0]:,}"
     limit = _written(found.limit)
     beyond = f"encoding.range = {limit}" if kind == "train" else f"{limit}, the most to be summed,"
-    said = (
+    line = (
         f"{count} of {found.coordinates:,} coordinates of {found.clients:,} clients were beyond "
         f"{beyond} {_CUT_TO_IT}"
     )
     furthest = max((i for i, count in enumerate(found.most) if count), default=0)
     if not furthest:
-        return said
+        return line
     least = f"{found.least[furthest]:,}" + ("" if exact else " or more")
-    return f"{said}, {least} of them beyond {FOLDS[furthest]:,} times it"
+    return f"{line}, {least} of them beyond {FOLDS[furthest]:,} times it"
 
 
 def _written(value: float) -> str:

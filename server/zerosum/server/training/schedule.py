@@ -1,4 +1,4 @@
-"""Which private sums a run consists of, in order, and who is asked in each."""
+"""Plan the private sums of a run, in order, and the cohort of each."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,20 @@ class Schedule:
         self._ahead: Planned | None = None
 
     def draw(self, number: int, kind: Kind) -> Planned:
-        """Return a sum with its cohort: the one that was drawn ahead, or a new one."""
+        """Draw the cohort of a sum, or return the one that was drawn ahead.
+
+        Parameters
+        ----------
+        number : int
+            The round.
+        kind : str
+            What is asked.
+
+        Returns
+        -------
+        Planned
+            The sum and its cohort.
+        """
         ahead, self._ahead = self._ahead, None
         if ahead is not None and (ahead.number, ahead.kind) == (number, kind):
             return ahead

@@ -45,10 +45,10 @@ class LostTests:
 
 
 def _reason(at_start: int, lost: int, examples: int) -> str:
-    said = f"{at_start or lost:,} of {examples:,} test examples give NaN or infinity"
+    line = f"{at_start or lost:,} of {examples:,} test examples give NaN or infinity"
     if at_start:
         return (
-            f"{said}, and did with the initial model: look for NaN in test_data(), or for "
+            f"{line}, and did with the initial model: look for NaN in test_data(), or for "
             "logarithms or divisions by zero in loss() or metrics()"
         )
-    return f"{said}, and none did with the initial model: the model has diverged; lower training.lr"
+    return f"{line}, and none did with the initial model: the model has diverged; lower training.lr"

@@ -10,6 +10,7 @@ from torch import nn
 from zerosum.client.training.flat_parameters import FlatModel, flatten
 from zerosum.client.training.independent_examples import keeps_apart
 from zerosum.client.training.per_example_clipping import ClippedGradients
+from zerosum.client.training.sgd import Sgd
 from zerosum.client.training.torch_seed import seeded
 from zerosum.simulations.bench.process import Values
 
@@ -113,7 +114,7 @@ def _plain(flat: FlatModel, inputs: torch.Tensor, targets: torch.Tensor) -> Step
         flat.gradients.zero_()
         losses = _losses(flat.model(inputs), targets)
         torch.autograd.backward(losses, torch.full_like(losses, 1 / len(losses)))
-        flat.weights.add_(flat.gradients, alpha=-LEARNING_RATE)
+        Sgd(LEARNING_RATE).step(flat.weights, flat.gradients)
 
     return step
 
@@ -123,7 +124,7 @@ def _clipped(flat: FlatModel, inputs: torch.Tensor, targets: torch.Tensor) -> St
 
     def step() -> None:
         total = clipped.clipped_sum(inputs, targets, CLIP)
-        flat.weights.add_(total, alpha=-LEARNING_RATE / len(targets))
+        Sgd(LEARNING_RATE / len(targets)).step(flat.weights, total)
 
     return step
 
@@ -133,7 +134,7 @@ def _one_by_one(flat: FlatModel, inputs: torch.Tensor, targets: torch.Tensor) ->
 
     def step() -> None:
         total = clipped.clipped_sum(inputs, targets, CLIP)
-        flat.weights.add_(total, alpha=-LEARNING_RATE / len(targets))
+        Sgd(LEARNING_RATE / len(targets)).step(flat.weights, total)
 
     return step
 

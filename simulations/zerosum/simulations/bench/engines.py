@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from zerosum.client.training.devices import described
+from zerosum.client.training.torch_internals import foreach_add_, foreach_copy_, foreach_div_
 from zerosum.server.runs.results import Record, trainer_name
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment
@@ -215,16 +216,16 @@ def averaged(
     total = [torch.zeros_like(p) for p in start]
     for inputs, targets in cohort:
         with torch.no_grad():
-            torch._foreach_copy_(parameters, start)
+            foreach_copy_(parameters, start)
         order = torch.from_numpy(rng.permutation(len(targets))).to(inputs.device)
         for rows in torch.split(order, BATCH):
             loss = nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
-                torch._foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
+                foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
         with torch.no_grad():
-            torch._foreach_add_(total, parameters)
-    torch._foreach_div_(total, len(cohort))
+            foreach_add_(total, parameters)
+    foreach_div_(total, len(cohort))
     return total
 
 

@@ -18,7 +18,7 @@ from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors
 
 MODELS = ("mlp", "cnn")
-TRAINERS = ("auto", "lean", "general", "batched")
+TRAINERS = ("auto", "fast", "general", "batched")
 VERSUS = ("bare", MASKED, *PEERS)
 MOST_WORKERS = 256
 
@@ -118,8 +118,8 @@ def _check_device(device: str, trainer: str, workers: list[int], versus: list[st
     reason = missing(device)
     if reason is not None:
         raise BenchError(f"--device {device}: {reason}; there are {', '.join(here())}")
-    if device != "cpu" and trainer == "lean":
-        raise BenchError("--trainer lean: on a GPU there are auto, batched, general")
+    if device != "cpu" and trainer == "fast":
+        raise BenchError("--trainer fast: on a GPU there are auto, batched, general")
     if (device != "cpu" or trainer == "batched") and workers != [1]:
         raise BenchError(f"--workers {workers[-1]}: clients are trained in groups by 1 process")
     peers = [name for name in versus if name in PEERS]

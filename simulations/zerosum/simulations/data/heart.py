@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from zerosum.client.files.operating_system import named_path
 from zerosum.client.spec import DataSpec
@@ -19,7 +18,6 @@ from zerosum.simulations.data.datasets import (
     as_float32,
     split_off_test,
 )
-from zerosum.simulations.data.tabular.columns import read_table
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 
@@ -87,14 +85,16 @@ def heart(spec: DataSpec) -> Collection:
 @lru_cache(maxsize=1)
 def _records(files: tuple[Path, ...], modified: tuple[int, ...]) -> Records:
     tables = [_read(file) for file in files]
-    owners = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-    whole = pd.concat(tables)
-    targets = (whole["num"].to_numpy() > 0).astype(np.int64)
+    owners = np.repeat(np.arange(len(tables)), [len(table["num"]) for table in tables])
+    whole = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    targets = (whole["num"] > 0).astype(np.int64)
     return Records(_inputs(whole), targets, owners.astype(np.int64))
 
 
-def _read(path: Path) -> pd.DataFrame:
-    """Return the wanted columns of one hospital as float64, NaN where a value is missing."""
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """Return the columns of one hospital, float64, shape (n,), NaN where a value is missing."""
+    from zerosum.simulations.data.tabular.columns import read_table  # it imports pandas
+
     table = read_table(path, DataSpec(label="num", missing=["?"]))
     wanted = [*_COMMON, *_KINDS, "num"]
     missing = [name for name in wanted if name not in table.columns]
@@ -107,13 +107,13 @@ def _read(path: Path) -> pd.DataFrame:
                 f'data.path: "{path}": column "{name}" must hold numbers, and {reason}; correct '
                 'it, or leave a value that is missing empty, or "?"'
             )
-    return pd.DataFrame({name: table.columns[name].astype(np.float64) for name in wanted})
+    return {name: table.columns[name].astype(np.float64) for name in wanted}
 
 
-def _inputs(table: pd.DataFrame) -> np.ndarray:
+def _inputs(table: dict[str, np.ndarray]) -> np.ndarray:
     columns = []
     for name, (common, unit) in _COMMON.items():
-        values = table[name].to_numpy(dtype=np.float64)
+        values = table[name]
         if name in _NEVER_ZERO:
             values = np.where(values == 0, np.nan, values)
         known = ~np.isnan(values)
@@ -121,6 +121,6 @@ def _inputs(table: pd.DataFrame) -> np.ndarray:
         if name in _MISSABLE:
             columns.append(1.0 - known)
     for name, codes in _KINDS.items():
-        values = table[name].to_numpy(dtype=np.float64)
+        values = table[name]
         columns += [(values == code).astype(np.float64) for code in codes]
     return as_float32(np.stack(columns, axis=1), "data.path: a column")

@@ -40,6 +40,11 @@ def make_model(
     text : bool
         Whether inputs are symbols of a sequence.
 
+    Returns
+    -------
+    nn.Module
+        Takes batches of shape (n, *shape), returns (n, outputs); of text (n, length, symbols).
+
     Raises
     ------
     TaskError
@@ -104,6 +109,18 @@ def _check_kind(spec: ModelSpec, text: bool) -> None:
 def text_model(spec: ModelSpec, symbols: int) -> nn.Module:
     """Return the model of text that a spec names.
 
+    Parameters
+    ----------
+    spec : ModelSpec
+        Name and widths.
+    symbols : int
+        Of the alphabet.
+
+    Returns
+    -------
+    nn.Module
+        From int64 (n, length) to float (n, length, symbols).
+
     Raises
     ------
     TaskError
@@ -162,6 +179,11 @@ def mlp(
         Widths between them.
     bias : bool
         Whether the last layer has one.
+
+    Returns
+    -------
+    nn.Module
+        Returns shape (n, outputs).
     """
     layers: list[nn.Module] = [first]
     width = inputs
@@ -173,6 +195,18 @@ def mlp(
 
 def cnn(shape: Sequence[int], outputs: int) -> nn.Module:
     """Return two 3x3 convolutions (16 and 32 channels), each halved by pooling, and a linear layer.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of one image: (channels, height, width).
+    outputs : int
+        Classes.
+
+    Returns
+    -------
+    nn.Module
+        Returns shape (n, outputs).
 
     Raises
     ------

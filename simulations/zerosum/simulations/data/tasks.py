@@ -14,11 +14,9 @@ from zerosum.client.training.independent_examples import keeps_apart
 from zerosum.simulations.data import datasets
 from zerosum.simulations.data.datasets import Collection, Records
 from zerosum.simulations.data.heart import HOSPITALS, heart
-from zerosum.simulations.data.huggingface import huggingface
 from zerosum.simulations.data.models import make_model
 from zerosum.simulations.data.partition import Partition, natural_owners, partition
 from zerosum.simulations.data.shakespeare import plays
-from zerosum.simulations.data.tables import table
 from zerosum.simulations.data.tabular.targets import scaled_targets
 from zerosum.simulations.data.transforms import transformed
 
@@ -64,6 +62,18 @@ class BuiltinTask:
     @classmethod
     def from_specs(cls, data: DataSpec, model: ModelSpec, seed: int) -> Self:
         """Load the records and build the task.
+
+        Parameters
+        ----------
+        data, model : DataSpec, ModelSpec
+            Sections of the experiment.
+        seed : int
+            The experiment's.
+
+        Returns
+        -------
+        BuiltinTask
+            Of this class, with its records in memory.
 
         Raises
         ------
@@ -116,7 +126,20 @@ class BuiltinTask:
 
     @keeps_apart
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return cross-entropy or squared error of each example, shape (n,)."""
+        """Compute cross-entropy or squared error of each example.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Shape (n, classes), or (n, 1) of values.
+        targets : torch.Tensor
+            int64 classes or float32 values, shape (n,).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
+        """
         if targets.is_floating_point():
             return (outputs.squeeze(1) - targets).square()
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
@@ -192,7 +215,20 @@ class ShakespeareTask(BuiltinTask):
 
     @keeps_apart
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross-entropy of each sequence's characters, shape (n,)."""
+        """Compute the mean cross-entropy of each sequence's characters.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor
+            Shape (n, length, symbols).
+        targets : torch.Tensor
+            int64, shape (n, length).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
+        """
         losses = nn.functional.cross_entropy(
             outputs.flatten(0, 1), targets.flatten(), reduction="none"
         )
@@ -206,13 +242,23 @@ class ShakespeareTask(BuiltinTask):
 class TableTask(BuiltinTask):
     """A table of the user's own; by default 100 clients, or the natural partition."""
 
-    collect = staticmethod(table)
+    @staticmethod
+    def collect(spec: DataSpec) -> Collection:
+        """Read the table; only this imports pandas."""
+        from zerosum.simulations.data.tables import table
+
+        return table(spec)
 
 
 class HuggingFaceTask(BuiltinTask):
     """A Hugging Face data set; by default 100 clients, or the natural partition."""
 
-    collect = staticmethod(huggingface)
+    @staticmethod
+    def collect(spec: DataSpec) -> Collection:
+        """Read the data set; only this imports pandas."""
+        from zerosum.simulations.data.huggingface import huggingface
+
+        return huggingface(spec)
 
 
 def _tensors(records: Records) -> Pair:

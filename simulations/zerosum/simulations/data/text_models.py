@@ -91,16 +91,28 @@ class Block(nn.Module):
         n, length, width = state.shape
         parts = self.asked(_normalised(state)).view(n, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        found = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        state = state + self.attended(found.transpose(1, 2).reshape(n, length, width))
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        state = state + self.attended(attended.transpose(1, 2).reshape(n, length, width))
         after: torch.Tensor = state + self.narrow(self.wide(_normalised(state)).relu())
         return after
 
 
 def sines(length: int, width: int) -> torch.Tensor:
-    """Return the places of a sequence as sines and cosines: (length, width).
+    """Encode the places of a sequence as sines and cosines.
 
     Source: Vaswani et al. 2017, section 3.5.
+
+    Parameters
+    ----------
+    length : int
+        Places of a sequence.
+    width : int
+        Coordinates of a place.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape (length, width).
     """
     frequencies = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
     angles = torch.arange(length)[:, None] * frequencies

@@ -97,11 +97,11 @@ def projected(features: np.ndarray, mean: torch.Tensor, directions: torch.Tensor
     numpy.ndarray
         float32, shape (n, k), each row of norm 1.
     """
-    result = np.empty((len(features), directions.shape[1]), dtype=np.float32)
+    coordinates = np.empty((len(features), directions.shape[1]), dtype=np.float32)
     for start in range(0, len(features), _ROWS):
         rows = (torch.from_numpy(features[start : start + _ROWS]).float() - mean) @ directions
-        result[start : start + _ROWS] = torch.nn.functional.normalize(rows).numpy()
-    return result
+        coordinates[start : start + _ROWS] = torch.nn.functional.normalize(rows).numpy()
+    return coordinates
 
 
 def _directions(

@@ -16,7 +16,17 @@ from zerosum.simulations.engine.work import Contributor, Engine, Serial
 
 
 def workers_of(experiment: Experiment) -> int:
-    """Return how many worker processes an experiment asks for; 0 for none.
+    """Return how many worker processes an experiment asks for.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With its engine, workers, device and trainer.
+
+    Returns
+    -------
+    int
+        0 for none: everything happens in this process, or on Ray.
 
     Raises
     ------
@@ -44,7 +54,7 @@ def workers_of(experiment: Experiment) -> int:
 
 
 def forkless() -> str | None:
-    """Return why this process may fork no workers; None where it may."""
+    """Return why this process cannot fork workers; None if it can."""
     # Forking is not safe on macOS, whose libraries keep threads.
     if not hasattr(os, "fork") or sys.platform == "darwin":
         return f"{sys.platform} cannot fork safely"
@@ -59,7 +69,7 @@ def forkless() -> str | None:
 
 
 def _check_alone(experiment: Experiment) -> None:
-    """Refuse workers where clients are trained in groups, or on a GPU: one process does it all."""
+    """Refuse workers where one process trains clients in groups, or on a GPU."""
     why = f'device = "{experiment.device}"'
     if experiment.device == "cpu":
         why = 'trainer = "batched"'
@@ -84,10 +94,16 @@ def started(
     Parameters
     ----------
     experiment : Experiment
+        With its engine and workers.
     contributor : Contributor
         Computes clients in each process.
     capacity : tuple of int
         Entries of the longest model, and length of the longest encoded vector.
+
+    Yields
+    ------
+    Engine
+        Started.
     """
     engine = _made(experiment, contributor, capacity)
     try:

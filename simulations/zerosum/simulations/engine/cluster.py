@@ -44,11 +44,11 @@ Said = list[logging.LogRecord]
 
 
 class NoWorkersError(RuntimeError):
-    """No actor is left, and the cluster starts none."""
+    """No Ray actor is alive, and the cluster starts none."""
 
 
 class _Actor:
-    """Computes chunks on one core of some machine."""
+    """Actor that computes chunks of a cohort on one core."""
 
     def __init__(self, contributor: Contributor) -> None:
         use_one_thread()
@@ -67,7 +67,7 @@ class _Actor:
     def compute(
         self, number: int, asked: tuple[bytes, bytes, np.ndarray], clients: Chunk, mode: Mode
     ) -> tuple[list[int], Vector, OutcomeCounts, Said]:
-        """Return who contributed, their sum, or the vector of one, what came of all, the log."""
+        """Compute a chunk: contributors, their sum (or one vector), outcomes and log records."""
         if self._known is None or self._known[0] != number:
             header, session, model = asked
             question = Question.from_canonical(header)
@@ -75,13 +75,13 @@ class _Actor:
         work = self._known[1]
         total = np.zeros(work.session.vector_length, dtype=np.int64)
         contributed = add_up(self._contributor, work, clients, total)
-        said = [self._said.get() for _ in range(self._said.qsize())]
-        return contributed, total, self._contributor.take_tally(), said
+        log_records = [self._said.get() for _ in range(self._said.qsize())]
+        return contributed, total, self._contributor.take_tally(), log_records
 
 
 @dataclass
 class _Round:
-    """What is still to be computed of one private sum, and who computes what."""
+    """Progress of one private sum: chunks to compute, and which actor computes which."""
 
     number: int
     asked: Any
@@ -91,7 +91,7 @@ class _Round:
 
 
 class RayEngine:
-    """An engine of actors, one core each, on a Ray cluster or this machine.
+    """Engine of Ray actors, one core each, on a cluster or this machine.
 
     The clients of an actor or node that is lost are computed once more, each by itself; whoever
     loses an actor a second time drops out. An actor is started in place of each that was lost,
@@ -161,7 +161,7 @@ class RayEngine:
         self._await(self._class.remote(self._contributor))
 
     def _await(self, actor: Any) -> None:
-        """Give an actor nothing to do before it says that it is ready."""
+        """Register an actor that is starting: it gets no work before it is ready."""
         self._starting[actor.ready.remote()] = actor
 
     def _computed(
@@ -197,7 +197,7 @@ class RayEngine:
             round.busy[ref] = actor, chunk, retried
 
     def _results(self, round: _Round) -> Iterator[tuple[list[int], Vector]]:
-        """Yield what is done, after a moment at most; whatever was lost is put back."""
+        """Yield finished chunks, after a second at most, and queue lost ones again."""
         waiting = [*round.busy, *self._starting]
         for ref in ray.wait(waiting, timeout=1.0)[0] if waiting else []:
             if ref in self._starting:
@@ -205,7 +205,7 @@ class RayEngine:
                 continue
             actor, chunk, retried = round.busy.pop(ref)
             try:
-                contributed, part, tally, said = ray.get(ref)
+                contributed, part, tally, log_records = ray.get(ref)
             except RayTaskError:
                 raise  # an error of ours: what a client raises stays with the client
             except RayError as error:
@@ -213,13 +213,13 @@ class RayEngine:
                 continue
             self._idle.append(actor)
             self._tally += tally
-            for record in said:
+            for record in log_records:
                 logging.getLogger(record.name).handle(record)
             if contributed:
                 yield contributed, part
 
     def _join(self, ref: Any) -> None:
-        """Take an actor that is ready, or start another in its place."""
+        """Add an actor that is ready, or start another in its place."""
         actor = self._starting.pop(ref)
         try:
             ray.get(ref)
@@ -235,14 +235,14 @@ class RayEngine:
     ) -> None:
         """Put clients back, or drop those that lost an actor twice; start another actor."""
         ray.kill(actor)
-        said = f"was lost while it computed clients {chunk}: {type(error).__name__}"
+        event = f"was lost while it computed clients {chunk}: {type(error).__name__}"
         if retried:
-            log.error("a Ray actor %s, again: they drop out", said)
+            log.error("a Ray actor %s, again: they drop out", event)
             for client in chunk:
                 self._tally += OutcomeCounts.lost(
                     client, f"it lost two actors: {type(error).__name__}"
                 )
         else:
-            log.warning("a Ray actor %s; each is tried once more", said)
+            log.warning("a Ray actor %s; each is tried once more", event)
             round.chunks.extend(((index,), True) for index in chunk)
         self._start()

@@ -6,7 +6,7 @@ from zerosum.server.spec import FaultSpec
 
 
 class FaultPlan:
-    """Says who does not answer what; the same for every protocol and every schedule.
+    """Plan of who vanishes when: the same for every protocol and schedule.
 
     Parameters
     ----------
@@ -22,7 +22,22 @@ class FaultPlan:
         self._none = all(p == 0 for _, p in self._probabilities)
 
     def vanishes(self, session_round: int, client: int, message_type: str) -> bool:
-        """Return whether a client fails to answer a message of a session."""
+        """Return whether a client does not answer a stage's message.
+
+        Parameters
+        ----------
+        session_round : int
+            Of the session.
+        client : int
+            Index in the roster.
+        message_type : str
+            Of the stage.
+
+        Returns
+        -------
+        bool
+            Drawn from the seed: the same whenever it is asked.
+        """
         if self._none:
             return False
         coins = insecure_keystream(self._seed, "fault", session_round, client).uniform(

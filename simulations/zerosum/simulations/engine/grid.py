@@ -26,15 +26,48 @@ App = Callable[[Message, Context], Message]
 
 
 def answered(app: App, message: Message, context: Context) -> Message:
-    """Return an app's reply, or Flower's own for an app that raised."""
+    """Return an app's reply, or Flower's error reply if the app raised.
+
+    Parameters
+    ----------
+    app : callable
+        Handles the message.
+    message : flwr.app.Message
+        As it came.
+    context : flwr.app.Context
+        Of its client.
+
+    Returns
+    -------
+    flwr.app.Message
+        With content, or with an error.
+    """
     try:
         return app(message, context)
     except Exception as error:
-        return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
+        return refusal(message, error)
+
+
+def refusal(message: Message, error: Exception) -> Message:
+    """Return Flower's error reply for an app that raised.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        That is not answered.
+    error : Exception
+        Whose text the server sees.
+
+    Returns
+    -------
+    flwr.app.Message
+        With an error.
+    """
+    return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
 
 
 class NumberedNodes(Mapping[int, int]):
-    """The node id of every client index, from the number of clients alone."""
+    """Mapping of client index to node id that stores only the number of clients."""
 
     def __init__(self, population: int) -> None:
         self._indices = range(population)
@@ -59,7 +92,7 @@ def nodes(population: int) -> Mapping[int, int]:
 
 
 class InProcessGrid(Grid):
-    """Delivers messages to a ClientApp in this process, and loses those the faults say.
+    """Grid that delivers messages to a ClientApp in this process, and drops those that faults say.
 
     Parameters
     ----------
@@ -101,7 +134,7 @@ class InProcessGrid(Grid):
         self._adopt_identity()
 
     def _adopt_identity(self) -> None:
-        """Tell Flower which run and node this process speaks for; Message() reads it."""
+        """Set Flower's process-wide run and node, which Message() reads."""
         TaskIdentity.task_id = 1
         TaskIdentity.run_id = self._run.run_id
         TaskIdentity.node_id = SUPERLINK_NODE_ID
@@ -124,7 +157,18 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Create a message, as Flower's own (deprecated) method does."""
+        """Create a message, as Flower's own (deprecated) method does.
+
+        Parameters
+        ----------
+        content, message_type, dst_node_id, group_id, ttl
+            As of any grid.
+
+        Returns
+        -------
+        flwr.app.Message
+            Not yet sent.
+        """
         return Message(
             content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
         )
@@ -149,7 +193,20 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Deliver messages and return all replies; a vanished client's is missing."""
+        """Deliver messages and return all replies; a vanished client's is missing.
+
+        Parameters
+        ----------
+        messages : iterable of flwr.app.Message
+            To any clients.
+        timeout : float, optional
+            Not read: replies are there when this returns.
+
+        Returns
+        -------
+        iterable of flwr.app.Message
+            In the order of their messages.
+        """
         return self.pull_messages(self.push_messages(messages))
 
     def _deliver(self, messages: list[Message]) -> list[Message]:
@@ -171,7 +228,7 @@ class InProcessGrid(Grid):
         return [answered(self._app, message, context) for message, context in pairs]
 
     def _is_lost(self, message: Message) -> bool:
-        """Return whether a client vanishes before a message; of two stages it may lose one."""
+        """Drop the parts of a message that its client never gets; return whether all are."""
         metadata, content = message.metadata, message.content
         lost = self._vanishes(metadata.group_id, metadata.dst_node_id, metadata.message_type)
         stage = flower_messages.piggyback_stage(content)
@@ -181,12 +238,12 @@ class InProcessGrid(Grid):
         piggyback_lost = self._vanishes(
             round, metadata.dst_node_id, flower_messages.STAGE_TYPES[stage]
         )
-        kept = {
+        delivered = {
             name: record
             for name, record in content.items()
             if not (piggyback_lost if name == flower_messages.PIGGYBACK else lost)
         }
-        message.content = RecordDict(kept)
+        message.content = RecordDict(delivered)
         return lost and piggyback_lost
 
     def _vanishes(self, round: str, node: int, message_type: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 class BusyError(RuntimeError):
-    """Something else simulates in this process; the message is one line."""
+    """Another simulation is running in this process; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ def alone(what: str, *, nests: bool = False) -> Iterator[None]:
         What begins, as the refusal of another calls it: ``"run"``.
     nests : bool
         Whether others may begin inside the block, in its thread: attacks run simulations.
+
+    Returns
+    -------
+    context manager
+        Around the simulation.
 
     Raises
     ------

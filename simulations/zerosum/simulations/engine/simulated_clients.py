@@ -10,10 +10,12 @@ from flwr.app import Context, RecordDict
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import flower_messages
+from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.client_vector import Future, Work
 from zerosum.client.protocol.decision_store import DecisionStore, MemoryStore
+from zerosum.client.protocol.environment import compute_here
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.protocol.stages import Declined
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
@@ -31,17 +33,17 @@ from zerosum.secagg.crypto.identity import PUBLIC_KEY_BYTES
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import Experiment
-from zerosum.simulations.engine.cohort import CohortApp, Place, SimulatedCohort
+from zerosum.simulations.engine.cohort import CohortApp, SimulatedCohort
 from zerosum.simulations.engine.faults import FaultPlan
 from zerosum.simulations.engine.grid import App, InProcessGrid, nodes
-from zerosum.simulations.engine.work import Engine, Vector, Work
+from zerosum.simulations.engine.work import Engine
 
 KEYS_MADE = 4096
 """Signing keys kept ready: as many as take part at once, in most experiments."""
 
 
 class DrawnIdentities(Sequence[IdentityKey]):
-    """Signing keys of a whole population, drawn once, made of their bytes as they are used.
+    """Signing keys of a population: drawn once as bytes, made into keys on use.
 
     Parameters
     ----------
@@ -77,7 +79,7 @@ class DrawnIdentities(Sequence[IdentityKey]):
 
 
 def roster_of(identities: Sequence[IdentityKey]) -> Roster | None:
-    """Return the roster of clients 0, 1, ... with these keys; None without any.
+    """Return the roster of clients 0, 1, ... with these keys; None without keys.
 
     Every public key is needed before the first session, which is bound to the roster's digest.
     """
@@ -117,17 +119,33 @@ class SimulatedEnvironment:
         self.roster = roster_of(identities)
         self.cache = cache
         self._task = task
-        self._answerer = LocalComputation(task)
+        self._computation = LocalComputation(task)
         self._identities = identities
         self._parties: dict[int, Client] = {}
         self._stores: dict[int, MemoryStore] = {}
         self._sum: tuple[bytes, int, int] | None = None
         self._last_request: tuple[object, Request] | None = None
-        self._held: tuple[tuple[int, bytes], Vector | None] | None = None
 
     @classmethod
     def of(cls, task: Task, entropy: Entropy, secagg: SecAggSpec, population: int) -> Self:
-        """Return the environment of a whole population: with keys of its own where clients sign."""
+        """Return the environment of a population, with keys where clients sign.
+
+        Parameters
+        ----------
+        task : Task
+            Of the run.
+        entropy : Entropy
+            Noise and rounding.
+        secagg : SecAggSpec
+            Says whether clients sign.
+        population : int
+            Clients.
+
+        Returns
+        -------
+        SimulatedEnvironment
+            Of all of them.
+        """
         signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
         identities = DrawnIdentities(population if signed else 0)
         # The sessions of one private sum, and the one that a client may still be ending.
@@ -141,7 +159,7 @@ class SimulatedEnvironment:
         run_id: bytes,
         engine: Engine | None = None,
     ) -> Coordinator:
-        """Return a coordinator of these clients, faults and all.
+        """Return a coordinator of these clients, with the experiment's faults.
 
         Parameters
         ----------
@@ -152,12 +170,19 @@ class SimulatedEnvironment:
             Enters every session.
         engine : Engine, optional
             Computes what clients contribute. Without one each does when its message comes.
+
+        Returns
+        -------
+        Coordinator
+            Over a grid in this process.
         """
         faults = FaultPlan(experiment.faults, experiment.seed)
         trusted = engine is not None and experiment.secagg.protocol == "ideal"
-        app: App = build_app(lambda context: self)
-        if engine is not None and not trusted:
-            app = CohortApp(app, self, engine)
+        app: App
+        if engine is None or trusted:
+            app = build_app(lambda context: self)
+        else:
+            app = CohortApp(lambda context: self, engine)
         return Coordinator(
             InProcessGrid(app, population, faults=faults),
             Nodes(nodes(population), self.roster),
@@ -167,27 +192,6 @@ class SimulatedEnvironment:
             cache=self.cache,
             cohort=SimulatedCohort(engine, faults) if engine is not None and trusted else None,
         )
-
-    def work_of(self, place: Place) -> tuple[int, Work]:
-        """Return the client of a contribute message, and what is asked of it."""
-        message, context = place
-        session = self.party(
-            context, flower_messages.bytes_field(message.content, "message")
-        ).session
-        return self.index(context), Work(self.request(message.content), session)
-
-    def hold(self, index: int, session: Session, vector: Vector | None) -> None:
-        """Keep what was computed for the client whose message is handled next."""
-        self._held = (index, session.digest), vector
-
-    def computed(self, session: Session, context: Context) -> np.ndarray | None:
-        """Return what was computed ahead for this client; raises Declined if that failed."""
-        held, self._held = self._held, None
-        if held is None or held[0] != (self.index(context), session.digest):
-            return None
-        if held[1] is None:
-            raise Declined("its answer failed, as this log says above")
-        return held[1]
 
     def index(self, context: Context) -> int:
         """Return the client's index in the roster."""
@@ -204,12 +208,12 @@ class SimulatedEnvironment:
         return Credentials(self._identities[self.index(context)], self.roster)
 
     def open_party(self, context: Context, session: Session) -> Client:
-        """Make a party of the protocol that the session runs; a new private sum ends the old."""
+        """Make a party of the session's protocol; a new sum's first session ends all old ones."""
         opened = (session.run_id, session.round, session.attempt)
         if opened != self._sum:
             self._sum = opened
-            for left in list(self._parties):
-                self._end(left)
+            for index_left in list(self._parties):
+                self._end(index_left)
         index = self.index(context)
         if not session.masked:
             return IdealClientParty(session, index)
@@ -232,7 +236,7 @@ class SimulatedEnvironment:
         self._end(self.index(context))
 
     def _end(self, index: int) -> None:
-        """Forget a client's party and what it wrote for it; its counters stay."""
+        """Forget a client's party and its session's lines; its counters stay."""
         self._parties.pop(index, None)
         if index in self._stores:
             self._stores[index].end_session()
@@ -248,10 +252,14 @@ class SimulatedEnvironment:
             )
         return self._last_request[1]
 
-    def task(self, request: Request, context: Context) -> Task:
+    def task(self, request: Request, client: ClientInfo) -> Task:
         """Return the task of the run."""
         return self._task
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
-        return self._answerer.update(request, client, self.entropy)
+        return self._computation.update(request, client, self.entropy)
+
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Compute the vector in this process, where no engine does."""
+        return compute_here(self, work, client)

@@ -6,7 +6,7 @@ from zerosum.client.task import ClientInfo, Task, TaskError, error_line
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.seeded_task import client_records, public_records
-from zerosum.client.training.trial_step import Trial, task_named
+from zerosum.client.training.trial_step import TrialStep, task_named
 from zerosum.server.spec import Experiment
 
 MOST_TRIED = 20
@@ -15,7 +15,7 @@ MOST_TRIED = 20
 log = logging.getLogger("zerosum.simulations")
 
 
-def try_out(task: Task, count: int, experiment: Experiment) -> LocalTrainer:
+def take_trial_step(task: Task, count: int, experiment: Experiment) -> LocalTrainer:
     """Train one client for one step, and evaluate the initial model on a few test records.
 
     A client that fails is no reason to refuse a run, which goes on without it and counts it. So
@@ -32,15 +32,15 @@ def try_out(task: Task, count: int, experiment: Experiment) -> LocalTrainer:
     Returns
     -------
     LocalTrainer
-        Made for the trial: knows the model's layout, and holds the initial model.
+        Made for the trial step: knows the model's layout, and holds the initial model.
 
     Raises
     ------
     TaskError
         One line that names the task, the class of the error and its text.
     """
-    trial = Trial(task, experiment.training, experiment.privacy, seed=experiment.seed)
-    _try_clients(trial, task, count, experiment)
+    trial = TrialStep(task, experiment.training, experiment.privacy, seed=experiment.seed)
+    _step_of_some_client(trial, task, count, experiment)
     with task_named(experiment.task, "its model cannot be evaluated on test_data()"):
         public = public_records(task, experiment.seed)
         if public is not None:
@@ -48,7 +48,7 @@ def try_out(task: Task, count: int, experiment: Experiment) -> LocalTrainer:
     return trial.trainer
 
 
-def _try_clients(trial: Trial, task: Task, count: int, experiment: Experiment) -> None:
+def _step_of_some_client(trial: TrialStep, task: Task, count: int, experiment: Experiment) -> None:
     first: tuple[int, BaseException] | None = None
     failed, step = 0, max(1, -(-count // MOST_TRIED))
     for index in range(0, count, step):
@@ -56,7 +56,7 @@ def _try_clients(trial: Trial, task: Task, count: int, experiment: Experiment) -
         try:
             dataset = client_records(task, client)
             trial.evaluate(dataset)
-            if trial.train(dataset):
+            if trial.take(dataset):
                 break
         except FAILURES as error:
             failed += 1
@@ -69,7 +69,7 @@ def _try_clients(trial: Trial, task: Task, count: int, experiment: Experiment) -
 
 
 def _refusal(experiment: Experiment, index: int, error: BaseException, failed: int) -> TaskError:
-    """Return why no run is begun: a message of this program's as it is, any other with its task."""
+    """Return the error of a refused run: a TaskError as it is, any other with its task's name."""
     if isinstance(error, TaskError):
         return TaskError(str(error))
     others = f", and {failed - 1} more fail" if failed > 1 else ""

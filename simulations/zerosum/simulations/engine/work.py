@@ -2,23 +2,19 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.client.protocol.client_vector import Work as Work
+from zerosum.client.protocol.client_vector import client_of, protected
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.protocol.protection import Protection
-from zerosum.client.protocol.stages import client_of, protected, protection_for
 from zerosum.client.protocol.training_outcomes import Notes, OutcomeCounts, quoted
-from zerosum.client.request import Request
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.compute import Answer, LocalComputation
 from zerosum.client.training.torch_seed import many_seeded
-from zerosum.secagg import Session
 
 log = logging.getLogger("zerosum.client")
 
@@ -26,29 +22,19 @@ Vector = NDArray[np.int64]
 Signed = NDArray[np.signedinteger[Any]]
 
 _MOST_NARROW = 1 << 15
-"""int32 vectors, of sixteen bits and a sign each, that one int32 sum holds."""
+"""Vectors that one int32 sum holds. An int32 vector's entries are below 2^16 in magnitude, and
+2^15 of them below 2^31. Adding in int32 reads and writes half the memory of int64."""
 
 CHUNKS_A_WORKER = 4
-"""Parts of a cohort that each worker is given: several, since clients differ in size."""
+"""Parts of a cohort for each worker. With one part each, the cohort would wait for the worker that
+got the largest clients; with many, for messages."""
 
 LARGEST_CHUNK = 64
-
-
-@dataclass(frozen=True)
-class Work:
-    """A request, and the session that its answers are for."""
-
-    request: Request
-    session: Session
-
-    @cached_property
-    def protection(self) -> Protection:
-        """How answers are protected; raises Declined where the two disagree."""
-        return protection_for(self.request, self.session)
+"""Clients of one part, at most: a worker that dies has its whole part computed once more."""
 
 
 class Engine(Protocol):
-    """Computes the vectors of many clients, whatever the order and wherever."""
+    """Engine that computes the vectors of many clients, in any order and any process."""
 
     name: str
 
@@ -58,24 +44,51 @@ class Engine(Protocol):
         ...
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Signed | None]]:
-        """Yield each client and its vector, int64 or int32; None where it dropped out."""
+        """Compute the vectors of some clients.
+
+        Parameters
+        ----------
+        work : Work
+            What they are asked, for one session.
+        clients : sequence of int
+            Indices in the roster, each once.
+
+        Returns
+        -------
+        iterator of tuple of int and numpy.ndarray or None
+            A client and its vector, int64 or int32, shape (work.session.vector_length,); None
+            where it dropped out. In any order.
+        """
         ...
 
     def total(self, work: Work, clients: Sequence[int]) -> tuple[list[int], Vector]:
-        """Return who contributed, ascending, and the sum of their vectors, int64, (length,)."""
+        """Compute the sum of some clients' vectors.
+
+        Parameters
+        ----------
+        work : Work
+            What they are asked, for one session.
+        clients : sequence of int
+            Indices in the roster, each once.
+
+        Returns
+        -------
+        tuple of list of int and numpy.ndarray
+            The contributors, ascending, and int64, shape (work.session.vector_length,).
+        """
         ...
 
     def take_tally(self) -> OutcomeCounts:
-        """Return what came of all clients since the last call."""
+        """Return the outcomes of all clients since the last call."""
         ...
 
     def close(self) -> None:
-        """End what was started."""
+        """Stop the engine's processes."""
         ...
 
 
 class Contributor:
-    """Computes the vectors of clients, in one process.
+    """Computation of clients' vectors in one process.
 
     Parameters
     ----------
@@ -93,26 +106,40 @@ class Contributor:
         self, task: Task, entropy: Entropy, *, device: str = "cpu", trainer: str = "auto"
     ) -> None:
         self._notes, self._tally = Notes(), OutcomeCounts()
-        self._answerer = LocalComputation(task, device=device, trainer=trainer, notes=self._notes)
+        self._computation = LocalComputation(
+            task, device=device, trainer=trainer, notes=self._notes
+        )
         self._entropy = entropy
 
     def vector(self, work: Work, index: int) -> Signed | None:
-        """Return what a client adds to the sum; None where it failed and drops out.
+        """Compute what a client adds to the sum.
 
         Under privacy none drops out: it sends zero and its noise.
+
+        Parameters
+        ----------
+        work : Work
+            What it is asked.
+        index : int
+            In the roster.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            int64 or int32, shape (work.session.vector_length,); None where it failed and drops out.
         """
         ((_, vector),) = self.vectors(work, [index])
         return vector
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
         """Yield each client and its vector, in order; some trainers train many at once."""
-        asked = [_client(work, index) for index in clients]
-        answers = self._answerer.answers(work.request, asked, self._entropy)
+        infos = [_client(work, index) for index in clients]
+        answers = self._computation.answers(work.request, infos, self._entropy)
         for index, answer in zip(clients, answers, strict=True):
             yield index, self._protected(work, index, answer)
 
     def take_tally(self) -> OutcomeCounts:
-        """Return what came of all clients since the last call."""
+        """Return the outcomes of all clients since the last call."""
         taken, self._tally = self._tally, OutcomeCounts()
         return taken
 
@@ -120,9 +147,7 @@ class Contributor:
         notes = self._notes
         notes.clear()
         try:
-            return protected(
-                work.request, work.protection, work.session, index, self._entropy, answer, notes
-            )
+            return protected(work, index, self._entropy, answer, notes)
         except FAILURES as error:  # without privacy, a dropout
             notes.spoil(error)
             log.warning("client %d drops out: %s", index, quoted(error))
@@ -138,7 +163,7 @@ def _client(work: Work, index: int) -> ClientInfo:
 
 
 class Serial:
-    """Everything in this process, one client or one group of them at a time."""
+    """Engine that computes in this process, one client or one group at a time."""
 
     name = "serial"
     workers = 1
@@ -165,14 +190,43 @@ class Serial:
 
 
 def chunked(clients: Sequence[int], workers: int) -> list[tuple[int, ...]]:
-    """Split a cohort into the parts that workers are given."""
+    """Split a cohort into the parts that workers are given.
+
+    Clients differ in size, so that each worker is given several parts, one when it is done with the
+    one before. A part is large enough for its message to cost nothing beside the training.
+
+    Parameters
+    ----------
+    clients : sequence of int
+        The cohort.
+    workers : int
+        Who share it.
+
+    Returns
+    -------
+    list of tuple of int
+        The parts, in order.
+    """
     size = -(-len(clients) // (CHUNKS_A_WORKER * max(1, workers))) or 1
     size = min(size, LARGEST_CHUNK)
     return [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
 
 
 def summed(work: Work, parts: Iterable[tuple[list[int], Vector]]) -> tuple[list[int], Vector]:
-    """Return who contributed to partial sums, ascending, and the whole sum."""
+    """Add partial sums.
+
+    Parameters
+    ----------
+    work : Work
+        Of which they are.
+    parts : iterable of tuple
+        Contributors and their sum, int64.
+
+    Returns
+    -------
+    tuple of list of int and numpy.ndarray
+        All contributors, ascending, and int64, shape (work.session.vector_length,).
+    """
     total = np.zeros(work.session.vector_length, dtype=np.int64)
     done: list[int] = []
     for contributed, part in parts:
@@ -184,20 +238,50 @@ def summed(work: Work, parts: Iterable[tuple[list[int], Vector]]) -> tuple[list[
 def one_by_one(
     clients: Sequence[int], parts: Iterable[tuple[list[int], Vector]]
 ) -> Iterator[tuple[int, Vector | None]]:
-    """Yield each client with its vector, as they come; None for those left at the end."""
-    left = dict.fromkeys(clients)
+    """Yield each client with its vector, as they come, and then those that never came.
+
+    Parameters
+    ----------
+    clients : sequence of int
+        Who was asked.
+    parts : iterable of tuple
+        Contributors, one each, and their vector.
+
+    Yields
+    ------
+    tuple of int and numpy.ndarray or None
+        A client and its vector; None for those left at the end.
+    """
+    missing = dict.fromkeys(clients)
     for contributed, vector in parts:
         for index in contributed:
-            del left[index]
+            del missing[index]
             yield index, vector
-    for index in left:
+    for index in missing:
         yield index, None
 
 
 def add_up(
     contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
 ) -> list[int]:
-    """Add the clients' vectors to ``total``, and return whose were added."""
+    """Add the clients' vectors to ``total``.
+
+    Parameters
+    ----------
+    contributor : Contributor
+        Computes them.
+    work : Work
+        What they are asked.
+    clients : sequence of int
+        Indices in the roster.
+    total : numpy.ndarray
+        int64, shape (work.session.vector_length,); added to.
+
+    Returns
+    -------
+    list of int
+        Whose were added.
+    """
     with many_seeded():
         return _added(contributor, work, clients, total)
 
@@ -206,7 +290,7 @@ def _added(
     contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
 ) -> list[int]:
     done = []
-    narrow, held = np.zeros(0, np.int32), 0
+    narrow, in_narrow = np.zeros(0, np.int32), 0
     for index, vector in contributor.vectors(work, clients):
         if vector is None:
             continue
@@ -214,13 +298,13 @@ def _added(
         if vector.dtype != np.int32:
             np.add(total, vector, out=total)
             continue
-        if not held:
+        if not in_narrow:
             narrow = np.zeros(len(vector), np.int32)
         np.add(narrow, vector, out=narrow)
-        held += 1
-        if held == _MOST_NARROW:
+        in_narrow += 1
+        if in_narrow == _MOST_NARROW:
             np.add(total, narrow, out=total)
-            held = 0
-    if held:
+            in_narrow = 0
+    if in_narrow:
         np.add(total, narrow, out=total)
     return done

@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Context, RecordDict
+from flwr.app import RecordDict
 from torch import nn
 
+from zerosum.client.protocol.client_vector import Future, OnCollection, Work
 from zerosum.client.protocol.protection import Protection as Envelope
-from zerosum.client.protocol.stages import protection_for
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.flat_parameters import load_vector
 from zerosum.client.training.local import LocalTrainer
-from zerosum.secagg import Session
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.spec import ServerSpec
 from zerosum.simulations.attacks.harness.sealed_view import sealed
@@ -168,13 +167,13 @@ class MaliciousClients(SimulatedEnvironment):
             return within_range(sent, request)
         return super().update(request, task, client)
 
-    def computed(self, session: Session, context: Context) -> np.ndarray | None:
-        """Return what a client sends whose code is its own; None for all others."""
-        index, asked = self.index(context), self._asked
-        own = getattr(self.attack, "own_code", False) and index < len(self._sent)
-        if not own or asked is None:
-            return super().computed(session, context)
-        return unclipped(self._sent[index], protection_for(asked, session), len(self._sent))
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Return what a client sends whose code is its own; all others compute theirs."""
+        index = client.index
+        if not (getattr(self.attack, "own_code", False) and index < len(self._sent)):
+            return super().compute(work, client)
+        sent, malicious = self._sent[index], len(self._sent)
+        return OnCollection(lambda: unclipped(sent, work.protection, malicious))
 
     def _crafted(self, request: Request) -> np.ndarray:
         """Ask the attack, which is told what these clients know and no more."""

@@ -16,7 +16,7 @@ from zerosum.client.flower.app_request import AppQuestion, AppRequest, unmarked
 from zerosum.client.flower.client_app import DeployedEnvironment
 from zerosum.client.flower.private_mod import AppEnvironment
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.stages import Declined
+from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Question, Request
 from zerosum.secagg.session import request_digest
 

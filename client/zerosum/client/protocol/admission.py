@@ -1,0 +1,307 @@
+"""Decide by a client's own policy whether it takes part in a session and answers a request.
+
+The server is never the authority: whatever it proposes is judged by the policy, the roster and the
+durable record that the client holds itself. A refusal is a :class:`Declined`, whose reason stays
+in the client's own log.
+"""
+
+import math
+from collections.abc import Sequence
+
+from zerosum.client import renyi_filter
+from zerosum.client.protocol.decision_store import DecisionStore
+from zerosum.client.protocol.node_keys import Credentials
+from zerosum.client.protocol.protection import Protection, guarantee_holds
+from zerosum.client.request import Request
+from zerosum.client.spec import ClientPolicy
+from zerosum.client.task import builtin_tasks
+from zerosum.secagg import LocalProtocolError, Roster, Session
+from zerosum.secagg.graph.failure_bounds import colluders_in
+
+
+class Declined(Exception):
+    """Refusal to take part; its message is for the client's own log."""
+
+
+def roster_for(session: Session, credentials: Credentials | None) -> Roster | None:
+    """Return the roster to judge a session by.
+
+    Parameters
+    ----------
+    session : Session
+        As proposed.
+    credentials : Credentials or None
+        What this client was given, if it was.
+
+    Returns
+    -------
+    Roster or None
+        None where the session is bound to no roster and nobody signs.
+    """
+    bound = session.signed or session.roster_digest
+    return credentials.roster if credentials is not None and bound else None
+
+
+def check_session(session: Session, policy: ClientPolicy, roster: Roster | None) -> None:
+    """Decline a session that this client's policy does not take part in.
+
+    Parameters
+    ----------
+    session : Session
+        As proposed.
+    policy : ClientPolicy
+        This client's.
+    roster : Roster or None
+        As :func:`roster_for` gives it.
+
+    Raises
+    ------
+    Declined
+        For the protocol, a missing key, or too small a sum.
+    PolicyRefusal
+        For an unsafe graph, or another roster.
+    """
+    check_protocol(session, policy)
+    if session.masked and session.signed and roster is None:
+        raise Declined(
+            "a session that withstands a malicious server needs this node's identity, roster and "
+            "authority in its node config"
+        )
+    policy.for_sessions().admit(session, roster)
+    if session.min_survivors < policy.min_cohort:
+        raise Declined(
+            f"a sum of {session.min_survivors} is below the policy's min_cohort = "
+            f"{policy.min_cohort}"
+        )
+
+
+def check_protocol(session: Session, policy: ClientPolicy) -> None:
+    """Decline a session under a protocol that this client's policy does not trust the server by.
+
+    Parameters
+    ----------
+    session : Session
+        Proposed, or kept.
+    policy : ClientPolicy
+        This client's.
+
+    Raises
+    ------
+    Declined
+        If the policy does not list the session's protocol.
+    """
+    if session.protocol not in policy.protocols:
+        raise Declined(
+            f"protocol {str(session.protocol)!r} is not among this client's {policy.protocols}"
+        )
+
+
+def check_budget(store: DecisionStore, policy: ClientPolicy) -> None:
+    """Decline a contribution when the policy's max_contributions is reached.
+
+    Parameters
+    ----------
+    store : DecisionStore
+        Counts them.
+    policy : ClientPolicy
+        Bounds them.
+
+    Raises
+    ------
+    Declined
+        If there is no contribution left.
+    """
+    if store.contributions >= policy.max_contributions:
+        raise Declined(f"the budget of max_contributions = {policy.max_contributions} is spent")
+
+
+def priced(
+    store: DecisionStore,
+    policy: ClientPolicy,
+    request: Request,
+    protection: Protection,
+    colluders: int,
+) -> Sequence[float] | None:
+    """Reckon what a contribution costs, and decline it where the budget ends before it.
+
+    Parameters
+    ----------
+    store : DecisionStore
+        Knows what was spent.
+    policy : ClientPolicy
+        Bounds it.
+    request : Request
+        Allowed by the policy.
+    protection : Protection
+        Of its answer.
+    colluders : int
+        Clients of the cohort that may know their shares of the noise.
+
+    Returns
+    -------
+    sequence of float or None
+        Renyi divergences, one for each of :data:`~zerosum.client.renyi_filter.ORDERS`. None where
+        nothing bounds them, or nobody asks.
+    """
+    bounded = math.isfinite(policy.max_epsilon)
+    if not (bounded or store.accounts) or not (bounded or request.question.privacy.private):
+        return None
+    from zerosum.client.protocol import own_budget
+
+    price = own_budget.cost(request, protection, colluders)
+    divergences = None if price is None else list(map(float, price))
+    if bounded:
+        check_epsilon(store, policy.max_epsilon, policy.budget_delta, divergences)
+    return divergences
+
+
+def check_epsilon(
+    store: DecisionStore, max_epsilon: float, delta: float, price: Sequence[float] | None
+) -> None:
+    """Decline a contribution that would take the client's epsilon above its limit.
+
+    The order is fixed with the first policy that has a max_epsilon, and never again: a sum at
+    another order would be chosen after the fact. A later policy moves the limit at that order.
+
+    Parameters
+    ----------
+    store : DecisionStore
+        Knows what was spent, and fixes the order.
+    max_epsilon : float
+        The policy's max_epsilon.
+    delta : float
+        At which it holds.
+    price : sequence of float or None
+        Renyi divergences, one for each order; None where nothing bounds them.
+
+    Raises
+    ------
+    Declined
+        If the limit is passed, or cannot be checked.
+    """
+    order = store.open_budget(renyi_filter.fixed_order(max_epsilon, delta), max_epsilon, delta)
+    limit, spent = renyi_filter.divergence_limit(max_epsilon, delta, order), store.spent
+    if price is None or spent is None:
+        whose = "this contribution" if price is None else "what this node sent before"
+        cure = "" if price is None else f"; {UNBOUNDED_BEFORE}"
+        raise Declined(
+            f"nothing bounds the epsilon of {whose}, and the policy has a max_epsilon{cure}"
+        )
+    at = renyi_filter.ORDERS.index(order)
+    total = price[at] + (spent[at] if spent else 0.0)
+    if not total <= limit:
+        epsilon = total + renyi_filter.conversion(delta, order)
+        raise Declined(
+            f"with this contribution epsilon would be {epsilon:.4g} at budget_delta = {delta:g} "
+            f"and the budget's order {order}, above the policy's max_epsilon = {max_epsilon:g}"
+        )
+
+
+UNBOUNDED_BEFORE = (
+    "it was without noise, or an earlier version counted it against the server alone: set "
+    "max_epsilon = inf, or let this node come back with an index, an identity and a state-dir that "
+    "are new"
+)
+
+
+def check_request(request: Request, policy: ClientPolicy) -> None:
+    """Decline a request whose model, mechanism, noise, clip or task the policy does not allow.
+
+    Parameters
+    ----------
+    request : Request
+        As it came.
+    policy : ClientPolicy
+        This client's.
+
+    Raises
+    ------
+    Declined
+        At the first thing that is not allowed, which the message names.
+    """
+    question, privacy = request.question, request.question.privacy
+    if privacy.model not in policy.models:
+        raise Declined(
+            f"privacy model {privacy.model!r} is not among this client's {policy.models}"
+        )
+    if privacy.private and not policy.trusts(privacy.noise):
+        raise Declined(
+            f"mechanism {privacy.noise!r} is not among this client's {policy.mechanisms}"
+        )
+    if privacy.private and privacy.unit not in policy.units:
+        raise Declined(f"privacy unit {privacy.unit!r} is not among this client's {policy.units}")
+    if privacy.private and (privacy.noise_multiplier or 0.0) < policy.min_noise_multiplier:
+        raise Declined(
+            f"noise multiplier {privacy.noise_multiplier} is below the policy's "
+            f"{policy.min_noise_multiplier}"
+        )
+    if privacy.noise_inside and policy.min_noise_multiplier > 0:
+        _check_noise_inside(request, policy)
+    if policy.max_clip is not None and (privacy.clip is None or privacy.clip > policy.max_clip):
+        raise Declined(f"clip {privacy.clip} exceeds the policy's {policy.max_clip}")
+    tasks = builtin_tasks() if policy.tasks == "built-in" else policy.tasks
+    if tasks != "any" and question.task not in tasks:
+        raise Declined(f"task {question.task!r} is not among this client's {tasks}")
+
+
+def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
+    """Decline local training whose steps cost more than one vector at the policy's noise."""
+    from zerosum.client.privacy import renyi_curves
+    from zerosum.client.protocol import own_budget
+
+    privacy, steps = request.question.privacy, request.question.training.steps or 1
+    spent = own_budget.local_training(privacy.noise_multiplier or 0.0, privacy.example_rate, steps)
+    least = policy.min_noise_multiplier
+    allowed = own_budget.epsilon(renyi_curves.gaussian(least), policy.budget_delta)
+    epsilon = own_budget.epsilon(spent, policy.budget_delta)
+    if not epsilon <= allowed:
+        raise Declined(
+            f"{steps} steps at noise multiplier {privacy.noise_multiplier} come to epsilon "
+            f"{epsilon:.4g} at budget_delta = {policy.budget_delta:g}, and one vector at the "
+            f"policy's min_noise_multiplier = {least} to {allowed:.4g}"
+        )
+
+
+def check_guarantee(
+    request: Request, session: Session, policy: ClientPolicy, roster: Roster | None
+) -> int:
+    """Decline a session that could open with less noise than its guarantee assumes.
+
+    Parameters
+    ----------
+    request : Request
+        Says which fraction of the cohort is honest, and how many clients there are.
+    session : Session
+        Says with how few survivors it opens.
+    policy : ClientPolicy
+        Says which fraction colludes.
+    roster : Roster or None
+        Says how many clients there are, where the client has one.
+
+    Returns
+    -------
+    int
+        Colluders of the cohort, at most, but for a chance below the policy's security.
+
+    Raises
+    ------
+    Declined
+        If the graph is unsafe at that many clients, or survivors are too few for the noise.
+    """
+    privacy, n = request.question.privacy, len(session.cohort)
+    population = max(n, request.question.population if roster is None else len(roster))
+    if roster is None:
+        # Only now is it said how many clients there are, of whom some collude.
+        try:
+            policy.for_sessions().admit(session, population=population)
+        except LocalProtocolError as error:  # the server's number, and not this client's mistake
+            raise Declined(f"population = {population}: {error}") from None
+    colluders = colluders_in(n, population, policy.corruption, session.mode, policy.security)
+    if not privacy.private:
+        return colluders
+    if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):
+        raise Declined(
+            f"the session opens with {session.min_survivors} of {n} survivors, {colluders} of them "
+            f"colluders: fewer than honest_fraction = {privacy.honest_fraction} promises"
+        )
+    return colluders

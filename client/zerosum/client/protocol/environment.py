@@ -1,0 +1,187 @@
+"""The parts of a client that differ by where it runs: on its own node, or in a simulation.
+
+The stages of the protocol are written once (:mod:`~zerosum.client.protocol.stages`) and ask an
+environment for everything else.
+"""
+
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from flwr.app import Context, RecordDict
+
+from zerosum.client.protocol.client_vector import Future, OnCollection, Work, protected
+from zerosum.client.protocol.decision_store import DecisionStore
+from zerosum.client.protocol.node_keys import Credentials
+from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.request import Request
+from zerosum.client.spec import ClientPolicy
+from zerosum.client.task import ClientInfo, Task
+from zerosum.secagg import Client, Session
+
+
+class Environment(Protocol):
+    """The parts of a client that differ by where it runs: state, policy, entropy, data and keys."""
+
+    entropy: Entropy
+
+    @property
+    def policy(self) -> ClientPolicy:
+        """Return the client's own policy."""
+        ...
+
+    def index(self, context: Context) -> int:
+        """Return this client's index in the roster."""
+        ...
+
+    def store(self, context: Context) -> DecisionStore:
+        """Return the durable record of this client's decisions."""
+        ...
+
+    def credentials(self, context: Context) -> Credentials | None:
+        """Return the client's signing key and roster; None where it was given none."""
+        ...
+
+    def open_party(self, context: Context, session: Session) -> Client:
+        """Make the party of a new session that the policy admitted, for the session's protocol.
+
+        Parameters
+        ----------
+        context : flwr.app.Context
+            Of the message that opens the session.
+        session : Session
+            As the policy admitted it.
+
+        Returns
+        -------
+        Client
+            At its first stage.
+        """
+        ...
+
+    def party(self, context: Context, message: bytes) -> Client:
+        """Return the party of a message's session.
+
+        Parameters
+        ----------
+        context : flwr.app.Context
+            Of the message; its state may hold the party.
+        message : bytes
+            Names the session.
+
+        Returns
+        -------
+        Client
+            As the stage before left it.
+
+        Raises
+        ------
+        Declined
+            If no such session is open here.
+        """
+        ...
+
+    def keep(self, context: Context, party: Client) -> None:
+        """Keep a party until its session's next message.
+
+        Parameters
+        ----------
+        context : flwr.app.Context
+            Whose state may hold it.
+        party : Client
+            Between two stages.
+        """
+        ...
+
+    def forget(self, context: Context, party: Client) -> None:
+        """Forget a party: its session is over here.
+
+        Parameters
+        ----------
+        context : flwr.app.Context
+            Whose state may hold it.
+        party : Client
+            Answers nothing any more.
+        """
+        ...
+
+    def request(self, content: RecordDict) -> Request:
+        """Read the request that a contribute message carries."""
+        ...
+
+    def task(self, request: Request, client: ClientInfo) -> Task:
+        """Return the task that the request names.
+
+        Parameters
+        ----------
+        request : Request
+            As admitted.
+        client : ClientInfo
+            Whose node config may name other data.
+
+        Returns
+        -------
+        Task
+            For one answer.
+        """
+        ...
+
+    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+        """Compute the answer to a request before protection.
+
+        Parameters
+        ----------
+        request : Request
+            As admitted.
+        task : Task
+            As :meth:`task` gave it.
+        client : ClientInfo
+            Who answers.
+
+        Returns
+        -------
+        numpy.ndarray
+            float, shape (request.dimension,).
+        """
+        ...
+
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Begin to compute the client's vector, where no engine does it for many.
+
+        Parameters
+        ----------
+        work : Work
+            Admitted and priced.
+        client : ClientInfo
+            Who answers.
+
+        Returns
+        -------
+        Future
+            Collected once.
+        """
+        ...
+
+
+def compute_here(environment: Environment, work: Work, client: ClientInfo) -> Future:
+    """Compute a client's vector in this process when it is collected.
+
+    Parameters
+    ----------
+    environment : Environment
+        Gives the task and the float answer.
+    work : Work
+        Admitted and priced.
+    client : ClientInfo
+        Who answers.
+
+    Returns
+    -------
+    Future
+        Computes on collection.
+    """
+
+    def answer() -> np.ndarray:
+        return environment.update(work.request, environment.task(work.request, client), client)
+
+    return OnCollection(partial(protected, work, client.index, environment.entropy, answer))

@@ -1,0 +1,117 @@
+"""Other people's Flower apps: what is refused before anything is sent."""
+
+import re
+from pathlib import Path
+
+import pytest
+from flwr.app import Message
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    FedAvg,
+    Krum,
+)
+from strategy_apps import CLIENTS, NOISY, OPEN, client_app, model
+
+import zerosum.server.flower.private_strategy as strategy_module
+from zerosum.client.flower.private_mod import private_mod
+from zerosum.client.protocol import flower_messages
+from zerosum.server.config import ConfigError
+from zerosum.server.flower.app_grid import AppGrid
+from zerosum.server.flower.private_strategy import PrivateStrategy
+from zerosum.server.privacy.epsilons import refused
+from zerosum.simulations.engine.grid import FIRST_NODE
+
+REFUSED = {
+    "Krum": (lambda: PrivateStrategy(Krum(), **OPEN), "looks at each client's reply"),
+    "their own noise": (
+        lambda: PrivateStrategy(
+            DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1.0, 1.0, 6), **OPEN
+        ),
+        "give it the strategy within",
+    ),
+    "twice": (lambda: PrivateStrategy(PrivateStrategy(FedAvg(), **OPEN)), "the strategy within"),
+    "a key": (lambda: PrivateStrategy(FedAvg(), privacy={"clop": 1.0}), "did you mean privacy.cl"),
+    "weights under noise": (
+        lambda: PrivateStrategy(FedAvg(), clip=1.0, weighting="examples"),
+        "weights are uniform",
+    ),
+    "a clipped weight": (
+        lambda: PrivateStrategy(FedAvg(), privacy={"model": "none"}, weighting="examples"),
+        "a weight of up to 1",
+    ),
+    "metrics without noise": (
+        lambda: PrivateStrategy(FedAvg(), clip=1.0, metrics={"eval_acc": 1.0}),
+        "evaluation_noise",
+    ),
+    "examples": (
+        lambda: PrivateStrategy(
+            FedAvg(),
+            privacy={"unit": "example", "examples": 10, "lot": 5},
+            encoding={"range": 1.0},
+        ),
+        "clipped as a whole",
+    ),
+    "no masks": (lambda: PrivateStrategy(FedAvg(), secagg={"protocol": "ideal"}), "pairwise"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_private_is_refused_before_anything_starts(what):
+    make, message = REFUSED[what]
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+AT_START = {
+    "no roster": ({"secagg": {}}, "deployment.roster and deployment.authority"),
+    "delta": ({"delta": 0.5}, "is not below 1/population"),
+    "survivors": ({"privacy": {"honest_fraction": 1.0}}, "privacy.honest_fraction = 1.0 needs"),
+}
+
+
+@pytest.mark.parametrize("what", AT_START)
+def test_what_does_not_fit_the_nodes_is_refused_at_the_start(what, grid_of, tmp_path):
+    changed, message = AT_START[what]
+    strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **(NOISY | changed))
+    with pytest.raises(ConfigError, match=message):
+        strategy.start(grid_of(client_app([private_mod])), model(), 2)
+
+
+def test_noise_that_no_accountant_knows_is_refused(grid_of, tmp_path, monkeypatch):
+    unknown = {name: refused(0.01, "nobody knows") for name in ("sum", "local", "release")}
+    monkeypatch.setattr(strategy_module, "planned_figures", lambda *arguments: unknown)
+    strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **NOISY)
+    with pytest.raises(ConfigError, match="nobody knows"):
+        strategy.start(grid_of(client_app([private_mod])), model(), 2)
+
+
+def test_a_strategy_around_it_cannot_send_in_plain(grid_of):
+    inner = PrivateStrategy(FedAvg(), **OPEN)
+    outer = DifferentialPrivacyClientSideFixedClipping(inner, 1.0, 1.0, CLIENTS)
+    with pytest.raises(ConfigError, match="goes around every other strategy"):
+        outer.start(grid_of(client_app([private_mod])), model(), 1)
+
+
+@pytest.mark.parametrize("missing", ["state-dir", "policy"])
+def test_a_node_is_configured_by_itself_or_declines(missing, grid_of, caplog):
+    grid = grid_of(client_app([private_mod]))
+    given = grid._node_config
+    grid._node_config = lambda index: {k: v for k, v in given(index).items() if k != missing}
+    grid.send_and_receive([])
+    (reply,) = AppGrid(grid, "train").send_and_receive(
+        [Message(flower_messages.pack({}), FIRST_NODE, flower_messages.STAGE_TYPES["unmask"])]
+    )
+    assert reply.has_error()
+    assert f"node config {missing} is missing" in caplog.text
+
+
+def test_the_code_of_the_page_runs_as_it_stands():
+    page = Path(__file__).parents[2] / "docs" / "flower-apps.md"
+    names = {}
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)  # noqa: S102
+    grid = names["grid_of"](client_app([private_mod]), "state")
+    assert len(list(grid.get_node_ids())) == 4
+    assert Path(grid._node_config(0)["policy"]).name == "policy.toml"
+    assert isinstance(names["strategy"], PrivateStrategy)
