@@ -38,7 +38,10 @@ def catalog() -> dict[str, Rows]:
 
 def _attacks() -> Rows:
     """Return the names that ``zerosum attack`` takes, each with its first attacker's summary."""
-    rows = [(name, _summary_of(f"{PACKAGE}.{first}")) for name, (first, *_) in BUILT_IN.items()]
+    rows = [
+        (name, _first_line(*f"{PACKAGE}.{first}".split(":")))
+        for name, (first, *_) in BUILT_IN.items()
+    ]
     return [*rows, ("module:Class", "an Attack of your own")]
 
 
