@@ -17,11 +17,11 @@ distributions: the client's figure is never below what is true.
 import logging
 import math
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.client.privacy.float_slack import FLOAT_SLACK
 from zerosum.client.privacy.laplace import DiscreteLaplace
 from zerosum.client.privacy.mechanisms import (
     BinnedGaussian,
@@ -39,9 +39,6 @@ from zerosum.client.request import Request
 log = logging.getLogger("zerosum.client")
 
 Row = NDArray[np.float64]
-
-_FLOAT_SLACK: Final = 1 - 2.0**-48
-"""What float rounding of a share and of its number can take."""
 
 
 def cost(request: Request, protection: Protection, colluders: int) -> Row | None:
@@ -68,7 +65,7 @@ def cost(request: Request, protection: Protection, colluders: int) -> Row | None
         return _with_sampler(local_training(z, question.privacy.example_rate, steps), drawn)
     if protection.mechanism is None:
         return None
-    shares = float(unknown_shares(protection, colluders)) * _FLOAT_SLACK
+    shares = float(unknown_shares(protection, colluders)) * FLOAT_SLACK
     try:
         row = _of_mechanism(protection.mechanism, shares, doubled=question.kind == "evaluate")
     except ValueError as error:  # of an event that no bound is known for

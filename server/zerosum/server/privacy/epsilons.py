@@ -1,4 +1,4 @@
-"""The three figures of a run, from what was asked of whom and what was opened.
+"""Compute the epsilon against each observer from guarantees and participation.
 
 Pure functions: :mod:`zerosum.server.privacy.run_ledger` counts,
 :mod:`zerosum.server.privacy.calibration` plans. Every epsilon is one composition of events in a
@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 
@@ -17,10 +17,10 @@ from zerosum.client.privacy.events import MaybeAbandonedDpEvent
 from zerosum.client.privacy.mechanisms import Drawn
 from zerosum.server.privacy.accountant import Accounted, Adjacency, Ledger
 from zerosum.server.privacy.dropout_rate import MISSED_RATE
+from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
 from zerosum.server.privacy.event_costs import doubled, for_replacement
 from zerosum.server.privacy.guarantees import Guarantee, Participation, Sampling
-
-OBSERVERS = ("sum", "local", "release")
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 
 Charges = Iterable[tuple[DpEvent, float]]
 
@@ -49,8 +49,8 @@ _DRAWN: Mapping[Drawn, str] = {
 
 
 @dataclass(frozen=True)
-class Bound:
-    """An upper bound on epsilon as a function of delta, and where it comes from.
+class EpsilonCurve:
+    """An upper bound on epsilon as a function of delta, and what it was composed from.
 
     Attributes
     ----------
@@ -70,7 +70,41 @@ class Bound:
     assumptions: tuple[str, ...]
 
 
-def local_bound(terms: tuple[Guarantee, ...], tally: Participation) -> Bound:
+@dataclass(frozen=True)
+class DrawnNoise:
+    """How far the noise that was drawn can be from the law that is accounted.
+
+    Attributes
+    ----------
+    integers : float
+        Noise integers drawn.
+    tau : float
+        Total-variation distance of each from its law; also bounds its log-ratio at every point.
+    drawn : str
+        How it is drawn, in words.
+    """
+
+    integers: float
+    tau: float
+    drawn: str
+
+    @classmethod
+    def of(cls, terms: tuple[Guarantee, ...], tally: Participation) -> "DrawnNoise":
+        """Add up what all kinds of sums draw; the distance is the largest of any.
+
+        Parameters
+        ----------
+        terms : tuple of Guarantee
+            One for each kind of sum.
+        tally : Participation
+            Its ``draws`` are noise vectors of each kind.
+        """
+        integers = sum(n * t.integers for n, t in zip(tally.draws, terms, strict=True))
+        drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in terms}))
+        return cls(float(integers), max(t.tau for t in terms), drawn)
+
+
+def local_curve(terms: tuple[Guarantee, ...], tally: Participation) -> EpsilonCurve:
     """Bound what one noised vector after another says about its client, or about one example."""
     by_example = _by_example(terms)
     events, largest = [], [max(1, n) for n in tally.largest]
@@ -98,9 +132,9 @@ def local_bound(terms: tuple[Guarantee, ...], tally: Participation) -> Bound:
     return _composed(adjacency, alternatives, tally.most, notes, accountant)
 
 
-def sum_bound(
-    terms: tuple[Guarantee, ...], tally: Participation, local: Bound, *, masked: bool
-) -> Bound:
+def sum_curve(
+    terms: tuple[Guarantee, ...], tally: Participation, local: EpsilonCurve, *, masked: bool
+) -> EpsilonCurve:
     """Bound what opened sums and the roster say about a client, or an example, to the server."""
     if not masked:
         note = "no masking: the server sees each contribution, so this is epsilon_local"
@@ -119,9 +153,9 @@ def sum_bound(
     return _composed("zero_out", _by_client(events, tally), tally.most, notes)
 
 
-def release_bound(
-    terms: tuple[Guarantee, ...], tally: Participation, local: Bound, sampling: Sampling
-) -> Bound:
+def release_curve(
+    terms: tuple[Guarantee, ...], tally: Participation, local: EpsilonCurve, sampling: Sampling
+) -> EpsilonCurve:
     """Bound what the sequence of released sums says to outsiders."""
     if terms[0].model == "local":
         return _with_notes(local, "released sums are post-processing of epsilon_local")
@@ -149,7 +183,7 @@ def release_bound(
 
 def _sampled_release(
     events: list[DpEvent], tally: Participation, sampling: Sampling, notes: tuple[str, ...]
-) -> Bound:
+) -> EpsilonCurve:
     sampled = [
         MaybeAbandonedDpEvent(PoissonSampledDpEvent(sampling.q, event), sampling.p)
         for event in events
@@ -173,62 +207,45 @@ def _dropout_note(sampling: Sampling) -> str:
     )
 
 
-def figure(
-    bound: Bound, delta: float, draws: float, tau: float, drawn: str, unit: str = "client"
-) -> dict[str, Any]:
-    """Evaluate a bound at delta less the samplers' slack.
+def bound_at(
+    curve: EpsilonCurve, observer: ObserverName, delta: float, noise: DrawnNoise, unit: str
+) -> EpsilonBound:
+    """Evaluate a curve at delta less the samplers' slack.
 
     Parameters
     ----------
-    bound : Bound
+    curve : EpsilonCurve
         From one of the functions above.
+    observer : str
+        Against whom it holds.
     delta : float
         The delta that is reported.
-    draws : float
-        Noise integers drawn.
-    tau : float
-        Total-variation distance of each; also bounds its log-ratio at every point.
-    drawn : str
-        How the noise is drawn, in words.
+    noise : DrawnNoise
+        How many integers were drawn, and how far from their law.
     unit : str
         What the figure protects: "client" or "example".
     """
-    found, slack, how = _with_slack(bound.at, delta, draws * tau)
-    value, notes = found.value, [*bound.assumptions, drawn + how]
-    if found.slack:
-        cost = f"{found.slack:.2g} of delta"
-        cost += f" and {found.margin:.2g} of epsilon" if found.margin else ""
-        notes.append(
-            f"accounted as the rounded Gaussian that the integer noise is close to, for {cost}"
+    accounted, slack, how = _with_slack(curve.at, delta, noise.integers * noise.tau)
+    assumptions = (*curve.assumptions, noise.drawn + how)
+    if accounted.slack:
+        cost = f"{accounted.slack:.2g} of delta"
+        cost += f" and {accounted.margin:.2g} of epsilon" if accounted.margin else ""
+        assumptions += (
+            f"accounted as the rounded Gaussian that the integer noise is close to, for {cost}",
         )
-    return {
-        "value": value if math.isfinite(value) else None,
-        "delta": delta,
-        "slack": slack + found.slack,
-        "adjacency": bound.adjacency,
-        "unit": unit,
-        "accountant": found.accountant,
-        "participations": bound.participations,
-        "assumptions": notes,
-        "reason": None if math.isfinite(value) else "no finite epsilon holds at this delta",
-    }
-
-
-def refused(
-    delta: float, reason: str, adjacency: str | None = None, unit: str = "client"
-) -> dict[str, Any]:
-    """Return the figure that is infinite, with its reason."""
-    return {
-        "value": None,
-        "delta": delta,
-        "slack": 0.0,
-        "adjacency": adjacency,
-        "unit": unit,
-        "accountant": None,
-        "participations": None,
-        "assumptions": [],
-        "reason": reason,
-    }
+    finite = math.isfinite(accounted.value)
+    return EpsilonBound(
+        value=accounted.value,
+        delta=delta,
+        slack=slack + accounted.slack,
+        adjacency=curve.adjacency,
+        unit=unit,
+        observer=observer,
+        accountant=accounted.accountant,
+        participations=curve.participations,
+        assumptions=assumptions,
+        reason=None if finite else "no finite epsilon holds at this delta",
+    )
 
 
 def all_figures(
@@ -238,42 +255,68 @@ def all_figures(
     delta: float,
     *,
     masked: bool,
-    observers: Collection[str] = OBSERVERS,
-) -> dict[str, dict[str, Any]]:
-    """Return the figures for every observer that is asked for: "sum", "local", "release".
+    observers: Collection[ObserverName] = OBSERVERS,
+) -> dict[ObserverName, EpsilonBound]:
+    """Compute the bound against every observer that is asked for.
+
+    Parameters
+    ----------
+    terms : mapping of str to Guarantee
+        The noise that each kind of private sum guarantees.
+    tally : Participation
+        Who was asked how often, and how many sums were opened.
+    sampling : Sampling
+        How cohorts were drawn.
+    delta : float
+        Of every bound.
+    masked : bool
+        Whether the server sees sums only.
+    observers : collection of str
+        Against whom.
 
     Raises
     ------
     ValueError
         If ``terms`` mixes models of noise.
     """
-    rows = tuple(terms.values())
-    if len({t.model for t in rows}) != 1:
+    guarantees = tuple(terms.values())
+    if len({t.model for t in guarantees}) != 1:
         raise ValueError("a run's private sums share one privacy model")
-    unit = "example" if _by_example(rows) else "client"
-    draws = float(sum(n * t.integers for n, t in zip(tally.draws, rows, strict=True)))
-    tau = max(t.tau for t in rows)
-    drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in rows}))
-    local = local_bound(rows, tally)
-    result: dict[str, dict[str, Any]] = {}
-    for name in observers:
-        bound: Bound | None = local
-        if name == "release":
-            bound = release_bound(rows, tally, local, sampling) if _constant(rows) else None
-        bare = _nothing_faced(rows, tally) if name == "sum" and masked else ""
-        if name == "sum" and not bare:
-            bound = sum_bound(rows, tally, local, masked=masked)
-        if name != "release" and rows[0].model == "central":
-            result[name] = refused(delta, TRUSTED, unit=unit)
-        elif bare:
-            result[name] = refused(delta, bare, "zero_out", unit)
-        elif bound is None:
-            result[name] = refused(delta, _not_constant(rows), "zero_out", unit)
+    unit = "example" if _by_example(guarantees) else "client"
+    noise = DrawnNoise.of(guarantees, tally)
+    local = local_curve(guarantees, tally)
+    caveats = tuple(sorted({t.caveat for t in guarantees if t.caveat}))
+    bounds = {}
+    for observer in observers:
+        refusal = _refusal(guarantees, tally, observer, masked=masked)
+        if refusal is not None:
+            adjacency, reason = refusal
+            bound = no_bound(observer, delta, reason, unit=unit, adjacency=adjacency)
         else:
-            result[name] = figure(bound, delta, draws, tau, drawn, unit)
-    for told in result.values():
-        told["assumptions"] += sorted({t.caveat for t in rows if t.caveat})
-    return result
+            curve = local
+            if observer == "release":
+                curve = release_curve(guarantees, tally, local, sampling)
+            elif observer == "sum":
+                curve = sum_curve(guarantees, tally, local, masked=masked)
+            bound = bound_at(curve, observer, delta, noise, unit)
+        bounds[observer] = replace(bound, assumptions=bound.assumptions + caveats)
+    return bounds
+
+
+def _refusal(
+    terms: tuple[Guarantee, ...], tally: Participation, observer: ObserverName, *, masked: bool
+) -> tuple[str | None, str] | None:
+    """Return (adjacency, reason) where nothing can bound this observer; None where something does.
+
+    These cases have no event to compose, so that no accountant could find them infinite.
+    """
+    if observer != "release" and terms[0].model == "central":
+        return None, TRUSTED
+    if observer == "release" and not _constant(terms):
+        return "zero_out", _not_constant(terms)
+    if observer == "sum" and masked and (reason := _nothing_faced(terms, tally)):
+        return "zero_out", reason
+    return None
 
 
 def _constant(terms: tuple[Guarantee, ...]) -> bool:
@@ -379,7 +422,7 @@ def _composed(
     participations: int,
     notes: Iterable[str],
     accountant: Literal["pld", "rdp"] = "pld",
-) -> Bound:
+) -> EpsilonCurve:
     """Return the worst of several compositions: of clients that differ in what they gave."""
     ledgers = []
     for charges in alternatives:
@@ -394,7 +437,7 @@ def _composed(
         found = (ledger.accounted(delta) for ledger in ledgers)
         return max(found, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
 
-    return Bound(at, adjacency, participations, tuple(notes))
+    return EpsilonCurve(at, adjacency, participations, tuple(notes))
 
 
 def _with_slack(
@@ -426,5 +469,5 @@ def _with_slack(
     return found, slack, ", by its pointwise log-ratio"
 
 
-def _with_notes(bound: Bound, *notes: str) -> Bound:
-    return replace(bound, assumptions=(*bound.assumptions, *notes))
+def _with_notes(curve: EpsilonCurve, *notes: str) -> EpsilonCurve:
+    return replace(curve, assumptions=(*curve.assumptions, *notes))

@@ -5,7 +5,7 @@ The inputs of :mod:`zerosum.server.privacy.epsilons`.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 
+from zerosum.client.privacy.float_slack import FLOAT_SLACK
 from zerosum.client.privacy.mechanisms import Drawn, Mechanism
 from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
@@ -26,9 +27,6 @@ from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg.graph.failure_bounds import share_of
 
 Model = Literal["distributed", "local", "central"]
-
-_FLOAT_SLACK = 1 - 2.0**-48
-"""What float rounding of a share and of its number can take."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,7 @@ class Guarantee:
             return self.example.local_event()
         if self.mechanism is None:
             raise ValueError("there is no noise to describe")
-        return self.mechanism.event(shares if shares == 1 else shares * _FLOAT_SLACK)
+        return self.mechanism.event(shares if shares == 1 else shares * FLOAT_SLACK)
 
 
 @dataclass(frozen=True)
@@ -272,6 +270,24 @@ class Participation:
     def most(self) -> int:
         """Largest number of contributions of one client."""
         return max((sum(count for count, _ in client) for client in self.worst), default=0)
+
+    def of_kind(self, at: int) -> "Participation":
+        """Return what there would have been of one kind of sum, were there no other."""
+
+        def alone(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(value if i == at else 0 for i, value in enumerate(values))
+
+        worst = tuple(
+            tuple(pair if i == at else (0, 0) for i, pair in enumerate(client))
+            for client in self.worst
+        )
+        return replace(
+            self,
+            worst=worst,
+            opened=alone(self.opened),
+            smallest=alone(self.smallest),
+            draws=alone(self.draws),
+        )
 
 
 def attr_free(unit: ExampleUnit) -> dict[str, Any]:

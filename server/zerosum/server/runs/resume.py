@@ -12,8 +12,9 @@ from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.privacy.calibration import planned_figures, planned_run
+from zerosum.server.privacy.ledger_file import ContributionsCharged, read_entries
 from zerosum.server.privacy.protections import configuration_digest, fixed_part
-from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.runs.checkpoint import STATE, Checkpoint, load_checkpoint
 from zerosum.server.runs.left_out import LEFT_OUT
@@ -103,19 +104,19 @@ def warn_of_more_rounds(
         return
     observer = after.privacy.epsilon_for
     planned, now = (
-        planned_figures(each.privacy, planned_run(each, population, dimension))[observer]["value"]
-        for each in (before, after)
+        planned_figures(spec.privacy, planned_run(spec, population, dimension))[observer]
+        for spec in (before, after)
     )
-    if planned is not None:
+    if planned.finite:
         log.warning(
             "rounds = %d: this run was planned for epsilon_%s = %s with %d rounds; with %d it goes "
             "to %s",
             after.rounds,
             observer,
-            rounded_up(planned),
+            epsilon_text(planned.value),
             before.rounds,
             after.rounds,
-            "infinity" if now is None else rounded_up(now),
+            epsilon_text(now.value) if now.finite else f"infinity ({now.reason})",
         )
 
 
@@ -218,20 +219,14 @@ def rounds_before(folder: RunFolder) -> int:
     ConfigError
         If its ledger is damaged, or lacks rounds that the metrics have.
     """
-    try:
-        asked = {
-            line["key"][0]
-            for line in folder.read_lines(LEDGER)
-            if line["type"] == "contributions" and line["key"][2] == "train"
-        }
-        told = folder.read_lines(METRICS)
-        opened = sum(line["status"] == "completed" for line in told)
-        last = max((line["round"] for line in told), default=0)
-    except (ValueError, LookupError, TypeError) as error:
-        raise ConfigError(
-            f"{folder.path}: {LEDGER} or {METRICS} is damaged ({error}): what was spent is not "
-            "known any more; start a new run with --out"
-        ) from None
+    asked = {
+        entry.key[0]
+        for entry in read_entries(folder.path / LEDGER)
+        if isinstance(entry, ContributionsCharged) and entry.key[2] == "train"
+    }
+    records = folder.read_rounds()
+    opened = sum(record.completed for record in records)
+    last = max((record.round for record in records), default=0)
     if opened > len(asked):
         raise ConfigError(
             f"{folder.path}: {LEDGER} has {len(asked)} rounds and {METRICS} {opened}: what was "

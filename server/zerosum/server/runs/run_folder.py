@@ -10,6 +10,7 @@ from typing import Any
 from zerosum.client.files.durable_append import append_durably, replace_file
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
 from zerosum.server.runs.plain_json import dumps, numbers
+from zerosum.server.runs.records import RoundRecord, Summary, read_rounds, read_summary
 from zerosum.server.spec import Experiment
 
 CONFIG = "config.toml"
@@ -123,6 +124,47 @@ class RunFolder:
         if not all(isinstance(line, dict) for line in found):
             raise ConfigError(f"{self.path / name} is damaged: a line of it is no object")
         return [numbers(line) for line in found]
+
+    def read_rounds(self) -> list[RoundRecord]:
+        """Read the rounds that are over, from ``metrics.jsonl``; none where there is no file.
+
+        Raises
+        ------
+        ConfigError
+            If a whole line of it is damaged.
+        """
+        return read_rounds(self.read_lines(METRICS), self.path / METRICS)
+
+    def append_round(self, record: RoundRecord) -> None:
+        """Append a round to ``metrics.jsonl``, flushed to the disk."""
+        self.append_line(METRICS, record)
+
+    def rewrite_rounds(self, records: Iterable[RoundRecord]) -> None:
+        """Replace ``metrics.jsonl``."""
+        self.rewrite_lines(METRICS, records)
+
+    def read_summary(self) -> Summary:
+        """Read ``summary.json``; an empty one where there is no file.
+
+        Raises
+        ------
+        ConfigError
+            If it is damaged.
+        """
+        path = self.path / SUMMARY
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return Summary()
+        except ValueError as error:
+            raise ConfigError(f"{path} is damaged ({error})") from None
+        if not isinstance(document, dict):
+            raise ConfigError(f"{path} is damaged: it holds no object")
+        return read_summary(document, path)
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write ``summary.json`` whole or not at all."""
+        self.write_json(SUMMARY, summary)
 
     def fingerprint(self, name: str) -> tuple[int, str]:
         """Return the size of a file and the SHA-256 of what it holds; an absent one is empty.

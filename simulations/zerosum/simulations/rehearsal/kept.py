@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.operating_system import KILL
-from zerosum.server.runs.run_folder import CONFIG, METRICS, REHEARSAL, RunFolder
+from zerosum.server.runs.run_folder import CONFIG, REHEARSAL, RunFolder
 from zerosum.simulations.rehearsal.processes import DeploymentError, processes_of
 from zerosum.simulations.terminal.printable import shell_command
 from zerosum.simulations.terminal.signals import typed
@@ -115,8 +115,8 @@ class Kept:
         logs = f"Logs of SuperLink and nodes: {self.nodes}/*.log"
         if not self.begun or not self.completed():
             return f"No round was completed, so there is nothing to go on from. {self._anew(logs)}"
-        metrics = RunFolder(self.path).read_lines(METRICS)[: self.completed()]
-        lost = sum(line.get("status") != "completed" for line in metrics)
+        metrics = RunFolder(self.path).read_rounds()[: self.completed()]
+        lost = sum(not line.completed for line in metrics)
         on = ["zerosum", "rehearse", str(app), "--resume", str(self.path), *options]
         return (
             f"{len(metrics)} of {self.rounds_asked()} rounds are over ({lost} abandoned) and kept "

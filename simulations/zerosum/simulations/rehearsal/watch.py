@@ -11,7 +11,7 @@ from threading import Thread
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from zerosum.server.runs.run_folder import METRICS, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.simulations.rehearsal.federation import ASK_SECONDS, Federation
 from zerosum.simulations.rehearsal.kept import Kept
 from zerosum.simulations.rehearsal.processes import DeploymentError
@@ -121,12 +121,12 @@ class Watch:
         """Print a line for every round that is over since the last look."""
         if not self.kept.begun:
             return
-        records = RunFolder(self.kept.path).read_lines(METRICS)
+        records = RunFolder(self.kept.path).read_rounds()
         rounds = self.kept.rounds_asked() if len(records) > self.seen else 0
         for record in records[self.seen :]:
             words = describe(record, rounds)
-            self.tell.line(f"{words}  {record['seconds']:.1f} s")
-            self.tell.at(record["round"], rounds, words)
+            self.tell.line(f"{words}  {record.seconds:.1f} s")
+            self.tell.at(record.round, rounds, words)
         self.seen = max(self.seen, len(records))
 
     def _look_for_ends(self, gone: set[str]) -> None:

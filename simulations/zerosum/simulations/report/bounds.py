@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.simulations.report import words
 from zerosum.simulations.report.audited import Audited
 from zerosum.simulations.report.html import Html, join, table, tag
@@ -24,7 +25,7 @@ def audit_section(found: Audited | None) -> Html:
             f"{found.largest:.2f} at most."
         )
     rows = [
-        ["Canaries", *_spread(found.lower), words.epsilon(found.upper),
+        ["Canaries", *_spread(found.lower), epsilon_text(found.upper),
          "yes" if found.passed else "NO"],
         ["Coins nobody flipped for them", *_spread(found.null), "0 expected", ""],
     ]  # fmt: skip

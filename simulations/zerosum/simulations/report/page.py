@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.run_outcome import UNTRAINED
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
@@ -14,7 +17,7 @@ from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.frame import details, framed, plots
 from zerosum.simulations.report.html import Html, join, table, tag
-from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight
+from zerosum.simulations.report.record import RunRecord, Sight
 from zerosum.simulations.terminal.printable import shell_command
 
 _ROWS_SHOWN = 200
@@ -50,7 +53,7 @@ def render(run: RunRecord) -> Html:
 
 def render_public(run: RunRecord) -> Html:
     """Return the page for outsiders, of a record that holds what is public and nothing else."""
-    rows = [[key, _value(now)] for key, now in _flat(run.summary["settings"])]
+    rows = [[key, _value(now)] for key, now in _flat(run.summary.settings)]
     return framed(
         run.experiment.name,
         tag(
@@ -81,8 +84,8 @@ def _opening(run: RunRecord) -> Html:
 
 def _data(run: RunRecord) -> Html:
     """Say what was read of a user's file, and what was left out."""
-    read = run.summary.get("data")
-    known = isinstance(read, Mapping) and isinstance(read.get("line"), str)
+    read = run.summary.data
+    known = read is not None and isinstance(read.get("line"), str)
     return tag("p", f"Data: {read['line']}", class_="muted") if read and known else Html()
 
 
@@ -98,20 +101,20 @@ def _tiles(run: RunRecord) -> Iterator[Html]:
         yield _tile(words.title(name), words.metric(name, value, noise), said)
     abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
     yield _tile("Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned)
-    for name in ("release", "sum", "local"):
+    for name in OBSERVERS:
         bound = run.bounds.get(name)
         if bound is not None:
-            at = "no bound" if bound.value is None else f"at delta {words.delta(bound.delta)}"
-            if name == "release" and bound.value is not None:
+            at = f"at delta {words.delta(bound.delta)}" if bound.finite else "no bound"
+            if name == "release" and bound.finite:
                 at += "; " + words.COUNTS
-            yield _tile(f"Epsilon, {name}", words.epsilon(bound.value), at)
+            yield _tile(f"Epsilon, {name}", epsilon_text(bound.value), at)
     failures = run.failures
-    if failures is not None and failures["clients_failed"]:
-        yield _tile("Failures", f"{failures['clients_failed']:,}", "of clients in training")
+    if failures is not None and failures.clients_failed:
+        yield _tile("Failures", f"{failures.clients_failed:,}", "of clients in training")
     lost = sum(run.dropouts.values())
     yield _tile("Dropouts", f"{lost:,}", "clients that left a round")
     seconds = float(np.nansum(run.series("seconds"))) if run.rounds else 0.0
-    memory = run.summary.get("peak_memory_mb")
+    memory = run.summary.peak_memory_mb
     yield _tile("Time", words.duration(seconds), f"{memory:,.0f} MiB at most" if memory else "")
 
 
@@ -120,7 +123,7 @@ def _tile(name: str, value: str, note: str = "") -> Html:
 
 
 def _observers(
-    run: RunRecord, names: Sequence[str] = OBSERVERS, readers: str = words.COUNTS
+    run: RunRecord, names: Sequence[ObserverName] = OBSERVERS, readers: str = words.COUNTS
 ) -> Html:
     """Return the table of observers.
 
@@ -131,7 +134,7 @@ def _observers(
     readers : str
         What epsilon_release means to readers of this page.
     """
-    rows = [_observer_row(run, name, run.bounds.get(name, Bound()), readers) for name in names]
+    rows = [_observer_row(run, name, run.bounds.get(name), readers) for name in names]
     headers = ("Observer", "Epsilon", "Delta", "Adjacency, unit", "Participations", "Accountant",
                "Holds if")  # fmt: skip
     cautions = words.cautions(run)
@@ -150,22 +153,24 @@ def _observers(
     )
 
 
-def _observer_row(run: RunRecord, name: str, bound: Bound, readers: str) -> list[Html]:
+def _observer_row(
+    run: RunRecord, name: ObserverName, bound: EpsilonBound | None, readers: str
+) -> list[Html]:
     who, sees = words.observer(run, name)
-    known = bound.value is not None
-    means = words.meaning(bound.value) if known else bound.reason or "not recorded"
+    named = join([who, tag("small", f"epsilon_{name}"), tag("small", sees)])
+    if bound is None:
+        return [named, join(["not recorded"]), *[join(["–"])] * 5]
+    means = bound.reason or words.meaning(bound.value)
     holds = [tag("li", text) for text in bound.assumptions]
-    if name == "release" and known:
+    if name == "release" and bound.finite:
         holds.insert(0, tag("li", tag("strong", readers)))
-    if known and bound.reason:
-        holds.append(tag("li", bound.reason))
     unit = ", ".join(part for part in (bound.adjacency, bound.unit) if part)
     return [
-        join([who, tag("small", f"epsilon_{name}"), tag("small", sees)]),
-        join([tag("div", words.epsilon(bound.value), class_=f"value {name}"), tag("small", means)]),
+        named,
+        join([tag("div", epsilon_text(bound.value), class_=f"value {name}"), tag("small", means)]),
         join([words.delta(bound.delta)]),
-        join([unit or "–"]),
-        join([bound.participations or "–"]),
+        join([unit]),
+        join(["–" if bound.participations is None else str(bound.participations)]),
         join([bound.accountant or "–"]),
         tag("ul", *holds) if holds else join(["–"]),
     ]
@@ -173,7 +178,7 @@ def _observer_row(run: RunRecord, name: str, bound: Bound, readers: str) -> list
 
 def _federated(run: RunRecord) -> str:
     """Say how the evaluations on the clients' own data went."""
-    outcomes = [r["federated_status"] for r in run.rounds if "federated_status" in r]
+    outcomes = [r.federated_status for r in run.rounds if r.federated_status is not None]
     if not outcomes:
         return ""
     counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
@@ -216,7 +221,7 @@ def _digit(image: NDArray[np.uint8], label: object, prediction: object) -> Html:
 
 def _dropouts(run: RunRecord) -> Html:
     dropouts = run.dropouts
-    slots = sum(r.get("cohort", 0) for r in run.rounds)
+    slots = sum(r.cohort for r in run.rounds)
     if not dropouts or not slots:
         return Html()
     rows = [
@@ -226,7 +231,7 @@ def _dropouts(run: RunRecord) -> Html:
     ]  # fmt: skip
     total = sum(dropouts.values())
     rows.append(["all stages", "", f"{total:,}", words.percent(total / slots), ""])
-    reasons = [tag("li", f"Round {r['round']}: {r.get('reason', '')}") for r in run.abandoned]
+    reasons = [tag("li", f"Round {r.round}: {r.reason}") for r in run.abandoned]
     return tag(
         "section",
         tag("h2", "Dropouts by stage"),
@@ -266,7 +271,7 @@ def _round_row(record: Mapping[str, Any], names: list[str], *, failing: bool) ->
         words.number(record.get("survivors")),
         *(words.metric(n, record[n], record.get(n + NOISE_STD)) if n in record else "–"
           for n in names),
-        *(words.epsilon(spent[o]) if o in spent else "–" for o in OBSERVERS),
+        *(epsilon_text(spent[o]) if o in spent else "–" for o in OBSERVERS),
         words.number(record.get("seconds")),
     ]  # fmt: skip
 
@@ -310,7 +315,7 @@ def _value(value: object) -> str:
 def _reproduce(run: RunRecord) -> Html:
     words = ["zerosum", "run", f"{run.name}/config.toml", "--out", f"{run.name}-again"]
     command = shell_command(words)
-    seeded = run.summary.get("noise_from_seed")
+    seeded = run.summary.noise_from_seed
     if seeded or (seeded is not None and not run.experiment.privacy.private):
         promise = "With these versions it gives the same model, bit for bit, on a CPU."
         if run.experiment.device != "cpu":
@@ -327,7 +332,7 @@ def _reproduce(run: RunRecord) -> Html:
             "Noise and sampling came from the operating system: another run gives another model "
             "of the same quality."
         )
-    versions = run.summary.get("versions", {})
+    versions = run.summary.versions
     listed = [[name, str(version)] for name, version in versions.items()]
     return tag(
         "section",
@@ -342,6 +347,5 @@ def _reproduce(run: RunRecord) -> Html:
 
 def _device(run: RunRecord) -> str:
     """Return the device of a run, with the name of the card where the summary has it."""
-    engine = run.summary.get("engine")
-    named = engine.get("device") if isinstance(engine, dict) else None
+    named = run.summary.engine.get("device")
     return named if isinstance(named, str) else run.experiment.device

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zerosum.server.privacy.noised_ratio import NOISE_STD
-from zerosum.server.privacy.rounding import plain, rounded_up
+from zerosum.server.privacy.rounding import plain
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.results import lies_in_words
-from zerosum.server.runs.run_outcome import UNTRAINED, charged_in_words, failures_in_words
+from zerosum.server.runs.run_outcome import (
+    UNTRAINED,
+    charged_in_words,
+    epsilons_in_words,
+    failures_in_words,
+)
 from zerosum.server.training.saturation_watch import cuts_in_words, shortened
 
 LINES = 10
@@ -20,7 +25,7 @@ LINES = 10
 @contextmanager
 def progress(
     rounds: int, console: Console | None = None
-) -> Iterator[Callable[[dict[str, Any]], None]]:
+) -> Iterator[Callable[[RoundRecord], None]]:
     """Show the rounds of a run as they end.
 
     Yields
@@ -37,63 +42,64 @@ def progress(
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("starting", total=rounds)
 
-        def update(record: dict[str, Any]) -> None:
-            bar.update(task, completed=record["round"], description=describe(record, rounds))
+        def update(record: RoundRecord) -> None:
+            bar.update(task, completed=record.round, description=describe(record, rounds))
 
         yield update
 
 
-def describe(record: dict[str, Any], rounds: int, told: str | None = None) -> str:
+def describe(record: RoundRecord, rounds: int, told: str | None = None) -> str:
     """Return a round in one line: accuracy, epsilon so far, dropouts, failures, liars.
 
     Parameters
     ----------
-    record : dict
+    record : RoundRecord
         A round's.
     rounds : int
         Of the run.
     told : str, optional
         What stands for the reason of a round that was abandoned.
     """
-    parts = [f"round {record['round']}/{rounds}"]
+    parts = [f"round {record.round}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
-        if key in record:
-            noise = record.get(key + NOISE_STD)
-            shown = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
-            whose = f" ({UNTRAINED})" if record.get("untrained") else ""
+        if key in record.metrics:
+            noise = record.metrics.get(key + NOISE_STD)
+            shown = plain(record.metrics[key], 3) + (
+                "" if noise is None else f" ± {plain(noise, 3)}"
+            )
+            whose = f" ({UNTRAINED})" if record.untrained else ""
             parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}{whose}")
             break
-    release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
-    if release is not None or total is not None:
-        parts.append(f"epsilon {rounded_up(release)} (release) {rounded_up(total)} (sum)")
-    if record["status"] == "abandoned":
+    # Of the local one each line would repeat that masks are all that hides a contribution.
+    if spent := epsilons_in_words(record.epsilon, without=("local",)):
+        parts.append(f"epsilon {spent}")
+    if record.status == "abandoned":
         parts.append(f"abandoned: {told or shortened(record['reason'])[1]}")
         parts += [charged_in_words(record)]
     else:
-        parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
+        parts.append(f"dropouts {record.cohort - record.survivors}/{record.cohort}")
     parts += [failures_in_words(record)]
-    if "dropout_charged" in record:
-        rate = record["dropout_charged"]
+    if (rate := record.dropout_charged) is not None:
         parts.append(f"WARNING: more dropouts than secagg.dropout; charged at up to {rate:g}")
     # The reason of a round that cuts have ended has their numbers.
-    cuts = cuts_in_words(record) if record["status"] == "completed" else ""
+    cuts = cuts_in_words(record) if record.status == "completed" else ""
     return "  ".join(filter(None, parts)) + lies_in_words(record) + cuts
 
 
-def _printer(console: Console, rounds: int) -> Callable[[dict[str, Any]], None]:
+def _printer(console: Console, rounds: int) -> Callable[[RoundRecord], None]:
     """Return what prints some rounds; a reason like that of the line before only names its round.
 
     On a terminal each line takes the place of the one before, which could not be looked up.
     """
     before: tuple[str, int] | None = None
 
-    def print_some(record: dict[str, Any]) -> None:
+    def print_some(record: RoundRecord) -> None:
         nonlocal before
-        number, told = record["round"], None
+        number, told = record.round, None
         if number not in (1, rounds) and number % max(1, rounds // LINES):
             return
-        if record["status"] == "abandoned":
-            cure, _ = shortened(record["reason"])
+        if record.status == "abandoned":
+            cure, _ = shortened(record.reason)
             if before is not None and before[0] == cure:
                 told = f"as round {before[1]}"
             else:
@@ -101,7 +107,7 @@ def _printer(console: Console, rounds: int) -> Callable[[dict[str, Any]], None]:
         else:
             before = None
         console.print(
-            f"{describe(record, rounds, told)}  {record['seconds']:.2f} s",
+            f"{describe(record, rounds, told)}  {record.seconds:.2f} s",
             highlight=False,
             markup=False,
             soft_wrap=True,
