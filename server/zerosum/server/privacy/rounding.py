@@ -35,19 +35,21 @@ def epsilon_text(value: float | None) -> str:
         return "∞"
     if value == 0:
         return "0"
-    exact = _rounded_up(value)
-    if _SMALLEST_PLAIN <= exact < _LARGEST_PLAIN:
-        text = f"{exact:,f}"
+    up = _rounded_up(value)
+    if _SMALLEST_PLAIN <= up < _LARGEST_PLAIN:
+        text = f"{up:,f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    digits = exact.scaleb(-exact.adjusted()).normalize()
-    return f"{digits:f}e{exact.adjusted()}"
+    digits = up.scaleb(-up.adjusted()).normalize()
+    return f"{digits:f}e{up.adjusted()}"
 
 
 def _rounded_up(value: float) -> Decimal:
-    # In decimal, where a float is an exact number: ceil(value / unit) in floats rounds the quotient
-    # first, and a value just above a multiple of the unit would be printed below what it is.
-    exact = Decimal(value)
-    up = exact.quantize(_unit(exact), rounding=ROUND_CEILING)
+    # In decimal: ceil(value / unit) in floats rounds the quotient first, so that a value just above
+    # a multiple of the unit would be printed below what it is. From the shortest decimal that reads
+    # back as this float, so that 4.2 is printed as 4.2 and not, for its 18th digit, as 4.21. The
+    # text reads back as no less than the value, for reading is monotonic.
+    shortest = Decimal(repr(float(value)))
+    up = shortest.quantize(_unit(shortest), rounding=ROUND_CEILING)
     return up.quantize(_unit(up))  # 9.999 becomes 10.00, which is one digit too many
 
 

@@ -83,6 +83,14 @@ Epsilons: TypeAlias = Annotated[dict[ObserverName, float], BeforeValidator(_infi
 """Epsilon by observer; infinite where none holds."""
 
 
+def _named(value: object) -> object:
+    return numbers({"": value})[""]
+
+
+Number: TypeAlias = Annotated[float, BeforeValidator(_named)]
+"""A float that may be NaN or infinite: JSON has a word for each."""
+
+
 class RoundRecord(Document):
     """What ``metrics.jsonl`` says of a round.
 
@@ -217,7 +225,7 @@ class Summary(Document):
     """
 
     name: str = ""
-    metrics: dict[str, float] = {}
+    metrics: dict[str, Number] = {}
     rounds: int = 0
     rounds_abandoned: int = 0
     epsilon: Annotated[dict[ObserverName, EpsilonBound], BeforeValidator(_bounds)] = {}
@@ -231,7 +239,7 @@ class Summary(Document):
     noise_multiplier: float | None = None
     noise_from_seed: bool | None = None
     noise_draw: str = ""
-    wrap_probability_log2: float = 0.0
+    wrap_probability_log2: Number | None = None
     protocol: str = ""
     server: str = ""
     rule: str = "mean"
@@ -324,7 +332,7 @@ def read_rounds(lines: Sequence[Mapping[str, Any]], path: Path) -> list[RoundRec
     Parameters
     ----------
     lines : sequence of mapping
-        Parsed JSON objects.
+        JSON objects, in which words for NaN and infinity are numbers again.
     path : Path
         Where they stand, for messages.
 
@@ -334,7 +342,7 @@ def read_rounds(lines: Sequence[Mapping[str, Any]], path: Path) -> list[RoundRec
         If a line is damaged.
     """
     found = [
-        _read(RoundRecord, numbers(line), f"{path} is damaged: line {number}")
+        _read(RoundRecord, line, f"{path} is damaged: line {number}")
         for number, line in enumerate(lines, 1)
     ]
     _log_unknown(path, found)
@@ -356,10 +364,7 @@ def read_summary(document: Mapping[str, Any], path: Path) -> Summary:
     ConfigError
         If it is damaged.
     """
-    values = dict(document)
-    if isinstance(values.get("metrics"), dict):
-        values["metrics"] = numbers(values["metrics"])
-    found = _read(Summary, values, f"{path} is damaged")
+    found = _read(Summary, document, f"{path} is damaged")
     _log_unknown(path, [found])
     return found
 

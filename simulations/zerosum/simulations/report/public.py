@@ -164,7 +164,7 @@ def public_record(folder: RunFolder) -> RunRecord:
 def _public_line(line: RoundRecord, *, constant: bool) -> RoundRecord:
     """Return what a round's line says of its release."""
     public = {name: value for name, value in line.items() if name in _RELEASED}
-    public |= line.metrics
+    public |= sorted(line.metrics.items())  # their order would tell what else was measured
     # Noise that is not brought to a constant total tells how many survived.
     return RoundRecord(
         **{name: v for name, v in public.items() if constant or not name.endswith(NOISE_STD)}

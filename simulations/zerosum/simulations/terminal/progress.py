@@ -71,7 +71,7 @@ def describe(record: RoundRecord, rounds: int, told: str | None = None) -> str:
             parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {shown}{whose}")
             break
     # Of the local one each line would repeat that masks are all that hides a contribution.
-    if spent := epsilons_in_words(record.epsilon, without=("local",)):
+    if spent := epsilons_in_words(record.epsilon, without=["local"]):
         parts.append(f"epsilon {spent}")
     if record.status == "abandoned":
         parts.append(f"abandoned: {told or shortened(record['reason'])[1]}")
