@@ -72,6 +72,11 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         From :func:`zerosum.server.planning.preflight.prepare`.
     population, dimension : int
         Clients; trainable parameters.
+
+    Returns
+    -------
+    Outlook
+        With the warnings that follow.
     """
     expected = expected_cohort(experiment, population)
     group = max(2, group_sizes(expected, experiment.secagg.groups)[0])
@@ -125,6 +130,20 @@ def bytes_up(
     """Return the bytes that a client sends in a round without dropouts; None if none can be run.
 
     Under "ideal" and "none" that is the contribution alone.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    population, cohort : int
+        Clients of the roster; of a session.
+    protection : Protection
+        Of the session: length of its vector, bits of its ring.
+
+    Returns
+    -------
+    int or None
+        Without what the transport adds.
     """
     session = _session(experiment, population, cohort, protection)
     if session is None:

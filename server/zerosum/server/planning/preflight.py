@@ -25,6 +25,8 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
 
     Parameters
     ----------
+    experiment : Experiment
+        As configured.
     population : int
         Number of clients.
     dimension : int
@@ -72,7 +74,18 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
 
 
 def check_device(experiment: Experiment) -> None:
-    """Raise ConfigError unless this machine has the device that an experiment names."""
+    """Raise ConfigError unless this machine has the device that an experiment names.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Names a device.
+
+    Raises
+    ------
+    ConfigError
+        If this machine has none of that name.
+    """
     reason = missing(experiment.device)
     if reason is not None:
         found = ", ".join(f'"{device}"' for device in here())

@@ -191,6 +191,11 @@ def planned_figures(experiment: Experiment, header: RunHeader) -> Figures:
     header : RunHeader
         Of its ledger: knows population and dimension, so that no task need be loaded.
 
+    Returns
+    -------
+    mapping of str to EpsilonBound
+        By observer; empty without noise.
+
     Raises
     ------
     ConfigError
@@ -244,6 +249,11 @@ def dimension_of(experiment: Experiment, kind: str, header: RunHeader) -> int:
         Of the private sum.
     header : RunHeader
         Has the length of its vector.
+
+    Returns
+    -------
+    int
+        Trainable parameters, or padded ones.
 
     Raises
     ------

@@ -30,6 +30,16 @@ def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float
         Correct guesses v.
     epsilon, delta : float
         The guarantee that is put to the test, of adding or removing a record.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If there are more correct guesses than guesses, or more guesses than slots.
     """
     if not 0 <= correct <= guesses <= slots:
         raise ValueError(f"{correct} of {guesses} guesses right, of {slots} slots")
@@ -55,6 +65,11 @@ def epsilon_lower_bound(
         At which delta; above about 1e-4 with a thousand slots nothing can be shown.
     confidence : float
         Probability, over coins and noise, that the bound is true.
+
+    Returns
+    -------
+    float
+        Not negative.
 
     Examples
     --------
@@ -105,6 +120,11 @@ class Guesses:
             Shape (slots,): the higher, the likelier a slot is in.
         included : array_like of bool
             Shape (slots,): the coins.
+
+        Returns
+        -------
+        int
+            Of ``total``.
         """
         coins: NDArray[np.bool_] = np.asarray(included, dtype=bool)
         order = np.argsort(np.asarray(scores, dtype=np.float64), kind="stable")
@@ -129,6 +149,11 @@ def plan_guesses(
         As in :func:`epsilon_lower_bound`.
     dropped : float
         Fraction of slots that will be missing, whatever their coin.
+
+    Returns
+    -------
+    Guesses
+        As many on either side.
     """
     best, chosen = -1.0, 1
     for half in sorted({max(1, round(slots / 2 * 1.25**-step)) for step in range(28)}):
@@ -179,6 +204,11 @@ def plan_disproof(
         As for :func:`plan_guesses`.
     upper : float
         The bound that is to be contradicted.
+
+    Returns
+    -------
+    Disproof
+        With the least loss of noise that it detects.
     """
     # Slots that are missing look like those that are out: then only who is in is guessed.
     sides = 1 if dropped else 2
@@ -242,7 +272,18 @@ class TwoTests:
         confidence: float = 0.95,
         dropped: float = 0.0,
     ) -> "TwoTests":
-        """Plan both: parameters as for :func:`plan_disproof`."""
+        """Plan both: parameters as for :func:`plan_disproof`.
+
+        Parameters
+        ----------
+        slots, deviation, upper, delta, confidence, dropped
+            As for :func:`plan_disproof`.
+
+        Returns
+        -------
+        TwoTests
+            Each at half of the risk.
+        """
         each = (1 + confidence) / 2
         guesses = plan_guesses(slots, deviation, delta=delta, confidence=each, dropped=dropped)
         disproof = plan_disproof(
@@ -262,6 +303,11 @@ class TwoTests:
         ----------
         scores, included
             As for :meth:`Guesses.correct`.
+
+        Returns
+        -------
+        tuple of (float, tuple of int)
+            The larger bound; the right guesses of each set.
         """
         both = (self.guesses, self.disproof.guesses)
         first, second = (guesses.correct(scores, included) for guesses in both)

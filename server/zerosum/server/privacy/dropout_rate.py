@@ -59,6 +59,16 @@ class DropoutRate:
 
         A session that was given up early shows only who had vanished by then: the rest counts as
         having stayed.
+
+        Parameters
+        ----------
+        cohort, survived : int
+            Clients of the session; those who vanished at no stage.
+
+        Returns
+        -------
+        bool
+            Whether more is charged from here on.
         """
         self.rostered += cohort
         self.dropped += cohort - survived

@@ -101,6 +101,11 @@ def no_bound(
         What was to be protected.
     adjacency : str, optional
         What was compared, where the mechanism has an adjacency at all.
+
+    Returns
+    -------
+    EpsilonBound
+        Its value is ``math.inf``.
     """
     return EpsilonBound(
         value=math.inf,

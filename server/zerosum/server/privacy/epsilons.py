@@ -98,6 +98,11 @@ class DrawnNoise:
             One for each kind of sum.
         tally : Participation
             Its ``draws`` are noise vectors of each kind.
+
+        Returns
+        -------
+        DrawnNoise
+            Of the whole run.
         """
         integers = sum(n * t.integers for n, t in zip(tally.draws, terms, strict=True))
         drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in terms}))
@@ -105,7 +110,20 @@ class DrawnNoise:
 
 
 def local_curve(terms: tuple[Guarantee, ...], tally: Participation) -> EpsilonCurve:
-    """Bound what one noised vector after another says about its client, or about one example."""
+    """Bound what one noised vector after another says about its client, or about one example.
+
+    Parameters
+    ----------
+    terms : tuple of Guarantee
+        One for each kind of sum.
+    tally : Participation
+        Who contributed how often.
+
+    Returns
+    -------
+    EpsilonCurve
+        Under replacement; under zero-out where examples are the unit.
+    """
     by_example = _by_example(terms)
     events, largest = [], [max(1, n) for n in tally.largest]
     for t, n in zip(terms, largest, strict=True):
@@ -135,7 +153,22 @@ def local_curve(terms: tuple[Guarantee, ...], tally: Participation) -> EpsilonCu
 def sum_curve(
     terms: tuple[Guarantee, ...], tally: Participation, local: EpsilonCurve, *, masked: bool
 ) -> EpsilonCurve:
-    """Bound what opened sums and the roster say about a client, or an example, to the server."""
+    """Bound what opened sums and the roster say about a client, or an example, to the server.
+
+    Parameters
+    ----------
+    terms, tally
+        As for :func:`local_curve`.
+    local : EpsilonCurve
+        From that function: it holds where nothing is masked.
+    masked : bool
+        Whether the server sees sums only.
+
+    Returns
+    -------
+    EpsilonCurve
+        Under zero-out, unless it is the local one.
+    """
     if not masked:
         note = "no masking: the server sees each contribution, so this is epsilon_local"
         return _with_notes(local, note)
@@ -156,7 +189,22 @@ def sum_curve(
 def release_curve(
     terms: tuple[Guarantee, ...], tally: Participation, local: EpsilonCurve, sampling: Sampling
 ) -> EpsilonCurve:
-    """Bound what the sequence of released sums says to outsiders."""
+    """Bound what the sequence of released sums says to outsiders.
+
+    Parameters
+    ----------
+    terms, tally
+        As for :func:`local_curve`.
+    local : EpsilonCurve
+        From that function: it holds of released sums too.
+    sampling : Sampling
+        How cohorts were drawn, which outsiders do not know.
+
+    Returns
+    -------
+    EpsilonCurve
+        Amplified where the sampling allows it.
+    """
     if terms[0].model == "local":
         return _with_notes(local, "released sums are post-processing of epsilon_local")
     notes = (*_release_notes(terms), *_example_notes(terms))
@@ -224,6 +272,11 @@ def bound_at(
         How many integers were drawn, and how far from their law.
     unit : str
         What the figure protects: "client" or "example".
+
+    Returns
+    -------
+    EpsilonBound
+        Infinite, with a reason, where no accountant finds a finite one.
     """
     accounted, slack, how = _with_slack(curve.at, delta, noise.integers * noise.tau)
     assumptions = (*curve.assumptions, noise.drawn + how)
@@ -273,6 +326,11 @@ def all_figures(
         Whether the server sees sums only.
     observers : collection of str
         Against whom.
+
+    Returns
+    -------
+    dict of str to EpsilonBound
+        By observer, in the order of ``observers``.
 
     Raises
     ------

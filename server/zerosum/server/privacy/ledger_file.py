@@ -121,6 +121,11 @@ class LedgerFile:
         header : RunHeader
             Of the run that goes on.
 
+        Returns
+        -------
+        list of LedgerEntry
+            In the order in which they were written.
+
         Raises
         ------
         LedgerMismatchError
@@ -163,6 +168,11 @@ def read_header(path: Path) -> RunHeader:
     path : Path
         ``ledger.jsonl``.
 
+    Returns
+    -------
+    RunHeader
+        The settings that the run was started with.
+
     Raises
     ------
     LedgerMismatchError
@@ -204,6 +214,11 @@ def parse_header(line: bytes, path: Path) -> RunHeader:
     path : Path
         Where it stands, for the message.
 
+    Returns
+    -------
+    RunHeader
+        What the line says.
+
     Raises
     ------
     LedgerMismatchError
@@ -222,6 +237,11 @@ def damaged(path: Path, why: object) -> LedgerMismatchError:
         ``ledger.jsonl``.
     why : object
         What is wrong, as an exception or in words.
+
+    Returns
+    -------
+    LedgerMismatchError
+        To be raised.
     """
     return LedgerMismatchError(
         f"{path} is damaged ({why}): what was spent is not known any more; restore the file, or "

@@ -40,10 +40,34 @@ _WHO: Final[Mapping[str, Mapping[ObserverName, str]]] = {
 
 
 def observer_who(observer: ObserverName, protocol: str) -> str:
-    """Return who an observer is under ``secagg.protocol``."""
+    """Return who an observer is under ``secagg.protocol``.
+
+    Parameters
+    ----------
+    observer : str
+        One of ``OBSERVERS``.
+    protocol : str
+        "pairwise", "ideal" or "none".
+
+    Returns
+    -------
+    str
+        Without an article of its own, to stand in a table.
+    """
     return _WHO[protocol][observer]
 
 
 def observer_title(observer: ObserverName, protocol: str) -> str:
-    """Return the heading of an observer's epsilon: the name of the figure, and who it is."""
+    """Return the heading of an observer's epsilon: the name of the figure, and who it is.
+
+    Parameters
+    ----------
+    observer, protocol : str
+        As for :func:`observer_who`.
+
+    Returns
+    -------
+    str
+        As "epsilon_release (outsiders, who see the models)".
+    """
     return f"epsilon_{observer} ({observer_who(observer, protocol)})"

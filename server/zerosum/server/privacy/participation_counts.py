@@ -79,6 +79,11 @@ class ParticipationCounts:
     def add_sum(self, key: Key) -> None:
         """Count a sum as opened.
 
+        Parameters
+        ----------
+        key : tuple of (round, attempt, kind, group)
+            The session.
+
         Raises
         ------
         ValueError

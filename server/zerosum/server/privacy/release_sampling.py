@@ -39,6 +39,11 @@ def sampling_terms(
     observed : float, optional
         The dropout rate that a run's own dropouts call for, in place of the assumed one.
 
+    Returns
+    -------
+    Sampling
+        Without noise, or where cohorts are known, nothing amplifies.
+
     Raises
     ------
     ValueError

@@ -66,6 +66,11 @@ def plain(value: float, decimals: int = 4) -> str:
         Any number, NaN and infinity included.
     decimals : int
         Decimals of a metric of usual size.
+
+    Returns
+    -------
+    str
+        As "0.8473" or "6.441e+10".
     """
     usual = value == 0 or 10.0 ** (2 - decimals) <= abs(value) < 1e6
     return format(value, f".{decimals}f") if usual else format(value, ".4g")

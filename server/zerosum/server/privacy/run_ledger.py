@@ -159,6 +159,13 @@ class RunLedger:
             Roster indices.
         cohort : int
             The session's n (of its group), by which noise shares are divided.
+
+        Raises
+        ------
+        UnknownKindError
+            If nothing was agreed for this kind of sum.
+        ValueError
+            If the key was charged with another cohort, or a client is not in the roster.
         """
         self._check_kind(key)
         session = self.asked(key)
@@ -178,6 +185,11 @@ class RunLedger:
 
     def charge_sum(self, key: Key) -> None:
         """Record, durably, that a sum is about to be opened. Idempotent by key.
+
+        Parameters
+        ----------
+        key : tuple of (round, attempt, kind, group)
+            The session.
 
         Raises
         ------
@@ -202,6 +214,13 @@ class RunLedger:
         key : tuple of (round, attempt, kind, group)
         cohort, survived : int
             Clients of the session; those who vanished at no stage.
+
+        Raises
+        ------
+        UnknownKindError
+            If nothing was agreed for this kind of sum.
+        ValueError
+            If more survived than were asked.
         """
         self._check_kind(key)
         if not 0 <= survived <= cohort:
@@ -235,6 +254,11 @@ class RunLedger:
             The round.
         kind : str
             One of ``kinds``.
+
+        Returns
+        -------
+        int
+            The number of the next attempt.
         """
         return 0 if self._seeded else self._attempts_before.get((number, kind), 0)
 
@@ -284,6 +308,11 @@ class RunLedger:
             Roster index.
         delta : float, optional
             Default: the experiment's.
+
+        Returns
+        -------
+        EpsilonBound
+            Against the observer "local".
         """
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
@@ -302,6 +331,11 @@ class RunLedger:
             One of ``kinds``.
         delta : float, optional
             Default: the experiment's.
+
+        Returns
+        -------
+        mapping of str to EpsilonBound
+            By observer.
         """
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:

@@ -84,6 +84,20 @@ class LeftOut:
 
         Identity keys of a simulation are drawn anew each time: without ``deployment.roster``
         clients go by their indices.
+
+        Parameters
+        ----------
+        folder : RunFolder
+            The run.
+        spec : DeploymentSpec
+            Names the file for several runs, if there is one.
+        roster : Roster or None
+            Whose keys tell clients apart.
+
+        Returns
+        -------
+        LeftOut
+            As far as the files say.
         """
         shared = None if spec.left_out is None else _checked(spec.left_out)
         return cls(folder.path / LEFT_OUT, None if spec.roster is None else roster, shared)
@@ -98,12 +112,35 @@ class LeftOut:
         return frozenset(client for client, since in self._since.items() if since <= round)
 
     def without(self, cohort: Iterable[int], round: int) -> tuple[int, ...]:
-        """Return a cohort without those who are left out of its round."""
+        """Return a cohort without those who are left out of its round.
+
+        Parameters
+        ----------
+        cohort : iterable of int
+            Roster indices.
+        round : int
+            Whose cohort it is.
+
+        Returns
+        -------
+        tuple of int
+            In the same order.
+        """
         out = self.before(round)
         return tuple(index for index in cohort if index not in out)
 
     def add(self, clients: Iterable[int], *, round: int, since: int) -> None:
-        """Leave clients out from round ``since`` on, durably."""
+        """Leave clients out from round ``since`` on, durably.
+
+        Parameters
+        ----------
+        clients : iterable of int
+            Roster indices.
+        round : int
+            The round that named them.
+        since : int
+            The first round without them.
+        """
         run = self._own.parent.resolve().name
         for client in sorted(set(clients) - self._since.keys()):
             entry = Entry(client, self._keys.get(client, ""), "", round, since)

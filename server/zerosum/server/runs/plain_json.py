@@ -17,6 +17,18 @@ def dumps(value: object, *, indent: int | None = None) -> str:
     """Return JSON in which a number that is not finite is its name, as ``"NaN"``.
 
     Not null, which stands for a figure that does not exist.
+
+    Parameters
+    ----------
+    value : object
+        Of mappings, lists, tuples, texts, numbers, booleans and None.
+    indent : int, optional
+        Spaces a level; None writes one line.
+
+    Returns
+    -------
+    str
+        Strict JSON.
     """
     return json.dumps(_named(value), indent=indent, allow_nan=False)
 

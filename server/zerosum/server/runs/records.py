@@ -118,7 +118,7 @@ class RoundRecord(Document):
     status: Literal["completed", "abandoned"] | None = None
     reason: str = ""
     survivors: int = 0
-    failed_groups: list[int] = []
+    failed_groups: list[str] = []
     average_norm: float | None = None
     noise_norm: float | None = None
     dropouts: dict[str, int] = {}
@@ -293,6 +293,11 @@ def read_bound(observer: str, document: object) -> EpsilonBound:
     document : object
         What :func:`bound_document` wrote.
 
+    Returns
+    -------
+    EpsilonBound
+        Null is ``math.inf``.
+
     Raises
     ------
     ValueError
@@ -336,6 +341,11 @@ def read_rounds(lines: Sequence[Mapping[str, Any]], path: Path) -> list[RoundRec
     path : Path
         Where they stand, for messages.
 
+    Returns
+    -------
+    list of RoundRecord
+        In the order of the lines.
+
     Raises
     ------
     ConfigError
@@ -358,6 +368,11 @@ def read_summary(document: Mapping[str, Any], path: Path) -> Summary:
         The parsed JSON object.
     path : Path
         Where it stands, for messages.
+
+    Returns
+    -------
+    Summary
+        With the bounds in it.
 
     Raises
     ------

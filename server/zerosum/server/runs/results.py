@@ -125,6 +125,11 @@ def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFact
         Of all rounds.
     facts : RunFacts
         What neither of them says.
+
+    Returns
+    -------
+    Summary
+        What ``summary.json`` holds.
     """
     completed = [r for r in records if r.completed]
     stages = {name for r in records for name in r.dropouts}
@@ -204,7 +209,20 @@ def data_summary(task: Task) -> dict[str, Any] | None:
 
 
 def trainer_name(experiment: Experiment, task: Task) -> str:
-    """Return which local training an experiment's clients do."""
+    """Return which local training an experiment's clients do.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    task : Task
+        What is trained.
+
+    Returns
+    -------
+    str
+        As the summary names it.
+    """
     if experiment.privacy.by_example:
         return "per example"
     trainer = choose_trainer(

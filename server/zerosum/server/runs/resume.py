@@ -53,7 +53,20 @@ def completed_rounds(folder: RunFolder) -> int:
 
 
 def continued(folder: RunFolder, overrides: Iterable[str]) -> Experiment:
-    """Return the experiment of a folder with overrides on top, before it is checked."""
+    """Return the experiment of a folder with overrides on top, before it is checked.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    overrides : iterable of str
+        As ``--set`` takes them.
+
+    Returns
+    -------
+    Experiment
+        Not checked yet.
+    """
     return parse_experiment(apply_overrides(read_toml(folder.path / CONFIG), overrides))
 
 
@@ -62,6 +75,18 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
 
     There may be more rounds, other paths and workers, and another way to wait for nodes. What a
     path leads to is for :class:`DataRecord`.
+
+    Parameters
+    ----------
+    before, after : Experiment
+        Of the folder; as it is to go on.
+    folder : RunFolder
+        The run.
+
+    Raises
+    ------
+    ConfigError
+        If anything else differs.
     """
     where = folder.path
     if after.rounds < before.rounds:
@@ -197,6 +222,16 @@ def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None
 def claimed(path: Path) -> RunFolder:
     """Return the folder of an earlier run, or a new and empty one; nothing is written to it.
 
+    Parameters
+    ----------
+    path : Path
+        Of a run, or of nothing yet.
+
+    Returns
+    -------
+    RunFolder
+        There when this returns.
+
     Raises
     ------
     ConfigError
@@ -213,6 +248,16 @@ def claimed(path: Path) -> RunFolder:
 
 def rounds_before(folder: RunFolder) -> int:
     """Return how many rounds of training a folder's run has begun.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+
+    Returns
+    -------
+    int
+        Opened or not.
 
     Raises
     ------
@@ -297,6 +342,16 @@ def fingerprint(path: str | None) -> str:
 @contextmanager
 def held(folder: RunFolder) -> Iterator[RunFolder]:
     """Keep other processes from continuing a run that goes on in this one.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+
+    Yields
+    ------
+    RunFolder
+        The same, locked.
 
     Raises
     ------

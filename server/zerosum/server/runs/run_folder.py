@@ -53,6 +53,18 @@ class RunFolder:
     def create(cls, path: Path, experiment: Experiment) -> "RunFolder":
         """Make a new run folder.
 
+        Parameters
+        ----------
+        path : Path
+            New, or empty.
+        experiment : Experiment
+            Written as ``config.toml``.
+
+        Returns
+        -------
+        RunFolder
+            With its configuration.
+
         Raises
         ------
         ConfigError
@@ -70,6 +82,16 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Find an earlier run.
+
+        Parameters
+        ----------
+        path : Path
+            With a ``config.toml``.
+
+        Returns
+        -------
+        RunFolder
+            Of the earlier run.
 
         Raises
         ------
@@ -90,22 +112,56 @@ class RunFolder:
         self.write(CONFIG, (_CONFIG_HEADER + to_toml(experiment)).encode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all."""
+        """Write a file whole or not at all.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        data : bytes
+            All of it.
+        """
         target = self.path / name
         target.parent.mkdir(exist_ok=True)
         self._hashed.pop(name, None)
         replace_file(target, data)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write a JSON file whole or not at all."""
+        """Write a JSON file whole or not at all.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        value : mapping
+            NaN and infinity are written as words.
+        """
         self.write(name, (dumps(value, indent=2) + "\n").encode())
 
     def append_line(self, name: str, value: Mapping[str, Any]) -> None:
-        """Append one JSON line, flushed to the disk."""
+        """Append one JSON line, flushed to the disk.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        value : mapping
+            NaN and infinity are written as words.
+        """
         append_durably(self.path / name, dumps(value).encode() + b"\n")
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """Read the whole JSON lines of a file; one torn by a crash is left out.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+
+        Returns
+        -------
+        list of dict
+            Words for NaN and infinity are numbers again.
 
         Raises
         ------
@@ -145,6 +201,11 @@ class RunFolder:
 
     def read_summary(self) -> Summary:
         """Read ``summary.json``; an empty one where there is no file.
+
+        Returns
+        -------
+        Summary
+            False in a condition where it is empty.
 
         Raises
         ------
@@ -186,7 +247,22 @@ class RunFolder:
         return size + len(data), hashed.hexdigest()
 
     def check_beginning(self, name: str, size: int, digest: str) -> None:
-        """Raise ConfigError unless a file begins with what :meth:`fingerprint` saw."""
+        """Raise ConfigError unless a file begins with what :meth:`fingerprint` saw.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        size : int
+            Bytes that it had.
+        digest : str
+            SHA-256 of these.
+
+        Raises
+        ------
+        ConfigError
+            If they are not what they were.
+        """
         try:
             data = (self.path / name).read_bytes()
         except OSError:
@@ -198,12 +274,31 @@ class RunFolder:
             )
 
     def rewrite_lines(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
-        """Replace the lines of a file."""
+        """Replace the lines of a file.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        values : iterable of mapping
+            A line each.
+        """
         self.write(name, "".join(dumps(value) + "\n" for value in values).encode())
 
 
 def check_unused(path: Path) -> None:
-    """Raise ConfigError where a new run cannot be written to ``path``."""
+    """Raise ConfigError where a new run cannot be written to ``path``.
+
+    Parameters
+    ----------
+    path : Path
+        Where a run is to be written.
+
+    Raises
+    ------
+    ConfigError
+        If it holds something, or cannot be used.
+    """
     try:
         exists = path.exists()
         empty = path.is_dir() and all(entry.name in (LOCK, REHEARSAL) for entry in path.iterdir())

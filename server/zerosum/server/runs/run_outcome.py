@@ -217,6 +217,11 @@ def epsilons_in_words(
         By observer.
     without : collection of str
         Observers who are left out.
+
+    Returns
+    -------
+    str
+        As "2.97 (release) 14 (sum)".
     """
     return " ".join(
         f"{epsilon_text(value)} ({name})"
@@ -239,6 +244,11 @@ def charged(
     ----------
     before, after : mapping of str to float
         Epsilons by observer. One that is absent before was 0.
+
+    Returns
+    -------
+    dict of str to float
+        Finite, not negative.
     """
     return {
         name: max(0.0, value - before.get(name, 0.0))

@@ -62,6 +62,11 @@ def spending_in(folder: Path, policy: Path | None = None) -> "RunSpending | dict
     policy : Path, optional
         The node's policy: the limits in force. Default: those that its record was last held to.
 
+    Returns
+    -------
+    RunSpending or dict
+        Typed of a run; a node's own count in plain values.
+
     Raises
     ------
     ConfigError

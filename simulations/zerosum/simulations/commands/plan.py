@@ -51,6 +51,11 @@ def plan(
     epsilon : float, optional
         Find the noise for this epsilon, in place of what the experiment says.
 
+    Returns
+    -------
+    Outlook
+        In numbers, and typed bounds.
+
     Raises
     ------
     ConfigError, TaskError

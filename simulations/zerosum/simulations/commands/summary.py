@@ -13,7 +13,20 @@ from zerosum.simulations.report.words import COUNTS
 
 
 def whose_model(summary: Summary, metric: str) -> list[str]:
-    """Return of which model a metric is; nothing where it is the trained one, at its end."""
+    """Return of which model a metric is; nothing where it is the trained one, at its end.
+
+    Parameters
+    ----------
+    summary : Summary
+        Of the run.
+    metric : str
+        Its name.
+
+    Returns
+    -------
+    list of str
+        Remarks to stand beside the metric.
+    """
     whose = [UNTRAINED] if summary.untrained else []
     if metric in summary.earlier_metrics:
         whose.append(f"of round {summary.earlier_metrics[metric]}")

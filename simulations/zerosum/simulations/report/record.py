@@ -142,7 +142,18 @@ class RunRecord:
         return np.array([_number(r.get(key)) for r in self.rounds], dtype=np.float64)
 
     def nested(self, key: str, name: str) -> NDArray[np.float64]:
-        """Return ``round[key][name]`` of every round, NaN where it has none: float64, (rounds,)."""
+        """Return ``round[key][name]`` of every round, NaN where it has none: float64, (rounds,).
+
+        Parameters
+        ----------
+        key, name : str
+            Of the round's object; of a number in it.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (rounds,).
+        """
         values = [(r.get(key) or {}).get(name) for r in self.rounds]
         return np.array([_number(v) for v in values], dtype=np.float64)
 

@@ -58,7 +58,22 @@ def duration(seconds: float) -> str:
 
 
 def metric(name: str, value: float, noise: float | None = None) -> str:
-    """Write a metric, with the deviation of its noise: accuracies as a share, others as numbers."""
+    """Write a metric, with the deviation of its noise: accuracies as a share, others as numbers.
+
+    Parameters
+    ----------
+    name : str
+        As "test_accuracy".
+    value : float
+        Its value.
+    noise : float, optional
+        Standard deviation of the noise in it.
+
+    Returns
+    -------
+    str
+        An accuracy as a percentage.
+    """
     if not (name.endswith("accuracy") and 0 <= value <= 1):
         return number(value) if noise is None else f"{number(value)} ± {number(noise)}"
     return percent(value) if noise is None else f"{100 * value:.1f} ± {100 * noise:.1f} %"
@@ -158,7 +173,20 @@ def meaning(value: float) -> str:
 
 
 def observer(run: RunRecord, name: ObserverName) -> tuple[str, str]:
-    """Return who the observer is in this run, and what it sees."""
+    """Return who the observer is in this run, and what it sees.
+
+    Parameters
+    ----------
+    run : RunRecord
+        Has the protocol, and the colluders that are assumed.
+    name : str
+        One of ``OBSERVERS``.
+
+    Returns
+    -------
+    tuple of str
+        Who, and what it sees.
+    """
     secagg = run.experiment.secagg
     sees = SEES[name]
     if name == "sum" and secagg.corruption:
