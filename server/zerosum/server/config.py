@@ -120,7 +120,7 @@ def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     result = _deep_copy(values)
     known = _keys()
     for key in keys:
-        if key not in known and not any(each.startswith(f"{key}.") for each in known):
+        if key not in known and not any(other.startswith(f"{key}.") for other in known):
             raise ConfigError(_unknown_key(key, "unset"))
         *parents, last = key.split(".")
         section: Any = result

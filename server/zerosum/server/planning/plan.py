@@ -41,7 +41,11 @@ from zerosum.server.sampling import expected_cohort, group_sizes
 from zerosum.server.spec import Experiment
 
 DROWNED = 10.0
-"""Noise this many times the clip leaves nothing of a signal whose norm is the clip at most."""
+"""Noise norm over clip above which a plan warns: a signal's norm is the clip at most.
+
+Over T rounds a constant signal adds up to T clips and independent noise to sqrt(T) times its own
+norm. So a ratio r takes r^2 rounds, here a hundred, until the noise is no larger than the signal.
+"""
 
 
 @dataclass(frozen=True)
@@ -244,30 +248,30 @@ def _noise(
 
 
 def _warnings(values: dict[str, Any], bounds: Mapping[ObserverName, EpsilonBound]) -> list[str]:
-    found = []
+    warnings = []
     if "refused" in values["graph"]:
-        found.append(f"no round can be opened: {values['graph']['refused']}")
+        warnings.append(f"no round can be opened: {values['graph']['refused']}")
     if values["wrap_probability_log2"] > ACCEPTED_WRAP:
-        found.append(
+        warnings.append(
             f"a sum wraps with probability up to 2^{values['wrap_probability_log2']:.0f}: "
             "leave encoding.ring_bits out, or raise it"
         )
     if not bounds:
-        return [*found, 'privacy.model = "none": nobody is protected by noise']
+        return [*warnings, 'privacy.model = "none": nobody is protected by noise']
     if values["delta"] * values["units"] >= 1:
-        found.append(
+        warnings.append(
             f"delta = {values['delta']:g} is not below 1/population = {1 / values['units']:.3g}: "
             f"exposing one {values['unit']} whole would count as private"
         )
     ratio = values["noise"]["norm_over_clip"]
     if ratio > DROWNED:
-        found.append(
+        warnings.append(
             f"the noise of a round's average has {ratio:.3g} times the norm of the clip, the most "
             "a signal can have: expect to learn nothing; more clients a round, fewer parameters "
             "or less noise would help"
         )
     meant = _meant_to_protect(values)
-    return found + [w for name in OBSERVERS if name in meant and (w := _weakness(bounds[name]))]
+    return warnings + [w for name in OBSERVERS if name in meant and (w := _weakness(bounds[name]))]
 
 
 def _meant_to_protect(values: dict[str, Any]) -> set[ObserverName]:

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from guesses: how an audit judges what an observer could tell.
+"""Compute lower bounds on epsilon from guesses, and plan the guesses of an audit.
 
 Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run" (2023), Theorem 5.2: m
 independent coins decide which of m records are in; whoever sees an (epsilon, delta)-private output
@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 
 def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Return P(at least so many correct guesses) under (epsilon, delta)-DP, at most.
+    """Bound the probability of at least so many correct guesses under (epsilon, delta)-DP.
 
     P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i, with B binomial of r trials at
     e^epsilon / (1 + e^epsilon): Steinke et al. (2023), Theorem 5.2.
@@ -55,7 +55,7 @@ def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float
 def epsilon_lower_bound(
     slots: int, guesses: int, correct: int, *, delta: float, confidence: float = 0.95
 ) -> float:
-    """Return the epsilon that is exceeded, with this confidence; 0 where nothing can be said.
+    """Compute a lower confidence bound on epsilon; 0 where nothing can be said.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def epsilon_lower_bound(
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many slots are guessed to be in, and how many to be out: fixed before anything is seen.
+    """Counts of guesses that a record is in, and that it is out, fixed before any observation.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Guesses:
         return self.included + self.excluded
 
     def correct(self, scores: ArrayLike, included: ArrayLike) -> int:
-        """Return how many guesses are right.
+        """Count the right guesses.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Guesses:
 def plan_guesses(
     slots: int, deviation: float, *, delta: float, confidence: float = 0.95, dropped: float = 0.0
 ) -> Guesses:
-    """Return the guess counts with the best bound that is met in 19 of 20 audits.
+    """Choose guess counts for noise as claimed: the best bound met in 19 of 20 audits.
 
     From the settings alone: scores are 1 or 0 plus Gaussian noise.
 
@@ -193,10 +193,10 @@ def plan_disproof(
     confidence: float = 0.95,
     dropped: float = 0.0,
 ) -> Disproof:
-    """Return the guess counts that tell of the least loss of noise.
+    """Choose guess counts for noise that is less than claimed: the least loss is detected.
 
-    :func:`plan_guesses` chooses for noise as claimed: mostly so few guesses that even all of them
-    right prove less than the upper bound. This one chooses for noise that is less than claimed.
+    :func:`plan_guesses` mostly takes so few guesses that even all of them right prove less than the
+    upper bound: such an audit could not fail.
 
     Parameters
     ----------
@@ -228,8 +228,8 @@ def plan_disproof(
     detects = low if able else None
     for _ in range(8 if able else 0):
         middle = (low + high) / 2
-        if found := [size for size in able if shows(size, middle)]:
-            low, detects, able = middle, middle, found
+        if detecting := [size for size in able if shows(size, middle)]:
+            low, detects, able = middle, middle, detecting
         else:
             high = middle
     chosen = min(able) if able else max(sizes, key=bound)
@@ -238,10 +238,10 @@ def plan_disproof(
 
 @dataclass(frozen=True)
 class TwoTests:
-    """Two sets of guesses, fixed beforehand, which share what may go wrong with the bounds.
+    """Two sets of guesses, fixed beforehand, that share the risk of a wrong bound.
 
-    The first tells most where the noise is as claimed, the second most where it is not. Each bound
-    holds but for half of the remaining probability, so the larger one does but for all of it.
+    The first is strongest where the noise is as claimed, the second where it is less. Each bound
+    fails with half of the allowed probability, so that the larger one fails with all of it at most.
 
     Attributes
     ----------
@@ -284,10 +284,10 @@ class TwoTests:
         TwoTests
             Each at half of the risk.
         """
-        each = (1 + confidence) / 2
-        guesses = plan_guesses(slots, deviation, delta=delta, confidence=each, dropped=dropped)
+        both = (1 + confidence) / 2  # the risk is shared: a union bound over two tests
+        guesses = plan_guesses(slots, deviation, delta=delta, confidence=both, dropped=dropped)
         disproof = plan_disproof(
-            slots, deviation, upper, delta=delta, confidence=each, dropped=dropped
+            slots, deviation, upper, delta=delta, confidence=both, dropped=dropped
         )
         return cls(slots, delta, confidence, guesses, disproof)
 
@@ -314,14 +314,14 @@ class TwoTests:
         return max(self._bound(both[0], first), self._bound(both[1], second)), (first, second)
 
     def _bound(self, guesses: Guesses, correct: int) -> float:
-        each = (1 + self.confidence) / 2
+        both = (1 + self.confidence) / 2
         return epsilon_lower_bound(
-            self.slots, guesses.total, correct, delta=self.delta, confidence=each
+            self.slots, guesses.total, correct, delta=self.delta, confidence=both
         )
 
 
 _LEAST = 1e-3
-"""Part of the claimed noise that counts as none."""
+"""Part of the claimed noise that counts as none: where no guesses show it, no audit can fail."""
 
 
 def _accuracy(tail: float, deviation: float, dropped: float = 0.0) -> float:

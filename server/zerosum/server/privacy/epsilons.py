@@ -39,7 +39,11 @@ TRUSTED = (
 
 
 _SAMPLER_PART = 1e-7
-"""Part of delta that the samplers' distance hardly ever exceeds."""
+"""Part of delta that the samplers' distance hardly ever exceeds.
+
+Epsilon is asked for at delta less this part first. If the slack turns out smaller, one composition
+was enough, and epsilon moved in its seventh digit.
+"""
 
 _DRAWN: Mapping[Drawn, str] = {
     "table": "integer noise from a table",
@@ -132,9 +136,10 @@ def local_curve(terms: tuple[Guarantee, ...], tally: Participation) -> EpsilonCu
             events.append(_of_example(t, event))
         else:
             events.append(for_replacement(event))
-    # The divergence of a share grows faster than n, amplified or not: at most n / largest of that
-    # at the largest n. So parts of events are composed, which sampled ones allow by Renyi
-    # divergences alone; nor may a figure fall to that of a distribution where parts are whole.
+    # A client of sessions of several sizes n carries V/(f n) in each. The divergence of a share
+    # grows faster than n, amplified or not: at most n / largest of that at the largest n.
+    # So fractions of one event are composed, for which sampled events have Renyi divergences alone.
+    # "rdp" also where the fractions happen to be whole: a figure must not fall from round to round.
     shares = terms[0].model == "distributed"
     alternatives = [
         [
@@ -492,8 +497,8 @@ def _composed(
 
     @lru_cache(maxsize=16)
     def at(delta: float) -> Accounted:
-        found = (ledger.accounted(delta) for ledger in ledgers)
-        return max(found, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
+        bounds = (ledger.accounted(delta) for ledger in ledgers)
+        return max(bounds, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
 
     return EpsilonCurve(at, adjacency, participations, tuple(notes))
 
@@ -510,21 +515,21 @@ def _with_slack(
     if distance == 0:
         return at(delta), 0.0, ""
     # Mostly next to nothing is enough, and epsilon need not be asked for twice.
-    found = at(delta * (1 - _SAMPLER_PART))
-    slack = (1 + math.exp(min(600.0, found.value))) * distance
+    accounted = at(delta * (1 - _SAMPLER_PART))
+    slack = (1 + math.exp(min(600.0, accounted.value))) * distance
     if slack <= delta * _SAMPLER_PART:
-        return found, slack, "; delta - slack is accounted"
+        return accounted, slack, "; delta - slack is accounted"
     first = at(delta).value
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance
         if slack < delta / 1000:
-            found = at(delta - slack)
-            if (1 + math.exp(min(600.0, found.value))) * distance <= slack:
-                return found, slack, "; delta - slack is accounted"
+            accounted = at(delta - slack)
+            if (1 + math.exp(min(600.0, accounted.value))) * distance <= slack:
+                return accounted, slack, "; delta - slack is accounted"
     slack = -delta * math.expm1(-distance)
-    found = at(delta - slack)
-    found = replace(found, value=found.value + 2 * distance)
-    return found, slack, ", by its pointwise log-ratio"
+    accounted = at(delta - slack)
+    accounted = replace(accounted, value=accounted.value + 2 * distance)
+    return accounted, slack, ", by its pointwise log-ratio"
 
 
 def _with_notes(curve: EpsilonCurve, *notes: str) -> EpsilonCurve:

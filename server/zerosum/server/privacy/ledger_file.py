@@ -58,7 +58,7 @@ class RunHeader(_Line):
         cls, kinds: dict[str, dict[str, Any]] | list[str]
     ) -> dict[str, dict[str, Any]] | list[str]:
         described = kinds.values() if isinstance(kinds, dict) else ()
-        if not all(type(one.get("length")) is int for one in described):
+        if not all(type(terms.get("length")) is int for terms in described):
             raise ValueError("a kind of sum without the length of its vector")
         return kinds
 

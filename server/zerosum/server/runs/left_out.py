@@ -1,8 +1,8 @@
-"""Clients who are asked no more: they were proved to have given, or dealt, wrong shares.
+"""Leave out of later cohorts the clients that were proved to give or deal wrong shares.
 
-Who is left out changes nothing for anybody else. Cohorts are drawn as before and lose those who are
-left out afterwards, so that every other client takes part with the probability that is accounted
-for, and a noised sum is divided by the number that was expected.
+Nothing changes for anybody else. Cohorts are drawn as before and lose these clients afterwards, so
+that every other client takes part with the accounted probability, and a noised sum is divided by
+the expected number of clients.
 """
 
 import errno
@@ -49,7 +49,7 @@ class Entry:
 
 
 class LeftOut:
-    """Who is left out of a run, kept in a file, one JSON line for each: delete a line to readmit.
+    """The clients left out of a run, in a file of one JSON line each; delete a line to readmit.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class LeftOut:
 
     @classmethod
     def of(cls, folder: RunFolder, spec: DeploymentSpec, roster: Roster | None) -> Self:
-        """Return who is left out of a run: by its own file, or by the one for several runs.
+        """Read which clients a run leaves out: from its own file, or one for several runs.
 
         Identity keys of a simulation are drawn anew each time: without ``deployment.roster``
         clients go by their indices.
@@ -108,7 +108,7 @@ class LeftOut:
         return tuple(sorted(self._since))
 
     def before(self, round: int) -> frozenset[int]:
-        """Return whom a round does without, by roster index."""
+        """Return the clients that a round leaves out, by roster index."""
         return frozenset(client for client, since in self._since.items() if since <= round)
 
     def without(self, cohort: Iterable[int], round: int) -> tuple[int, ...]:

@@ -154,15 +154,15 @@ class RoundRecord(Document):
     def _gather_metrics(cls, values: object) -> object:
         if not isinstance(values, Mapping):
             return values
-        found = {
+        metrics = {
             name: value
             for name, value in values.items()
             if name.startswith(METRIC_PREFIXES)
             and name not in cls.model_fields
             and isinstance(value, float)  # integers are counts
         }
-        rest = {name: value for name, value in values.items() if name not in found}
-        return rest | {"metrics": {**rest.get("metrics", {}), **found}} if found else rest
+        rest = {name: value for name, value in values.items() if name not in metrics}
+        return rest | {"metrics": {**rest.get("metrics", {}), **metrics}} if metrics else rest
 
     @property
     def completed(self) -> bool:
@@ -316,7 +316,7 @@ def read_bound(observer: str, document: object) -> EpsilonBound:
     for name in ("delta", "slack", *(["value"] if value is not None else [])):
         if type(document[name]) not in (int, float):
             raise ValueError(f"epsilon.{observer}.{name} = {document[name]!r} is no number")
-    if not isinstance(assumptions, list) or not all(isinstance(one, str) for one in assumptions):
+    if not isinstance(assumptions, list) or not all(isinstance(text, str) for text in assumptions):
         raise ValueError(f"epsilon.{observer}.assumptions is no list of texts")
     parts = {name: document[name] for name in _BOUND_KEYS}
     parts |= {"value": math.inf if value is None else float(value)}
@@ -351,12 +351,12 @@ def read_rounds(lines: Sequence[Mapping[str, Any]], path: Path) -> list[RoundRec
     ConfigError
         If a line is damaged.
     """
-    found = [
+    records = [
         _read(RoundRecord, line, f"{path} is damaged: line {number}")
         for number, line in enumerate(lines, 1)
     ]
-    _log_unknown(path, found)
-    return found
+    _log_unknown(path, records)
+    return records
 
 
 def read_summary(document: Mapping[str, Any], path: Path) -> Summary:
@@ -379,9 +379,9 @@ def read_summary(document: Mapping[str, Any], path: Path) -> Summary:
     ConfigError
         If it is damaged.
     """
-    found = _read(Summary, document, f"{path} is damaged")
-    _log_unknown(path, [found])
-    return found
+    summary = _read(Summary, document, f"{path} is damaged")
+    _log_unknown(path, [summary])
+    return summary
 
 
 def _read(kind: type[_Record], values: Mapping[str, Any], where: str) -> _Record:
@@ -390,9 +390,9 @@ def _read(kind: type[_Record], values: Mapping[str, Any], where: str) -> _Record
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
-        said = f"{key}: {first['msg']}" if key else first["msg"]
+        reason = f"{key}: {first['msg']}" if key else first["msg"]
         raise ConfigError(
-            f"{where}: {said}; restore the file, or read it with the version that wrote it"
+            f"{where}: {reason}; restore the file, or read it with the version that wrote it"
         ) from None
 
 

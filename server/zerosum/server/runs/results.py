@@ -198,14 +198,14 @@ def check_learnt(result: Result, reasons: str | None) -> None:
         If all rounds were abandoned, or no client trained. It carries the result.
     """
     if why := result.summary.nothing_learnt:
-        said = why if reasons is None else f"{why}; the clients' reasons are in {reasons}"
-        raise NothingLearntError(f"{said}, the run folder is {result.folder}", result)
+        message = why if reasons is None else f"{why}; the clients' reasons are in {reasons}"
+        raise NothingLearntError(f"{message}, the run folder is {result.folder}", result)
 
 
 def data_summary(task: Task) -> dict[str, Any] | None:
     """Return what a task says of the records that it read, if it does."""
-    found = getattr(task, "data_summary", None)
-    return None if found is None else found()
+    summary = getattr(task, "data_summary", None)
+    return None if summary is None else summary()
 
 
 def trainer_name(experiment: Experiment, task: Task) -> str:
@@ -309,5 +309,5 @@ def lies_in_words(record: RoundRecord) -> str:
 
 def mean(values: Iterable[float]) -> float:
     """Return the mean; zero of nothing."""
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else 0.0

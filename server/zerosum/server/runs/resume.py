@@ -1,4 +1,4 @@
-"""What an earlier run's folder allows: the same experiment, and little beside more rounds."""
+"""Check that a run folder can be continued: the same experiment, data and cohorts, more rounds."""
 
 import hashlib
 import logging
@@ -39,9 +39,9 @@ def has_checkpoint(folder: RunFolder) -> bool:
 
 
 def completed_rounds(folder: RunFolder) -> int:
-    """Return after how many rounds a run goes on: those of its checkpoint.
+    """Read the number of completed rounds from a run's checkpoint.
 
-    A line of the metrics may be of one more, whose checkpoint was not written.
+    The metrics may have a line more: of a round whose checkpoint was not written.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
 def warn_of_more_rounds(
     before: Experiment, after: Experiment, population: int, dimension: int
 ) -> None:
-    """Warn that a run which is given more rounds costs more than it was planned to.
+    """Warn that a run with more rounds than planned costs more epsilon than planned.
 
     Its noise was found for the rounds that it had and does not change, and of a target epsilon the
     folder keeps that noise alone. So both plans are made anew: the earlier one is the target.
@@ -148,7 +148,7 @@ def warn_of_more_rounds(
 def check_continues(
     checkpoint: Checkpoint, experiment: Experiment, folder: RunFolder, parameters: int, public: int
 ) -> None:
-    """Refuse a folder whose parts do not belong together: nothing spent may be forgotten.
+    """Refuse a folder whose checkpoint, ledger and metrics do not belong together.
 
     Parameters
     ----------
@@ -175,17 +175,18 @@ def check_continues(
             f"{where}: the checkpoint has {len(checkpoint.model)} parameters, the task's model "
             f"{parameters}"
         )
-    found = 0 if checkpoint.components is None else len(checkpoint.components)
-    if found != public:
+    entries = 0 if checkpoint.components is None else len(checkpoint.components)
+    if entries != public:
         raise ConfigError(
-            f"{where}: the checkpoint has {found} entries of components, the task's model {public}"
+            f"{where}: the checkpoint has {entries} entries of components, the task's model "
+            f"{public}"
         )
     for name, (size, digest) in checkpoint.files.items():
         folder.check_beginning(name, size, digest)
 
 
 def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None:
-    """Refuse to do a sum again among other clients, with the noise that it had.
+    """Refuse to repeat a sum with its old noise among other clients.
 
     A line of the left-out file that was written or deleted in between changes the cohort. Noise
     that follows from a seed would be the same: the two sums would differ by one client's vector
@@ -281,10 +282,10 @@ def rounds_before(folder: RunFolder) -> int:
 
 
 class DataRecord:
-    """What a run's records were, by a fingerprint in its folder.
+    """A fingerprint of a run's training data, kept in its folder.
 
-    Noise that follows from a seed is the same in a round that is done again: on other records the
-    two sums would differ by what changed, and have no noise between them.
+    Noise from a seed is the same when a round is repeated. On other data the two sums would differ
+    by the changed records, with no noise between them.
 
     Parameters
     ----------
@@ -341,7 +342,7 @@ def fingerprint(path: str | None) -> str:
 
 @contextmanager
 def held(folder: RunFolder) -> Iterator[RunFolder]:
-    """Keep other processes from continuing a run that goes on in this one.
+    """Lock a run folder against other processes.
 
     Parameters
     ----------

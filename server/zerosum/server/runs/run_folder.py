@@ -1,4 +1,4 @@
-"""The run folder: what a run leaves behind, written so that a crash never leaves half of it."""
+"""Read and write a run folder, so that a crash never leaves half of a file."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ PUBLISH = (
     "epsilon_release is for outsiders who see no counts of clients: publish what zerosum report "
     "RUN --public OUT writes, not the run folder or this log"
 )
-"""What a server's log says beside that figure and how many took part."""
+"""Remark in a server's log beside epsilon_release: the same log shows counts of clients."""
 DATA = f"{CHECKPOINT}/data.sha256"
 CLIENT_LOG = "clients.log"
 SERVER_LOG = "server.log"
@@ -174,12 +174,12 @@ class RunFolder:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         try:
-            found = [json.loads(line) for line in whole.splitlines()]
+            objects = [json.loads(line) for line in whole.splitlines()]
         except ValueError as error:
             raise ConfigError(f"{self.path / name} is damaged ({error})") from None
-        if not all(isinstance(line, dict) for line in found):
+        if not all(isinstance(line, dict) for line in objects):
             raise ConfigError(f"{self.path / name} is damaged: a line of it is no object")
-        return [numbers(line) for line in found]
+        return [numbers(line) for line in objects]
 
     def read_rounds(self) -> list[RoundRecord]:
         """Read the rounds that are over, from ``metrics.jsonl``; none where there is no file.

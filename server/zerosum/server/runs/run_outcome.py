@@ -16,11 +16,13 @@ from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.records import Failures, RoundRecord
 
 UNTRAINED = "of the untrained model"
-"""Said beside a metric where no client's training is in the model: it is the initial one, or that
-with noise. The figure is kept: it is what any training is to be compared with."""
+"""Remark beside a metric of a model without any client's training: the initial one, or its noise.
+
+The metric is kept: it is the baseline of any training.
+"""
 
 NODE_LOGS = "each node's own log"
-"""Where clients of a deployment say why they failed or refused: nobody else learns it."""
+"""Place of a deployed client's reasons to fail or refuse: they may tell of its records."""
 
 
 class NothingLearntError(RuntimeError):
@@ -131,22 +133,22 @@ def nothing_learnt(records: Sequence[RoundRecord]) -> str | None:
         return None
     failures = failures_summary(records)
     if all(record.status == "abandoned" for record in records):
-        said = (
+        message = (
             f"{_all(len(records))} abandoned, so nothing was learnt and the model is the "
             "initial one"
         )
         if any(record.cohort for record in records):  # a public report has no counts
-            said += f": {passed_in_words(records)}"
+            message += f": {passed_in_words(records)}"
         if records[0].reason:
-            said += f"; round {records[0].round}: {records[0].reason}"
+            message += f"; round {records[0].round}: {records[0].reason}"
         failed = "" if failures is None else _failed(failures)
-        return f"{said}; {failed}" if failed else said
+        return f"{message}; {failed}" if failed else message
     if any(record.clients_trained != 0 and _is_zero(record) for record in records):
         return (
             f"the average of {_each(len(records))} was zero, so nothing was learnt: updates are "
             "zero or smaller than the encoding's step; lower encoding.range, or raise encoding.bits"
         )
-    said = f"no client trained in {_rounds(len(records))}, so nothing was learnt"
+    message = f"no client trained in {_rounds(len(records))}, so nothing was learnt"
     failed = _failed(failures) if failures is not None else ""
     idle = 0 if failures is None else failures.clients_idle
     if idle:
@@ -155,7 +157,7 @@ def nothing_learnt(records: Sequence[RoundRecord]) -> str | None:
             "reaches the model's parameters"
         )
         failed = f"{failed}; {nought}" if failed else nought
-    return f"{said}: {failed}" if failed else said
+    return f"{message}: {failed}" if failed else message
 
 
 def _failed(failures: Failures) -> str:

@@ -134,8 +134,8 @@ def _epsilon(spent: Spending, order: int | None, delta: float) -> float | None:
         return 0.0
     orders = renyi_filter.ORDERS if order is None else (order,)
     rows = dict(zip(renyi_filter.ORDERS, spent.divergences, strict=True))
-    found = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
-    return max(0.0, found) if math.isfinite(found) else None
+    least = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
+    return max(0.0, least) if math.isfinite(least) else None
 
 
 def _part_used(
@@ -195,15 +195,15 @@ def _node_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
     table.add_row("contributions", str(spent["contributions"]) + (f" of {most}" if most else ""))
     limit = "" if spent["max_epsilon"] is None else f" of max_epsilon = {spent['max_epsilon']:g}"
     if spent["epsilon"] is None:
-        told = "no bound: something sent had none, or an earlier version counted it otherwise"
+        epsilon = "no bound: something sent had none, or an earlier version counted it otherwise"
     else:
-        told = f"{epsilon_text(spent['epsilon'])}{limit} at budget_delta = {spent['delta']:g}"
-    table.add_row("epsilon of its own count", told)
+        epsilon = f"{epsilon_text(spent['epsilon'])}{limit} at budget_delta = {spent['delta']:g}"
+    table.add_row("epsilon of its own count", epsilon)
     if spent["limit"] is not None:
         used = "" if spent["used"] is None else f" ({100 * spent['used']:.1f} % used)"
         spent_so_far = "unknown" if spent["divergence"] is None else f"{spent['divergence']:.4g}"
-        shown = f"{spent_so_far} of {spent['limit']:.4g}{used}"
-        table.add_row(f"Renyi divergence at order {spent['order']}", shown)
+        divergence = f"{spent_so_far} of {spent['limit']:.4g}{used}"
+        table.add_row(f"Renyi divergence at order {spent['order']}", divergence)
     for run, count in spent["by_run"].items():
         table.add_row(f"run {run[:12]}", f"{count} contributions")
     yield table

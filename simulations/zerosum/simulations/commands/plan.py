@@ -89,8 +89,8 @@ def _planned(
     lenient = experiment.privacy.model_copy(update={"allow_large_delta": True})
     experiment = experiment.model_copy(update={"privacy": lenient})
     resolved = prepare(experiment, population=population, dimension=dimension)
-    found = outlook(resolved, population=population, dimension=dimension)
-    return found if read is None else replace(found, values=found.values | {"data": read})
+    planned = outlook(resolved, population=population, dimension=dimension)
+    return planned if read is None else replace(planned, values=planned.values | {"data": read})
 
 
 def plan_table(found: Outlook) -> Table:

@@ -40,9 +40,9 @@ def summary_table(summary: Summary) -> Table:
     for name, value in metrics.items():
         noise = metrics.get(name + NOISE_STD)
         if not name.endswith(NOISE_STD):
-            shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
+            text = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             whose = "".join(f", {model}" for model in whose_model(summary, name))
-            table.add_row(escape(name.replace("_", " ")) + whose, shown)
+            table.add_row(escape(name.replace("_", " ")) + whose, text)
     if absent := summary.no_accuracy:
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
     if summary.lost_tests:
@@ -99,11 +99,11 @@ def _failure_rows(failures: Failures | None) -> list[tuple[str, str]]:
     if failures.first_failure is None:
         return evaluations
     failed, trained = failures.clients_failed, failures.clients_trained
-    said = f"{failed} of {failed + trained + failures.clients_idle}"
+    counts = f"{failed} of {failed + trained + failures.clients_idle}"
     if failures.examples_failed:
-        said += f", and {failures.examples_failed} single examples"
+        counts += f", and {failures.examples_failed} single examples"
     first = f"in {failures.first_failure}"
-    rows = [("failures of training", escape(said)), ("the first of them", escape(first))]
+    rows = [("failures of training", escape(counts)), ("the first of them", escape(first))]
     return rows + evaluations
 
 

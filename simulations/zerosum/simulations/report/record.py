@@ -245,7 +245,11 @@ def _sight(arrays: Mapping[str, NDArray[Any]]) -> Sight:
     if not {"images", "labels", "predictions"} <= arrays.keys():
         return Sight(masked, total)
     images, labels, predictions = arrays["images"], arrays["labels"], arrays["predictions"]
-    shown = images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 3)
-    if images.dtype != np.uint8 or not shown or len({*map(len, (images, labels, predictions))}) > 1:
+    drawable = images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 3)
+    if (
+        images.dtype != np.uint8
+        or not drawable
+        or len({*map(len, (images, labels, predictions))}) > 1
+    ):
         raise ValueError("images, labels and predictions do not fit together")
     return Sight(masked, total, images, labels, predictions)

@@ -129,18 +129,18 @@ def _figures(run: RunRecord) -> str:
         name = "federated_accuracy"
         whose += f" of round {run.earlier_metrics[name]}" if name in run.earlier_metrics else ""
         accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
-        said = "" if noise is None else ", give or take the standard deviation of the noise"
+        remark = "" if noise is None else ", give or take the standard deviation of the noise"
         where = "of the clients' own examples, as they report"
-        return f"The {whose} is right on {accuracy} {where}{said}."
+        return f"The {whose} is right on {accuracy} {where}{remark}."
     if metrics:
         earlier = {name: f" (round {n})" for name, n in run.earlier_metrics.items()}
-        shown = (
+        metrics_text = (
             f"{title(name).lower()} {number(value)}{earlier.get(name, '')}"
             for name, value in metrics.items()
         )
         absent = run.summary.no_accuracy
-        said = f" There is {absent}." if absent else ""
-        return f"The {whose} ends at {', '.join(shown)}.{said}"
+        remark = f" There is {absent}." if absent else ""
+        return f"The {whose} ends at {', '.join(metrics_text)}.{remark}"
     return "The model was not tested: there is no test data, or no test has been reached."
 
 
@@ -196,28 +196,28 @@ def observer(run: RunRecord, name: ObserverName) -> tuple[str, str]:
 
 def cautions(run: RunRecord) -> list[str]:
     """Return what a reader must know before believing a figure, in plain words."""
-    found = [*_run_cautions(run), *_protocol_cautions(run), *_rule_cautions(run)]
-    return [*found, *_privacy_cautions(run)]
+    sentences = [*_run_cautions(run), *_protocol_cautions(run), *_rule_cautions(run)]
+    return [*sentences, *_privacy_cautions(run)]
 
 
 def _run_cautions(run: RunRecord) -> list[str]:
-    found = []
+    sentences = []
     if not run.finished:
-        found.append(
+        sentences.append(
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
-    found += _failures(run) + _cuts(run) + _lies(run)
+    sentences += _failures(run) + _cuts(run) + _lies(run)
     slots = sum(r.cohort for r in run.rounds)
     lost = sum(run.dropouts.values())
     assumed = run.experiment.secagg.dropout
     if slots and lost / slots > assumed:
-        found.append(
+        sentences.append(
             f"{percent(lost / slots)} of the clients asked dropped out, more than the "
             f"{percent(assumed)} that secagg.dropout assumes: rounds are abandoned more often than "
             "planned."
         )
-    return found
+    return sentences
 
 
 def _cuts(run: RunRecord) -> list[str]:
@@ -235,47 +235,48 @@ def _cuts(run: RunRecord) -> list[str]:
 
 def _failures(run: RunRecord) -> list[str]:
     """Return what the rounds count of clients that could not train."""
-    found = []
+    sentences = []
     if reason := nothing_learnt(run.rounds):
-        found.append(f"{reason[:1].upper()}{reason[1:]}.")
+        sentences.append(f"{reason[:1].upper()}{reason[1:]}.")
     failures = run.failures
     if failures is not None and failures.evaluations_failed:
-        found.append(
+        sentences.append(
             f"{count(failures.evaluations_failed, 'evaluation')} by clients failed; the first in "
             f"{failures.first_failed_evaluation}. Federated figures are those of the others."
         )
     if failures is None or failures.first_failure is None:
-        return found
+        return sentences
     failed = failures.clients_failed
     answers = failed + failures.clients_trained + failures.clients_idle
-    said = f"{failed:,} of {answers:,} answers failed in training"
+    sentence = f"{failed:,} of {answers:,} answers failed in training"
     if failures.examples_failed:
-        said += f", and {count(failures.examples_failed, 'single example')} in others"
-    found.append(
-        f"{said}; the first in {failures.first_failure}. They brought nothing of their records. "
-        "clients.log has each. Only a simulation counts them: a deployment tells a node's operator."
+        sentence += f", and {count(failures.examples_failed, 'single example')} in others"
+    sentences.append(
+        f"{sentence}; the first in {failures.first_failure}. Nothing of their records is in the "
+        "model. clients.log has each reason. Only a simulation counts failures: a deployed client "
+        "tells its own operator alone."
     )
-    return found
+    return sentences
 
 
 def _lies(run: RunRecord) -> list[str]:
     """Return what the rounds found of wrong shares."""
-    found = []
+    sentences = []
     named = [(index, r.round) for r in run.rounds for index in r.liars]
     if named:
-        said = ", ".join(f"client {index} (round {number})" for index, number in named)
-        found.append(
-            f"Proved to have given or dealt wrong shares, and left out of later cohorts: {said}. "
+        liars = ", ".join(f"client {index} (round {number})" for index, number in named)
+        sentences.append(
+            f"Proved to have given or dealt wrong shares, and left out of later cohorts: {liars}. "
             "The sums are right all the same. left-out.jsonl says how long, and readmits."
         )
     rounds = [r.round for r in run.rounds if r.wrong_pairs]
     if rounds:
-        found.append(
+        sentences.append(
             f"In {len(rounds):,} rounds wrong shares were found of which nobody can tell whether "
             "their dealers or their holders are at fault: metrics.jsonl has the pairs "
             "(wrong_pairs)."
         )
-    return found
+    return sentences
 
 
 def _protocol_cautions(run: RunRecord) -> list[str]:
@@ -348,24 +349,24 @@ def _privacy_cautions(run: RunRecord) -> list[str]:
             'privacy.model = "none": no noise was added. Masking hides single contributions, but '
             "sums and models can still betray what a client holds."
         ]
-    found = []
+    sentences = []
     if run.summary.noise_from_seed:
-        found.append(
+        sentences.append(
             "Noise and sampling coins came from the seed, as simulations do: every figure, and "
             "epsilon_release in particular, assumes that the seed stays secret. A deployment draws "
             "them from the operating system."
         )
     if run.summary.noise_draw == "summed":
-        found.append(
+        sentences.append(
             "The noise of each sum was drawn once, not by each client: the law of the sum is the "
             "same, but no client's own contribution carried noise."
         )
     if not privacy.top_up:
-        found.append(
+        sentences.append(
             "privacy.top_up is off: the noise of a sum betrays how many took part, so "
             "epsilon_release is refused."
         )
-    return [*found, *_delta_caution(run), *_epsilon_cautions(run)]
+    return [*sentences, *_delta_caution(run), *_epsilon_cautions(run)]
 
 
 def _delta_caution(run: RunRecord) -> list[str]:
