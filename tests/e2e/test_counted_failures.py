@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from zerosum.client import TaskError
