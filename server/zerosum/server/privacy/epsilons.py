@@ -16,26 +16,23 @@ from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacem
 from zerosum.client.privacy.events import MaybeAbandonedDpEvent
 from zerosum.client.privacy.mechanisms import Drawn
 from zerosum.server.privacy.accountant import Accounted, Adjacency, Ledger
-from zerosum.server.privacy.dropout_rate import MISSED_RATE
+from zerosum.server.privacy.assumptions import (
+    MASKED,
+    TRUSTED,
+    dropout_note,
+    example_notes,
+    guarantee_notes,
+    local_notes,
+    not_constant,
+    nothing_faced,
+    release_notes,
+)
 from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
 from zerosum.server.privacy.event_costs import doubled, for_replacement
 from zerosum.server.privacy.guarantees import Guarantee, Participation, Sampling
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 
 Charges = Iterable[tuple[DpEvent, float]]
-
-APART = (
-    "no item of a client's data set is made of several records or hangs on those read before it, "
-    "and what models and losses carry from one example to the next lies in the model or the task, "
-    "not in globals or files"
-)
-
-MASKED = "masking is in force: the server sees sums and the roster only"
-
-TRUSTED = (
-    'privacy.model = "central": the server is trusted with what clients send, noise is added once '
-    "to what it releases"
-)
 
 
 _SAMPLER_PART = 1e-7
@@ -149,9 +146,9 @@ def local_curve(terms: tuple[Guarantee, ...], tally: Participation) -> EpsilonCu
         for client in tally.worst
     ]
     accountant: Literal["pld", "rdp"] = "rdp" if shares and by_example else "pld"
-    notes = (*_local_notes(terms), "composed over the contributions of the client that made most")
+    notes = (*local_notes(terms), "composed over the contributions of the client that made most")
     adjacency: Adjacency = "zero_out" if by_example else "replace"
-    notes = (*notes, *_example_notes(terms))
+    notes = (*notes, *example_notes(terms))
     return _composed(adjacency, alternatives, tally.most, notes, accountant)
 
 
@@ -184,9 +181,9 @@ def sum_curve(
     ]
     notes = (
         MASKED,
-        *_guarantee_notes(terms, tally),
+        *guarantee_notes(terms, tally),
         "composed over the contributions of the client that made most",
-        *_example_notes(terms),
+        *example_notes(terms),
     )
     return _composed("zero_out", _by_client(events, tally), tally.most, notes)
 
@@ -212,7 +209,7 @@ def release_curve(
     """
     if terms[0].model == "local":
         return _with_notes(local, "released sums are post-processing of epsilon_local")
-    notes = (*_release_notes(terms), *_example_notes(terms))
+    notes = (*release_notes(terms), *example_notes(terms))
     events = [_of_unit(terms, t, t.released()) for t in terms]
     if sampling.kind == "poisson":
         return _sampled_release(events, tally, sampling, notes)
@@ -244,20 +241,11 @@ def _sampled_release(
     notes += (
         f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know, "
         "nor their sizes, survivors and dropouts, nor how often a client took part",
-        _dropout_note(sampling),
+        dropout_note(sampling),
         f"a round is opened only because of one client with probability {sampling.p:.3g}",
     )
     charges = [list(zip(sampled, map(float, tally.opened), strict=True))]
     return _composed("zero_out", charges, sum(tally.opened), notes)
-
-
-def _dropout_note(sampling: Sampling) -> str:
-    if not sampling.observed:
-        return f"dropout at most {sampling.dropout:g} a client, independent of data"
-    return (
-        f"dropout at most {sampling.dropout:g} a client, independent of data and of each other: "
-        f"with confidence 1 - {MISSED_RATE:g}, by what was observed, which was more than assumed"
-    )
 
 
 def bound_at(
@@ -376,8 +364,8 @@ def _refusal(
     if observer != "release" and terms[0].model == "central":
         return None, TRUSTED
     if observer == "release" and not _constant(terms):
-        return "zero_out", _not_constant(terms)
-    if observer == "sum" and masked and (reason := _nothing_faced(terms, tally)):
+        return "zero_out", not_constant(terms)
+    if observer == "sum" and masked and (reason := nothing_faced(terms, tally)):
         return "zero_out", reason
     return None
 
@@ -385,14 +373,6 @@ def _refusal(
 def _constant(terms: tuple[Guarantee, ...]) -> bool:
     """Return whether a released sum's noise is the same whoever took part."""
     return all(t.topped_up or t.model != "distributed" for t in terms)
-
-
-def _not_constant(terms: tuple[Guarantee, ...]) -> str:
-    lengths = ", ".join(str(t.length) for t in terms)
-    return (
-        "privacy.top_up = false: the variance of a sum then tells how many took part "
-        f"(over {lengths} coordinates), which no released-sums figure covers"
-    )
 
 
 def _by_example(terms: tuple[Guarantee, ...]) -> bool:
@@ -413,63 +393,10 @@ def _of_example(t: Guarantee, event: DpEvent) -> DpEvent:
     return PoissonSampledDpEvent(t.example.q, event)
 
 
-def _guarantee_notes(terms: tuple[Guarantee, ...], tally: Participation) -> tuple[str, ...]:
-    faced = [(t.faced(n), n) for t, n in zip(terms, tally.smallest, strict=True)]
-    if all(part == 1 for part, _ in faced):
-        return ("charged is the guaranteed noise V, whoever dropped out",)
-    return tuple(
-        f"a fellow client knows the share that it drew, and pools it with nobody: charged are "
-        f"{float(part):.4g} V, what it faces in the smallest cohort, of {n}"
-        for part, n in sorted(set(faced))
-        if part < 1
-    )
-
-
-def _nothing_faced(terms: tuple[Guarantee, ...], tally: Participation) -> str:
-    """Return why a fellow client faces no noise at all; empty if it faces some."""
-    for t, n in zip(terms, tally.smallest, strict=True):
-        if t.faced(n) <= 0:
-            return (
-                f"a fellow client of a cohort of {n} knows its own share of the noise, and no "
-                "other is guaranteed: raise privacy.honest_fraction or the cohort"
-                + ("" if t.topped_up else ", or set privacy.top_up = true")
-            )
-    return ""
-
-
 def _without_replacement(terms: tuple[Guarantee, ...], sampling: Sampling) -> bool:
     """Return whether cohorts of a fixed size amplify: Gaussian noise of a trusted server only."""
     known = 0 < sampling.cohort < sampling.population
     return known and terms[0].model == "central" and not _by_example(terms)
-
-
-def _local_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
-    if terms[0].model == "distributed":
-        return ("each contribution carries one client's share of the noise, V/(f n)",)
-    return ("each contribution carries the full noise",)
-
-
-def _example_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
-    drawn = tuple(
-        f"each client draws each of its examples with probability {t.example.q:.6g}, "
-        + ("by coins that nobody else knows" if t.example.steps == 1 else
-           f"in each of {t.example.steps} steps, by coins that nobody else knows")
-        for t in terms
-        if t.example is not None
-    )  # fmt: skip
-    return (*drawn, APART) if drawn else ()
-
-
-def _release_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
-    if terms[0].model == "central":
-        return ("a trusted server adds the noise to what it releases",)
-    notes: tuple[str, ...]
-    notes = ("every contributing client adds its share; the server tops up to V/f",)
-    if (groups := max(t.groups for t in terms)) > 1:
-        notes += (
-            f"a release adds {groups} groups, failed ones included: its noise is {groups} V/f",
-        )
-    return notes
 
 
 def _by_client(events: list[DpEvent], tally: Participation) -> list[list[tuple[DpEvent, float]]]:

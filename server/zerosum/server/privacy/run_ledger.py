@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.server.config import ConfigError
+from zerosum.server.privacy.assumptions import MASKED
 from zerosum.server.privacy.dropout_rate import DropoutRate
 from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
-from zerosum.server.privacy.epsilons import MASKED, all_figures
+from zerosum.server.privacy.epsilons import all_figures
 from zerosum.server.privacy.guarantees import ExampleUnit, Participation, terms_of
 from zerosum.server.privacy.ledger_file import (
     ContributionsCharged,
