@@ -388,3 +388,38 @@ def test_the_share_of_rounds_opened_because_of_one_bounds_every_group() -> None:
             because += chance * q / 2 * (joined[g] and not without[g])
     claimed = sampling_terms(privacy, secagg, sampling, population).p
     assert 0 < because / opened <= claimed <= 2.5 * because / opened
+
+
+def test_without_noise_no_client_and_no_kind_has_a_finite_figure() -> None:
+    book = play(ledger(PrivacySpec(model="none")), 2)
+    assert "no noise" in str(book.client_figure(0).reason)
+    assert {bound.value for bound in book.kind_figures("train").values()} == {math.inf}
+
+
+def test_kind_of_sum_alone_costs_no_more_than_all_kinds() -> None:
+    book = play(play(ledger(evaluation=1.0), 2), 2, kind="evaluate")
+    alone, whole = book.kind_figures("train"), book.figures()
+    assert all(0 < alone[name].value <= whole[name].value for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"type":"sum","key":[9,0,"train",0]}', "no contributions to sum"),
+        ('{"type":"sum","key":[0,0,"statistics",0]}', "no privacy terms"),
+        ('{"type":"survived","key":[0,0,"train",0],"cohort":2,"survived":3}', "3 survived"),
+        ('{"type":"contributions","key":[9,0,"train",0],"cohort":9,"clients":[400]}', "0..399"),
+        ('{"type":"contributions","key":[9,0,"train",0],"cohort":0,"clients":[1]}', "cohort of 0"),
+    ],
+)
+def test_entry_that_contradicts_the_run_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger(path=path)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(LedgerMismatchError, match=message):
+        ledger(path=path)
+
+
+def test_survivors_of_a_session_are_at_most_its_cohort() -> None:
+    with pytest.raises(ValueError, match="3 cannot have survived of a cohort of 2"):
+        ledger().note_survivors((0, 0, "train", 0), cohort=2, survived=3)
