@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -32,7 +33,9 @@ from zerosum.secagg.messages.all_messages import Contribution, decode
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_grid import AppGrid
 from zerosum.server.flower.private_strategy import PrivateStrategy
-from zerosum.server.privacy.epsilons import refused
+from zerosum.server.privacy.epsilon_bound import no_bound
+from zerosum.server.privacy.observers import OBSERVERS
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.resume import held
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
@@ -249,7 +252,7 @@ def test_where_all_rounds_are_abandoned_the_start_ends_with_an_error_and_the_fir
     assert "no data today" not in said
     kept = ended.value.result.arrays
     np.testing.assert_array_equal(kept["layer.bias"].numpy(), model()["layer.bias"].numpy())
-    assert strategy.epsilon["sum"]["value"] is None
+    assert strategy.epsilon["sum"].value == math.inf
     (first, second) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(first)["status"] == json.loads(second)["status"] == "abandoned"
 
@@ -424,10 +427,10 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     promised = np.sqrt(2) * 2.0 / np.sqrt(0.6) / CLIENTS
     assert errors.std() == pytest.approx(promised, rel=0.06)
     figures = strategy.epsilon
-    assert 0 < figures["release"]["value"] < figures["sum"]["value"] < figures["local"]["value"]
+    assert 0 < figures["release"].value < figures["sum"].value < figures["local"].value
     first, second = (result.train_metrics_clientapp[r]["epsilon-sum"] for r in (1, 2))
-    assert first < second == figures["sum"]["value"]
-    assert f"epsilon {figures['sum']['value']:.4g} (sum, zero_out)" in caplog.text
+    assert first < second == figures["sum"].value
+    assert f"{epsilon_text(figures['sum'].value)} (sum, zero_out)" in caplog.text
     lines = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["type"] for line in lines]
     assert kinds == ["run", *2 * ("contributions", "sum", "survived")]
@@ -516,8 +519,8 @@ def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
     once = strategy.epsilon["sum"]
     strategy.start(grid, model(), 1)
     twice = strategy.epsilon["sum"]
-    assert twice["participations"] == 2 * once["participations"] == 2
-    assert twice["value"] > once["value"]
+    assert twice.participations == 2 * once.participations == 2
+    assert twice.value > once.value
 
 
 def files(folder):
@@ -630,7 +633,7 @@ def test_a_target_epsilon_is_met(grid_of, tmp_path):
     settings = NOISY | {"noise_multiplier": None, "epsilon": 3.0}
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
     strategy.start(grid_of(client_app([private_mod])), model(), 3)
-    assert 2.9 < strategy.epsilon["release"]["value"] <= 3.0
+    assert 2.9 < strategy.epsilon["release"].value <= 3.0
 
 
 def test_cohorts_of_ones_own_sampling_are_amplified(grid_of, tmp_path):
@@ -644,9 +647,9 @@ def test_cohorts_of_ones_own_sampling_are_amplified(grid_of, tmp_path):
 
     known = spent()
     drawn = spent(sampling={"kind": "poisson", "cohort": 6})
-    assert "no amplification" in " ".join(known["assumptions"])
-    assert "Poisson samples" in " ".join(drawn["assumptions"])
-    assert drawn["value"] < known["value"]
+    assert "no amplification" in " ".join(known.assumptions)
+    assert "Poisson samples" in " ".join(drawn.assumptions)
+    assert drawn.value < known.value
 
 
 def test_evaluation_is_skipped_unless_its_metrics_are_named(grid_of, tmp_path, caplog):
@@ -677,7 +680,7 @@ def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
     settings = NOISY | {"evaluation_noise": 0.5, "metrics": {"eval_loss": 10.0, "eval_acc": 1.0}}
     strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **settings)
     result = strategy.start(grid_of(client_app([private_mod])), model(), 2)
-    assert strategy.epsilon["sum"]["participations"] == 4
+    assert strategy.epsilon["sum"].participations == 4
     for metrics in result.evaluate_metrics_clientapp.values():
         names = {"eval_loss": 10.0, "eval_acc": 1.0}
         assert set(metrics) == {*names, *(f"{name}_noise_std" for name in names)}
@@ -685,9 +688,9 @@ def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
             assert -largest <= metrics[name] <= largest
             assert 0 < metrics[f"{name}_noise_std"] < largest
     spent = spending_in(tmp_path / "run")
-    assert {n: f["value"] for n, f in spent["observers"].items()} == {
-        n: f["value"] for n, f in strategy.epsilon.items()
-    }
+    assert spent.observers.keys() == strategy.epsilon.keys()
+    for name, against in spent.observers.items():
+        assert against.bound.value == strategy.epsilon[name].value
     node = spending_in(tmp_path / "state" / "0")
     assert (node["contributions"], list(node["by_run"].values())) == (4, [4])
     write_public_report(tmp_path / "run", tmp_path / "public")
@@ -794,7 +797,7 @@ def test_what_does_not_fit_the_nodes_is_refused_at_the_start(what, grid_of, tmp_
 
 
 def test_noise_that_no_accountant_knows_is_refused(grid_of, tmp_path, monkeypatch):
-    unknown = {name: refused(0.01, "nobody knows") for name in ("sum", "local", "release")}
+    unknown = {name: no_bound(name, 0.01, "nobody knows", unit="client") for name in OBSERVERS}
     monkeypatch.setattr(strategy_module, "planned_figures", lambda *arguments: unknown)
     strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **NOISY)
     with pytest.raises(ConfigError, match="nobody knows"):
