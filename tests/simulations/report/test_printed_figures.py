@@ -20,9 +20,10 @@ from zerosum.simulations.attacks.report.table import epsilon_text as attack_cell
 from zerosum.simulations.commands.budget import _run_tables
 from zerosum.simulations.commands.plan import _privacy_rows
 from zerosum.simulations.commands.summary import summary_table
-from zerosum.simulations.report.page import _observers
+from zerosum.simulations.report import words
+from zerosum.simulations.report.html import _environment
 from zerosum.simulations.report.record import RunRecord
-from zerosum.simulations.terminal.progress import describe
+from zerosum.simulations.terminal.round_lines import describe
 
 PROTOCOLS = ("pairwise", "ideal", "none")
 
@@ -73,7 +74,9 @@ def report_text(value: float, protocol: str) -> str:
         finished=True,
         bounds=bounds(value),
     )
-    return str(_observers(run))
+    parts = _environment("zerosum.simulations.report").get_template("parts.html")
+    table = parts.module.observer_table(run, words, OBSERVERS, epsilon_text, words.COUNTS)
+    return str(table)
 
 
 PLACES = {"terminal": summary_cells, "plan": plan_cells, "budget": budget_cells}
