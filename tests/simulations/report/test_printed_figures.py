@@ -75,7 +75,7 @@ def report_text(value: float, protocol: str) -> str:
         bounds=bounds(value),
     )
     parts = _environment("zerosum.simulations.report").get_template("parts.html")
-    table = parts.module.observer_table(run, words, OBSERVERS, epsilon_text, words.COUNTS)
+    table = vars(parts.module)["observer_table"](run, words, OBSERVERS, epsilon_text, words.COUNTS)
     return str(table)
 
 
