@@ -160,9 +160,9 @@ def test_an_added_mechanism_is_charged_to_the_run_ledger() -> None:
         "local": epsilon(rho(Z / math.sqrt(FRACTION * COHORT) / 2, 7), 1e-5),
     }
     for observer, value in expected.items():
-        assert figures[observer]["value"] == pytest.approx(value, rel=1e-6)
-        assert figures[observer]["accountant"] == "rdp"
-        assert AddedShares.caveat in " ".join(figures[observer]["assumptions"])
+        assert figures[observer].value == pytest.approx(value, rel=1e-6)
+        assert figures[observer].accountant == "rdp"
+        assert AddedShares.caveat in " ".join(figures[observer].assumptions)
 
 
 def planned(**arguments):

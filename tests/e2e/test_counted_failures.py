@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from zerosum.client import TaskError
@@ -143,7 +144,14 @@ def test_a_run_without_failures_says_nothing_of_them(simulate):
 
 
 def test_what_a_callback_does_to_its_record_is_in_no_figure_of_the_run(simulate):
-    result = simulate(Failing(**SOME), on_round=lambda record: record.clear())
+    def take_apart(record):
+        record.dropouts.clear()
+        record["epsilon"].clear()
+        with pytest.raises(ValidationError, match="frozen"):
+            record.clients_failed = 0
+
+    result = simulate(Failing(**SOME), on_round=take_apart)
+    assert all(record.dropouts and record["epsilon"] for record in result.rounds)
     assert [record["clients_failed"] for record in result.rounds] == [4, 4]
     assert result.summary["failures"]["clients_failed"] == 8
 

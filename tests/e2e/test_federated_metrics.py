@@ -145,12 +145,10 @@ def test_under_dp_as_many_coordinates_are_noised_as_are_accounted(
     header = json.loads((result.folder / "ledger.jsonl").read_text().splitlines()[0])
     assert header["kinds"]["evaluate"]["length"] == length
     spent = run_spending(RunFolder.open(result.folder))
-    assert spent["kinds"]["evaluate"]["sums"] == 2
-    for observer in ("sum", "local", "release"):
-        figure = spent["observers"][observer]
-        assert figure["left"] == 0.0 or figure["value"] == pytest.approx(
-            figure["planned"], rel=1e-9
-        )
+    assert spent.kinds["evaluate"].sums == 2
+    for against in spent.observers.values():
+        planned = pytest.approx(against.planned, rel=1e-9)
+        assert against.left == 0.0 or against.bound.value == planned
 
 
 def test_a_metric_with_a_largest_magnitude_is_summed_under_dp(write, tmp_path) -> None:
@@ -240,7 +238,7 @@ def test_a_figure_of_an_earlier_model_says_so_and_counts_are_no_figures(write, t
     assert "test [/b]" in console.file.getvalue()
     assert "of round 2" in (result.folder / "report.html").read_text()
     record = read_run(RunFolder(result.folder))
-    record.rounds[-1].update(federated_cut=[1, 0, 0, 0], federated_cut_of=18)
+    record.rounds[-1] |= {"federated_cut": [1, 0, 0, 0], "federated_cut_of": 18}
     assert record.metrics == result.metrics
     even = api.run({}, overrides=[*settings, "rounds=2"], out=tmp_path / "even", report=False)
     assert "earlier_metrics" not in even.summary

@@ -160,7 +160,7 @@ def test_a_noised_average_is_divided_by_the_cohort_that_was_expected(tmp_path, a
 
 def test_the_round_line_the_summary_and_the_report_name_the_liar(tmp_path, a_liar):
     result = run(tmp_path / "run", rounds=2)
-    first, second = lines_of(result.folder)
+    first, second = result.rounds
     assert describe(first, 2).endswith("proved to lie: 3")
     assert describe(second, 2).endswith("left out: 1")
     write_report(result.folder)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_where_all_rounds_are_abandoned_the_start_ends_with_an_error_and_the_fir
     assert "no data today" not in said
     kept = ended.value.result.arrays
     np.testing.assert_array_equal(kept["layer.bias"].numpy(), model()["layer.bias"].numpy())
-    assert strategy.epsilon["sum"]["value"] is None
+    assert strategy.epsilon["sum"].value == math.inf
     (first, second) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(first)["status"] == json.loads(second)["status"] == "abandoned"
 

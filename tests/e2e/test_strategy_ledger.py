@@ -14,6 +14,7 @@ from strategy_apps import CLIENTS, NOISY, POLICY, arrays_of, client_app, model, 
 from zerosum.client.flower.private_mod import private_mod
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.private_strategy import PrivateStrategy
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.resume import held
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
@@ -33,10 +34,10 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     promised = np.sqrt(2) * 2.0 / np.sqrt(0.6) / CLIENTS
     assert errors.std() == pytest.approx(promised, rel=0.06)
     figures = strategy.epsilon
-    assert 0 < figures["release"]["value"] < figures["sum"]["value"] < figures["local"]["value"]
+    assert 0 < figures["release"].value < figures["sum"].value < figures["local"].value
     first, second = (result.train_metrics_clientapp[r]["epsilon-sum"] for r in (1, 2))
-    assert first < second == figures["sum"]["value"]
-    assert f"epsilon {figures['sum']['value']:.4g} (sum, zero_out)" in caplog.text
+    assert first < second == figures["sum"].value
+    assert f"{epsilon_text(figures['sum'].value)} (sum, zero_out)" in caplog.text
     lines = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["type"] for line in lines]
     assert kinds == ["run", *2 * ("contributions", "sum", "survived")]
@@ -50,8 +51,8 @@ def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
     once = strategy.epsilon["sum"]
     strategy.start(grid, model(), 1)
     twice = strategy.epsilon["sum"]
-    assert twice["participations"] == 2 * once["participations"] == 2
-    assert twice["value"] > once["value"]
+    assert twice.participations == 2 * once.participations == 2
+    assert twice.value > once.value
 
 
 def files(folder):
@@ -131,7 +132,7 @@ def test_a_target_epsilon_is_met(grid_of, tmp_path):
     settings = NOISY | {"noise_multiplier": None, "epsilon": 3.0}
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
     strategy.start(grid_of(client_app([private_mod])), model(), 3)
-    assert 2.9 < strategy.epsilon["release"]["value"] <= 3.0
+    assert 2.9 < strategy.epsilon["release"].value <= 3.0
 
 
 def test_cohorts_of_ones_own_sampling_are_amplified(grid_of, tmp_path):
@@ -145,9 +146,9 @@ def test_cohorts_of_ones_own_sampling_are_amplified(grid_of, tmp_path):
 
     known = spent()
     drawn = spent(sampling={"kind": "poisson", "cohort": 6})
-    assert "no amplification" in " ".join(known["assumptions"])
-    assert "Poisson samples" in " ".join(drawn["assumptions"])
-    assert drawn["value"] < known["value"]
+    assert "no amplification" in " ".join(known.assumptions)
+    assert "Poisson samples" in " ".join(drawn.assumptions)
+    assert drawn.value < known.value
 
 
 def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
@@ -155,7 +156,7 @@ def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
     settings = NOISY | {"evaluation_noise": 0.5, "metrics": {"eval_loss": 10.0, "eval_acc": 1.0}}
     strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **settings)
     result = strategy.start(grid_of(client_app([private_mod])), model(), 2)
-    assert strategy.epsilon["sum"]["participations"] == 4
+    assert strategy.epsilon["sum"].participations == 4
     for metrics in result.evaluate_metrics_clientapp.values():
         names = {"eval_loss": 10.0, "eval_acc": 1.0}
         assert set(metrics) == {*names, *(f"{name}_noise_std" for name in names)}
@@ -163,9 +164,9 @@ def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
             assert -largest <= metrics[name] <= largest
             assert 0 < metrics[f"{name}_noise_std"] < largest
     spent = spending_in(tmp_path / "run")
-    assert {n: f["value"] for n, f in spent["observers"].items()} == {
-        n: f["value"] for n, f in strategy.epsilon.items()
-    }
+    assert spent.observers.keys() == strategy.epsilon.keys()
+    for name, against in spent.observers.items():
+        assert against.bound.value == strategy.epsilon[name].value
     node = spending_in(tmp_path / "state" / "0")
     assert (node["contributions"], list(node["by_run"].values())) == (4, [4])
     write_public_report(tmp_path / "run", tmp_path / "public")

@@ -18,7 +18,8 @@ from zerosum.client.protocol import flower_messages
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_grid import AppGrid
 from zerosum.server.flower.private_strategy import PrivateStrategy
-from zerosum.server.privacy.epsilons import refused
+from zerosum.server.privacy.epsilon_bound import no_bound
+from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.simulations.engine.grid import FIRST_NODE
 
 REFUSED = {
@@ -78,7 +79,7 @@ def test_what_does_not_fit_the_nodes_is_refused_at_the_start(what, grid_of, tmp_
 
 
 def test_noise_that_no_accountant_knows_is_refused(grid_of, tmp_path, monkeypatch):
-    unknown = {name: refused(0.01, "nobody knows") for name in ("sum", "local", "release")}
+    unknown = {name: no_bound(name, 0.01, "nobody knows", unit="client") for name in OBSERVERS}
     monkeypatch.setattr(strategy_module, "planned_figures", lambda *arguments: unknown)
     strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **NOISY)
     with pytest.raises(ConfigError, match="nobody knows"):

@@ -2,10 +2,13 @@ from .config import ConfigError as ConfigError
 from .config import parse_experiment as parse_experiment
 from .flower.private_strategy import PrivateStrategy as PrivateStrategy
 from .privacy.accountant import Ledger as Ledger
+from .privacy.epsilon_bound import EpsilonBound as EpsilonBound
 from .private_sum.aggregate import Aggregate as Aggregate
 from .private_sum.coordinator import Coordinator as Coordinator
 from .private_sum.coordinator import Nodes as Nodes
 from .private_sum.coordinator import RoundAbandoned as RoundAbandoned
+from .runs.records import RoundRecord as RoundRecord
+from .runs.records import Summary as Summary
 from .runs.results import Result as Result
 from .runs.run_folder import RunFolder as RunFolder
 from .runs.run_outcome import NothingLearntError as NothingLearntError

@@ -21,6 +21,16 @@ class ConfigError(ValueError):
 def read_toml(path: Path) -> dict[str, Any]:
     """Read an experiment file.
 
+    Parameters
+    ----------
+    path : Path
+        Of a TOML file.
+
+    Returns
+    -------
+    dict
+        Its tables.
+
     Raises
     ------
     ConfigError
@@ -50,6 +60,18 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
     ``steps``) takes the other out by itself, and so does setting what a key depends on to a value
     under which it means nothing, as ``privacy.unit=client`` for ``privacy.lot``.
 
+    Parameters
+    ----------
+    values : mapping
+        Of an experiment.
+    overrides : iterable of str
+        As "privacy.clip=1.0".
+
+    Returns
+    -------
+    dict
+        A new one.
+
     Raises
     ------
     ConfigError
@@ -78,6 +100,18 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
 def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Return values without some keys or sections, which need not be there.
 
+    Parameters
+    ----------
+    values : mapping
+        Of an experiment.
+    keys : iterable of str
+        Dotted, as "privacy.epsilon".
+
+    Returns
+    -------
+    dict
+        A new one.
+
     Raises
     ------
     ConfigError
@@ -86,7 +120,7 @@ def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     result = _deep_copy(values)
     known = _keys()
     for key in keys:
-        if key not in known and not any(each.startswith(f"{key}.") for each in known):
+        if key not in known and not any(other.startswith(f"{key}.") for other in known):
             raise ConfigError(_unknown_key(key, "unset"))
         *parents, last = key.split(".")
         section: Any = result
@@ -98,7 +132,20 @@ def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def look_up(values: Mapping[str, Any], key: str) -> Any:
-    """Return what values say of a dotted key; None where they say nothing."""
+    """Return what values say of a dotted key; None where they say nothing.
+
+    Parameters
+    ----------
+    values : mapping
+        Of an experiment.
+    key : str
+        Dotted.
+
+    Returns
+    -------
+    object
+        A value, or the values of a section.
+    """
     current: Any = values
     for part in key.split("."):
         if not isinstance(current, Mapping) or part not in current:
@@ -108,7 +155,18 @@ def look_up(values: Mapping[str, Any], key: str) -> Any:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``over`` laid on top, section by section."""
+    """Return ``base`` with ``over`` laid on top, section by section.
+
+    Parameters
+    ----------
+    base, over : mapping
+        Of an experiment; the second wins.
+
+    Returns
+    -------
+    dict
+        A new one.
+    """
     result = _deep_copy(base)
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(result.get(key), dict):
@@ -121,6 +179,16 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse_experiment(values: Mapping[str, Any]) -> Experiment:
     """Validate plain values into an experiment.
+
+    Parameters
+    ----------
+    values : mapping
+        Sections and keys, as TOML has them.
+
+    Returns
+    -------
+    Experiment
+        With every default.
 
     Raises
     ------
@@ -150,7 +218,20 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]:
-    """Return every valid dotted key."""
+    """Return every valid dotted key.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        Whose fields, sections included.
+    prefix : str
+        Of each key.
+
+    Returns
+    -------
+    list of str
+        In the order of the fields.
+    """
     keys: list[str] = []
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):

@@ -1,4 +1,4 @@
-"""Which clients take part in a round."""
+"""Draw the cohort of a round, and split it into groups."""
 
 import math
 from dataclasses import dataclass
@@ -12,17 +12,56 @@ from zerosum.server.spec import Experiment, SamplingSpec
 
 
 def group_sizes(cohort: int, groups: int) -> tuple[int, int]:
-    """Return the least and the largest size of groups that a cohort is split into evenly."""
+    """Return the least and the largest size of groups that a cohort is split into evenly.
+
+    Parameters
+    ----------
+    cohort : int
+        Clients of a round.
+    groups : int
+        Into how many they are split.
+
+    Returns
+    -------
+    tuple of int
+        They differ by one at most.
+    """
     return cohort // groups, -(-cohort // groups)
 
 
 def expected_cohort(experiment: Experiment, population: int) -> int:
-    """Return the cohort of a round: exact, or expected under Poisson sampling."""
+    """Return the cohort of a round: exact, or expected under Poisson sampling.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    population : int
+        Clients in the roster.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
     return experiment.sampling.cohort or population
 
 
 def largest_session(experiment: Experiment, population: int) -> int:
-    """Return the clients in the largest session that is planned for: six deviations over most."""
+    """Return the clients in the largest session that is planned for: six deviations over most.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    population : int
+        Clients in the roster.
+
+    Returns
+    -------
+    int
+        Clients of one group.
+    """
     cohort = group_sizes(expected_cohort(experiment, population), experiment.secagg.groups)[1]
     if experiment.sampling.kind == "poisson":
         return min(population, math.ceil(cohort + 6 * math.sqrt(cohort)))
@@ -115,6 +154,11 @@ class CohortSampler:
             Counts from 1. Under ``once``, round r takes the r-th slice of one secret order.
         purpose : str
             Cohorts of different purposes are independent.
+
+        Returns
+        -------
+        tuple of int
+            Roster indices.
         """
         coins = self._entropy.keystream(f"cohort {purpose}", round)
         if self._spec.kind == "everyone" or self._spec.cohort is None:
@@ -135,6 +179,22 @@ class CohortSampler:
 
         Under ``poisson`` each client draws its group by itself, so that whether one takes part
         moves no other: each group is a Poisson sample too. Otherwise sizes differ by one at most.
+
+        Parameters
+        ----------
+        cohort : tuple of int
+            Roster indices, ascending.
+        groups : int
+            Into how many.
+        round : int
+            Of the coins.
+        purpose : str
+            Groups of different purposes are independent.
+
+        Returns
+        -------
+        tuple of tuple of int
+            One for each group.
         """
         if groups == 1:
             return (cohort,)

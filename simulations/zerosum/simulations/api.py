@@ -26,8 +26,9 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.privacy.protections import planned_protections
-from zerosum.server.runs.results import Record, check_learnt
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.results import Result as Result
+from zerosum.server.runs.results import check_learnt
 from zerosum.server.runs.resume import check_same, held, warn_of_more_rounds
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError as NothingLearntError
@@ -172,7 +173,7 @@ def run(
     *,
     overrides: Iterable[str] = (),
     out: str | Path | None = None,
-    on_round: Callable[[Record], None] = lambda record: None,
+    on_round: Callable[[RoundRecord], None] = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Simulate an experiment and write its run folder.
@@ -217,7 +218,7 @@ def resume(
     *,
     overrides: Iterable[str] = (),
     config: str | Path | Mapping[str, Any] | Experiment | None = None,
-    on_round: Callable[[Record], None] = lambda record: None,
+    on_round: Callable[[RoundRecord], None] = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Continue a run from its last checkpoint, to the result it would have had.
@@ -261,7 +262,7 @@ def resume(
 def simulate(
     planned: Plan,
     folder: RunFolder,
-    on_round: Callable[[Record], None] = lambda record: None,
+    on_round: Callable[[RoundRecord], None] = lambda record: None,
     *,
     report: bool = True,
 ) -> Result:

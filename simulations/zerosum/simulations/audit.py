@@ -25,6 +25,7 @@ from zerosum.secagg.graph.failure_bounds import share_of
 from zerosum.secagg.randomness import derive_seed, insecure_keystream
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.audit import TwoTests
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.protections import question_of
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.private_sum.aggregate import Aggregate
@@ -160,12 +161,12 @@ def run_audit(
     test = TwoTests.of(
         plan.canaries,
         deviation,
-        upper["value"],
+        upper.value,
         delta=plan.delta,
         confidence=plan.confidence,
         dropped=plan.dropout,
     )
-    on_power(power(_summary(test, plan, upper["value"])))
+    on_power(power(_summary(test, plan, upper.value)))
     pipeline = _Pipeline(audited, plan)
     partial = partial or PartialRows(None, "")
     for number in range(len(partial.rows) + 1, plan.repetitions + 1):
@@ -174,10 +175,10 @@ def run_audit(
         row = _judged(test, scores(seen.total / canary_norm(audited)), coins, null_coins)
         partial.add(row | {"survivors": len(seen.survivors)})
         on_repetition(number)
-    return _result(audited, plan, _summary(test, plan, upper["value"]), partial.rows) | {
+    return _result(audited, plan, _summary(test, plan, upper.value), partial.rows) | {
         "score_deviation": deviation,
-        "adjacency": upper["adjacency"],
-        "accountant": upper["accountant"],
+        "adjacency": upper.adjacency,
+        "accountant": upper.accountant,
     }
 
 
@@ -355,7 +356,7 @@ def _deviation(protection: Protection, plan: AuditPlan) -> float:
     return protection.mechanism.std(expected) * protection.encoding.step / protection.encoding.clip
 
 
-def _upper(experiment: Experiment, protection: Protection, plan: AuditPlan) -> dict[str, Any]:
+def _upper(experiment: Experiment, protection: Protection, plan: AuditPlan) -> EpsilonBound:
     """Return epsilon_sum of one round, from the ledger that every run writes."""
     ledger = RunLedger(
         None,
@@ -368,9 +369,9 @@ def _upper(experiment: Experiment, protection: Protection, plan: AuditPlan) -> d
     key = (1, 0, "train", 0)
     ledger.charge_contributions(key, range(plan.canaries), cohort=plan.canaries)
     ledger.charge_sum(key)
-    figure: dict[str, Any] = ledger.figures()["sum"]
-    if figure["value"] is None:
-        raise ConfigError(f"epsilon_sum is infinite: {figure['reason']}; no audit contradicts that")
+    figure = ledger.figures()["sum"]
+    if not figure.finite:
+        raise ConfigError(f"epsilon_sum is infinite: {figure.reason}; no audit contradicts that")
     return figure
 
 

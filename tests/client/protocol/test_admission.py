@@ -240,7 +240,7 @@ def test_a_clients_epsilon_is_at_least_the_runs_and_hardly_more(name, tmp_path):
         key = (number, 0, "train", 0)
         ledger.charge_contributions(key, range(COHORT), cohort=COHORT)
         ledger.charge_sum(key)
-    theirs = ledger.figures(1e-5)["sum"]["value"]
+    theirs = ledger.figures(1e-5)["sum"].value
     assert 0.9999 * theirs <= mine <= 1.25 * theirs
 
 

@@ -77,7 +77,7 @@ def test_the_found_multiplier_meets_the_target_from_below(
 
     def epsilon(noise: float) -> float:
         given = PrivacySpec(**privacy, noise_multiplier=noise)
-        return planned_figures(given, PlannedRun(**plan))[observer]["value"]
+        return planned_figures(given, PlannedRun(**plan))[observer].value
 
     assert 0.999 * target <= epsilon(z) <= target
     assert epsilon(z * 0.998) > target
@@ -102,9 +102,9 @@ def test_the_noise_of_a_lot_is_found_by_example() -> None:
     z = find_noise_multiplier(privacy, PlannedRun(**plan))
     given = PrivacySpec(noise_multiplier=z, delta=1e-5)
     figures = planned_figures(given, PlannedRun(**plan))
-    assert 1.998 <= figures["sum"]["value"] <= 2.0
-    assert figures["sum"]["unit"] == "example"
-    assert figures["release"]["value"] < figures["sum"]["value"] < figures["local"]["value"]
+    assert 1.998 <= figures["sum"].value <= 2.0
+    assert figures["sum"].unit == "example"
+    assert figures["release"].value < figures["sum"].value < figures["local"].value
 
 
 def test_calibration_matches_the_design_page() -> None:
@@ -118,7 +118,7 @@ def test_calibration_matches_the_design_page() -> None:
 def test_local_epsilons_match_the_design_page(z: float, expected: float) -> None:
     plan = PLAN | {"population": 6000, "sampling": SamplingSpec(kind="once", cohort=100)}
     privacy = PrivacySpec(model="local", noise_multiplier=z, delta=1e-5)
-    assert planned_figures(privacy, PlannedRun(**plan))["local"]["value"] == pytest.approx(
+    assert planned_figures(privacy, PlannedRun(**plan))["local"].value == pytest.approx(
         expected, abs=0.05
     )
 

@@ -54,19 +54,19 @@ def release(book: RunLedger) -> dict:
 
 def test_the_assumed_rate_is_named() -> None:
     found = release(rounds(digits(), 15, survived=23))
-    assert "dropout at most 0.1 a client, independent of data" in found["assumptions"]
-    assert not any("confidence" in note for note in found["assumptions"])
+    assert "dropout at most 0.1 a client, independent of data" in found.assumptions
+    assert not any("confidence" in note for note in found.assumptions)
 
 
 def test_more_dropouts_than_assumed_cost_more_and_say_so(caplog) -> None:
-    honest = release(rounds(digits(), 15, survived=23))["value"]
+    honest = release(rounds(digits(), 15, survived=23)).value
     with caplog.at_level(logging.WARNING, logger="zerosum.server"):
         book = rounds(digits(), 15, survived=18)
     found = release(book)
     assert "more than secagg.dropout = 0.1" in caplog.text
     assert book.excess_dropout is not None
     assert book.excess_dropout > 0.28
-    assert any("with confidence 1 - 1e-06" in note for note in found["assumptions"])
+    assert any("with confidence 1 - 1e-06" in note for note in found.assumptions)
     # At least what the true rate, 28 %, costs; by Renyi divergences above 3.26 for 2.51.
     event = book.terms["train"].released()
     renyi = Ledger("zero_out", "rdp")
@@ -77,8 +77,8 @@ def test_more_dropouts_than_assumed_cost_more_and_say_so(caplog) -> None:
     old = Ledger("zero_out", "rdp").compose(MaybeAbandonedDpEvent(sampled, 2.5e-4), 15)
     assert old.epsilon(1e-3) == pytest.approx(2.51, abs=0.01)
     coupled = Ledger("zero_out").compose(MaybeAbandonedDpEvent(sampled, p), 15)
-    assert found["value"] == pytest.approx(coupled.epsilon(1e-3), rel=1e-6)
-    assert found["value"] > 1.2 * honest
+    assert found.value == pytest.approx(coupled.epsilon(1e-3), rel=1e-6)
+    assert found.value > 1.2 * honest
 
 
 def test_the_rate_that_is_named_is_the_one_that_is_charged_where_it_costs_no_more() -> None:
@@ -89,7 +89,7 @@ def test_the_rate_that_is_named_is_the_one_that_is_charged_where_it_costs_no_mor
     assert before.p == book.sampling.p == 1
     assert before.dropout < book.sampling.dropout
     named = f"dropout at most {book.sampling.dropout:g} a client"
-    assert any(note.startswith(named) for note in release(book)["assumptions"])
+    assert any(note.startswith(named) for note in release(book).assumptions)
 
 
 def test_what_is_charged_never_falls(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_is_charged_never_falls(tmp_path: Path) -> None:
     for number in range(20):
         # Many drop out early, none later: the average comes back to what was assumed.
         book = rounds(digits(path), 1, survived=15 if number < 8 else 25, first=number)
-        found = release(book)["value"]
+        found = release(book).value
         assert found >= before
         before = found
     assert book.excess_dropout is not None
@@ -122,13 +122,13 @@ def test_dropouts_are_remembered_by_the_file_and_counted_once(tmp_path: Path) ->
 def test_rounds_that_were_given_up_count_too() -> None:
     book = rounds(digits(), 5, survived=10, opened=False)
     assert book.excess_dropout is not None
-    assert release(book)["value"] == 0
+    assert release(book).value == 0
 
 
 def test_known_cohorts_have_no_figure_that_dropouts_change() -> None:
     book = rounds(digits(kind="fixed"), 6, survived=10)
     assert book.excess_dropout is None
-    assert not any("dropout" in note for note in release(book)["assumptions"])
+    assert not any("dropout" in note for note in release(book).assumptions)
 
 
 @pytest.mark.parametrize("survived", [-1, 26])

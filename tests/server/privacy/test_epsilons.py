@@ -54,10 +54,10 @@ def terms(
     return {"train": found}
 
 
-def values(found: dict[str, Guarantee], delta: float = 1e-5, **changes) -> dict[str, float | None]:
+def values(found: dict[str, Guarantee], delta: float = 1e-5, **changes) -> dict[str, float]:
     tally = dataclasses.replace(ONE, **changes.pop("tally", {}))
     figures = all_figures(found, tally, changes.pop("sampling", POISSON), delta, masked=True)
-    return {name: figure["value"] for name, figure in figures.items()}
+    return {name: figure.value for name, figure in figures.items()}
 
 
 def skellam_event(found: Guarantee, shares: float) -> SkellamDpEvent:
@@ -88,14 +88,14 @@ def test_a_sum_costs_its_guaranteed_shares_and_a_release_all_of_them() -> None:
 
 def test_a_trusted_server_is_protected_against_by_nothing() -> None:
     found = all_figures(terms(model="central"), ONE, POISSON, 1e-5, masked=True)
-    assert found["sum"]["value"] is found["local"]["value"] is None
-    assert "trusted" in found["sum"]["reason"]
+    assert found["sum"].value == found["local"].value == math.inf
+    assert "trusted" in found["sum"].reason
     # The curator's release: Poisson-sampled Gaussian noise, by its exact distribution.
     accountant = PLDAccountant()
     accountant.compose(PoissonSampledDpEvent(0.25, GaussianDpEvent(2.0)), 40)
-    assert found["release"]["value"] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
-    assert found["release"]["accountant"] == "pld"
-    assert any("trusted" in note for note in found["release"]["assumptions"])
+    assert found["release"].value == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+    assert found["release"].accountant == "pld"
+    assert any("trusted" in note for note in found["release"].assumptions)
 
 
 def test_a_trusted_server_s_abandoned_rounds_cost_a_little() -> None:
@@ -112,8 +112,8 @@ def test_fixed_cohorts_of_a_trusted_server_are_drawn_without_replacement() -> No
     found = all_figures(terms(model="central"), ONE, fixed, 1e-5, masked=True)["release"]
     accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
     accountant.compose(SampledWithoutReplacementDpEvent(400, 100, GaussianDpEvent(1.0)), 40)
-    assert found["value"] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-6)
-    assert found["adjacency"] == "replace"
+    assert found.value == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-6)
+    assert found.adjacency == "replace"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_every_mechanism_has_figures_from_its_event_alone(privacy: dict, sampled
 def test_privunit_says_what_is_unproved_of_it() -> None:
     found = terms(dimension=64, model="local", mechanism="privunit", noise_multiplier=0.5)
     figures = all_figures(found, ONE, POISSON, 1e-5, masked=True)
-    assert any("float" in note for note in figures["local"]["assumptions"])
+    assert any("float" in note for note in figures["local"].assumptions)
 
 
 def test_adaptive_clipping_is_amplified_jointly() -> None:
@@ -208,9 +208,9 @@ def test_the_lot_of_distributed_dp_sgd_is_amplified_for_the_server_too() -> None
         by_hand = Ledger("zero_out").compose(event, count).epsilon(1e-5)
         assert spent[name] == pytest.approx(by_hand, rel=1e-6), name
     figures = all_figures(found, ONE, POISSON, 1e-5, masked=True)
-    assert {figure["unit"] for figure in figures.values()} == {"example"}
-    assert {figure["adjacency"] for figure in figures.values()} == {"zero_out"}
-    assert any("coins" in note for note in figures["sum"]["assumptions"])
+    assert {figure.unit for figure in figures.values()} == {"example"}
+    assert {figure.adjacency for figure in figures.values()} == {"zero_out"}
+    assert any("coins" in note for note in figures["sum"].assumptions)
 
 
 def test_a_sum_of_records_has_the_sensitivity_of_one_record() -> None:
@@ -239,14 +239,14 @@ def test_dp_sgd_inside_local_training_is_accounted_by_its_distribution() -> None
     accountant = PLDAccountant()
     accountant.compose(SelfComposedDpEvent(PoissonSampledDpEvent(0.05, GaussianDpEvent(1.0)), 200))
     for figure in figures.values():
-        assert figure["value"] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
-        assert figure["accountant"] == "pld"
-        assert figure["unit"] == "example"
+        assert figure.value == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+        assert figure.accountant == "pld"
+        assert figure.unit == "example"
     # 20 steps of 100 coordinates in each of the tally's vectors.
     integers = ONE.draws[0] * 20 * terms(unit, model="local")["train"].length
     told = figures["sum"]
-    assert told["slack"] == pytest.approx((1 + math.exp(told["value"])) * integers * TAU, rel=0.01)
-    assert "integer noise from a table; delta - slack is accounted" in told["assumptions"]
+    assert told.slack == pytest.approx((1 + math.exp(told.value)) * integers * TAU, rel=0.01)
+    assert "integer noise from a table; delta - slack is accounted" in told.assumptions
 
 
 @pytest.mark.parametrize(
@@ -266,8 +266,8 @@ def test_every_figure_says_how_its_noise_is_drawn(monkeypatch, privacy: dict, wo
     monkeypatch.setattr("importlib.util.find_spec", lambda name: "as if OpenDP were installed")
     figures = all_figures(terms(**privacy), ONE, POISSON, 1e-5, masked=True)
     for told in figures.values():
-        assert any(note.startswith(words) for note in told["assumptions"])
-        assert (told["slack"] > 0) is (words == "integer noise from a table")
+        assert any(note.startswith(words) for note in told.assumptions)
+        assert (told.slack > 0) is (words == "integer noise from a table")
 
 
 def test_a_sum_that_draws_no_examples_may_change_by_a_whole_vector() -> None:
@@ -285,7 +285,7 @@ def test_a_sum_that_draws_no_examples_may_change_by_a_whole_vector() -> None:
     for name, shares in (("sum", 80), ("local", 1)):
         event = doubled(skellam_event(evaluate, shares))
         by_hand = Ledger("zero_out").compose(event, 10).epsilon(1e-5)
-        assert found[name]["value"] == pytest.approx(by_hand, rel=1e-6)
+        assert found[name].value == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_the_lots_of_a_trusted_server_are_amplified_by_both_coins() -> None:
@@ -339,15 +339,15 @@ def test_each_client_has_a_ledger_of_its_own_contributions(tmp_path) -> None:
         kept.charge_contributions((number, 0, "train", 0), range(number + 1), cohort=50)
         kept.charge_sum((number, 0, "train", 0))
     spent = [kept.client_figure(client) for client in range(7)]
-    assert [figure["participations"] for figure in spent] == [6, 5, 4, 3, 2, 1, 0]
-    found = [figure["value"] for figure in spent]
+    assert [figure.participations for figure in spent] == [6, 5, 4, 3, 2, 1, 0]
+    found = [figure.value for figure in spent]
     assert found == sorted(found, reverse=True)
     assert found[6] == 0
-    assert found[0] == kept.figures()["local"]["value"]
+    assert found[0] == kept.figures()["local"].value
     again = book(path=path)
-    assert [again.client_figure(client)["value"] for client in range(7)] == found
+    assert [again.client_figure(client).value for client in range(7)] == found
     again.charge_contributions((9, 0, "train", 0), [3], cohort=50)
-    after = [again.client_figure(client)["value"] for client in range(7)]
+    after = [again.client_figure(client).value for client in range(7)]
     assert after[3] > found[3]
     assert all(now >= before for now, before in zip(after, found, strict=True))
 
@@ -356,7 +356,7 @@ def test_delta_is_held_against_the_examples_where_they_are_the_unit() -> None:
     units = {"train": ExampleUnit(q=0.1)}
     with pytest.raises(ValueError, match=r"1/population = 0\.0005"):
         book(examples=units, records=2000)
-    assert book(examples=units, records=500).figures()["sum"]["unit"] == "example"
+    assert book(examples=units, records=500).figures()["sum"].unit == "example"
 
 
 def test_a_randomiser_s_receipt_is_kept_under_replacement() -> None:

@@ -64,7 +64,7 @@ def asked(ledger: RunLedger, *sizes: int, first: int = 0, kind: str = "train") -
 
 
 def epsilon(ledger: RunLedger, observer: str = "sum") -> float:
-    value = ledger.figures()[observer]["value"]
+    value = ledger.figures()[observer].value
     assert value is not None
     return float(value)
 
@@ -85,17 +85,17 @@ def test_a_fellow_client_faces_all_shares_but_its_own(cohort: int, part: float) 
 
 def test_four_hospitals_are_charged_three_shares() -> None:
     figures = asked(book(), *[4] * 10).figures()
-    told = figures["sum"]["assumptions"]
+    told = figures["sum"].assumptions
     assert any("fellow client" in note and "0.75 V" in note and "of 4" in note for note in told)
     # Outsiders know no share: the whole total.
-    assert figures["release"]["value"] == pytest.approx(of_noise(1.0), rel=2e-3)
+    assert figures["release"].value == pytest.approx(of_noise(1.0), rel=2e-3)
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.75])
 def test_a_guarantee_of_no_more_than_the_others_shares_costs_nothing_more(fraction) -> None:
     found = asked(book(honest_fraction=fraction), *[4] * 10).figures()["sum"]
-    assert found["value"] == pytest.approx(of_noise(1.0), rel=2e-3)
-    assert not any("fellow client knows" in note for note in found["assumptions"])
+    assert found.value == pytest.approx(of_noise(1.0), rel=2e-3)
+    assert not any("fellow client knows" in note for note in found.assumptions)
 
 
 def test_the_smallest_cohort_decides_whatever_comes_after_it(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_smallest_cohort_decides_whatever_comes_after_it(tmp_path: Path) -> 
     # Read again from the file, and asked of larger cohorts: still that of three.
     again = asked(book(path), *[20] * 5, first=5)
     assert epsilon(again) == pytest.approx(of_noise(2 / 3), rel=2e-3)
-    assert any("of 3" in note for note in again.figures()["sum"]["assumptions"])
+    assert any("of 3" in note for note in again.figures()["sum"].assumptions)
 
 
 def test_every_kind_of_sum_has_its_own_smallest_cohort() -> None:
@@ -157,21 +157,21 @@ def test_without_top_up_it_faces_the_guaranteed_survivors_but_itself(
 
 def test_one_guaranteed_share_hides_nobody_from_a_fellow() -> None:
     told = asked(book(honest_fraction=0.5, top_up=False), 2).figures()["sum"]
-    assert told["value"] is None
-    assert "fellow client of a cohort of 2" in told["reason"]
-    assert "top_up" in told["reason"]
+    assert told.value == math.inf
+    assert "fellow client of a cohort of 2" in told.reason
+    assert "top_up" in told.reason
     # With top-up the server's noise is there: 2 V less V/2 of f = 1/2.
     assert epsilon(asked(book(honest_fraction=0.5), 2)) < 2
     alone = asked(book(), 1).figures()["sum"]
-    assert alone["value"] is None
-    assert "cohort of 1" in alone["reason"]
+    assert alone.value == math.inf
+    assert "cohort of 1" in alone.reason
 
 
 def test_full_strength_noise_is_not_reduced_for_fellow_clients() -> None:
     local = {"model": "local", "mechanism": "binned-gaussian"}
     found = asked(book(**local), *[2] * 5).figures()
-    assert found["sum"]["value"] == found["local"]["value"]
-    assert found["local"]["value"] == pytest.approx(
+    assert found["sum"].value == found["local"].value
+    assert found["local"].value == pytest.approx(
         analytic_epsilon(Z / 2 / math.sqrt(5), 1e-2), rel=1e-6
     )
     central = Guarantee(None, "central", 2, 1.0, 16, False)
@@ -193,7 +193,7 @@ def test_a_plan_charges_and_finds_the_noise_for_fellow_clients() -> None:
     run = planned("everyone", 4)
     values = {"honest_fraction": 1.0, "delta": 1e-2, "allow_large_delta": True}
     figures = planned_figures(PrivacySpec(noise_multiplier=Z, **values), run)
-    assert figures["sum"]["value"] == pytest.approx(of_noise(3 / 4), rel=2e-3)
+    assert figures["sum"].value == pytest.approx(of_noise(3 / 4), rel=2e-3)
     target = of_noise(1.0)
     z = find_noise_multiplier(PrivacySpec(epsilon=target, epsilon_for="sum", **values), run)
     # Four thirds of the variance.

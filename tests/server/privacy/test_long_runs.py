@@ -66,7 +66,7 @@ def test_a_participation_takes_a_few_bytes() -> None:
     book = ledger(5000)
     book.charge_contributions((1, 0, "train", 0), range(1000), cohort=2000)
     book.charge_contributions((1, 0, "train", 0), range(500, 2000), cohort=2000)
-    _, clients = book._contributions[1, 0, "train", 0]
+    _, clients = book._counts._contributions[1, 0, "train", 0]
     assert clients.tolist() == list(range(2000))
     assert clients.nbytes == 8000
     assert book.participations().tolist() == [1] * 2000 + [0] * 3000

@@ -1,4 +1,4 @@
-"""An epsilon is never shown below what it is."""
+"""A printed epsilon has three digits and is never below its value."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerosum.server.privacy.rounding import plain, rounded_up
+from zerosum.server.privacy.rounding import epsilon_text, epsilon_up, plain
 
 
 @pytest.mark.parametrize(
@@ -14,23 +14,36 @@ from zerosum.server.privacy.rounding import plain, rounded_up
     [
         (2.981, "2.99"),
         (2.98, "2.98"),
+        (3.0, "3"),
+        (4.2, "4.2"),
+        (6.300000000000001, "6.31"),
+        (9.9999, "10"),
         (13.41, "13.5"),
         (0.10001, "0.101"),
-        (999.1, "1e+03"),
-        (1234.0, "1.24e+03"),
+        (999.1, "1,000"),
+        (1234.0, "1,240"),
+        (999_999.0, "1e6"),
+        (1_234_567.0, "1.24e6"),
+        (1.2341e-5, "1.24e-5"),
+        (5e-324, "5e-324"),
         (0.0, "0"),
-        (math.inf, "inf"),
-        (None, "none"),
+        (math.inf, "∞"),
+        (None, "∞"),
     ],
 )
-def test_figures_are_rounded_up(value, shown):
-    assert rounded_up(value) == shown
+def test_printed_epsilon_has_three_digits_and_is_rounded_up(value, shown):
+    assert epsilon_text(value) == shown
 
 
-@given(st.floats(1e-12, 1e12), st.integers(2, 6))
-def test_what_is_shown_is_no_less_and_hardly_more(value, figures):
-    shown = float(rounded_up(value, figures))
-    assert value * (1 - 1e-8) <= shown <= value * (1 + 1.0001 * 10.0 ** (1 - figures))
+def read(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+@given(st.floats(0, allow_nan=False, allow_infinity=False, allow_subnormal=True))
+def test_printed_epsilon_is_never_below_its_value_and_hardly_above(value):
+    for printed in (read(epsilon_text(value)), epsilon_up(value)):
+        assert value <= printed
+        assert printed <= value * 1.0100001 or value < 1e-300
 
 
 @pytest.mark.parametrize(
@@ -45,5 +58,5 @@ def test_what_is_shown_is_no_less_and_hardly_more(value, figures):
         (math.nan, "nan"),
     ],
 )
-def test_a_metric_of_any_size_is_shown(value, shown):
+def test_metric_of_any_size_is_shown(value, shown):
     assert plain(value) == shown

@@ -5,7 +5,7 @@ import pytest
 from zerosum.client.protocol.protection import CohortTooSmallError
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg.graph.parameters import graph_parameters
-from zerosum.server.privacy.run_ledger import sampling_terms
+from zerosum.server.privacy.release_sampling import sampling_terms
 from zerosum.server.private_sum import thresholds
 from zerosum.server.private_sum.thresholds import Thresholds, survivors_needed
 from zerosum.server.spec import SamplingSpec

@@ -10,6 +10,7 @@ from zerosum.secagg import IdentityKey, Roster
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.left_out import LEFT_OUT, LeftOut
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.results import MOST_PAIRS, lies_in_words, lies_record
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.sampling import CohortSampler
@@ -148,7 +149,9 @@ def test_a_line_of_metrics_counts_wrong_shares_and_has_the_pairs_that_prove_noth
     traffic = Traffic(wrong_shares=[*named, (3, 4), (3, 5)], liars=[7])
     found = lies_record(traffic)
     assert found == {"wrong_shares": 201, "liars": [7], "wrong_pairs": [[3, 4], [3, 5]]}
-    assert lies_in_words({**found, "left_out": 2}) == ", proved to lie: 7, left out: 2"
-    assert lies_in_words(lies_record(Traffic(wrong_shares=[(3, 4)]))) == ", wrong shares: 1"
+    named_liar = RoundRecord(round=1, **found, left_out=2)
+    assert lies_in_words(named_liar) == ", proved to lie: 7, left out: 2"
+    nobody_named = RoundRecord(round=1, **lies_record(Traffic(wrong_shares=[(3, 4)])))
+    assert lies_in_words(nobody_named) == ", wrong shares: 1"
     assert len(lies_record(Traffic(wrong_shares=named))["wrong_pairs"]) == MOST_PAIRS
     assert lies_record(Traffic()) == {}

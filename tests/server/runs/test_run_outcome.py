@@ -1,5 +1,7 @@
 """What a run's lines say of clients' training, in counts and in words."""
 
+import math
+
 import pytest
 
 from zerosum.client.protocol.training_outcomes import (
@@ -8,6 +10,7 @@ from zerosum.client.protocol.training_outcomes import (
     OutcomeCounts,
     quoted,
 )
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.run_outcome import (
     charged,
     charged_in_words,
@@ -19,8 +22,8 @@ from zerosum.server.runs.run_outcome import (
     tally_record,
 )
 
-DONE = {"round": 1, "cohort": 4, "status": "completed"}
-LOST = {"round": 1, "cohort": 4, "status": "abandoned", "reason": "too few"}
+DONE = RoundRecord(round=1, cohort=4, status="completed")
+LOST = RoundRecord(round=1, cohort=4, status="abandoned", reason="too few")
 
 
 def notes(error=None, *, learnt=False, examples=0):
@@ -102,15 +105,17 @@ def test_who_passed_which_stage_is_counted_over_all_rounds():
 
 
 def test_of_lines_without_counts_no_counts_are_said():
-    said = nothing_learnt([{"round": 1, "status": "abandoned"}])
+    said = nothing_learnt([RoundRecord(round=1, status="abandoned")])
     assert said == (
         "the one round was abandoned, so nothing was learnt and the model is the initial one"
     )
 
 
 def test_what_an_abandoned_round_cost_is_rounded_up_and_nothing_is_said_where_nothing_bounds_it():
-    cost = charged({"sum": 1.0, "local": None, "release": 0.5}, {"sum": 1.0, "local": 2.00001})
-    assert charged_in_words({"epsilon_charged": cost}) == "charged epsilon 2.01 (local)"
-    assert charged_in_words({"epsilon_charged": charged({}, {"sum": 0.0})}) == "charged no epsilon"
-    assert charged_in_words({"epsilon_charged": charged({}, {"sum": None})}) == ""
+    cost = charged({"sum": 1.0, "release": 0.5}, {"sum": 1.0, "local": 2.00001})
+    assert charged_in_words(LOST | {"epsilon_charged": cost}) == "charged epsilon 2.01 (local)"
+    nothing = charged({}, {"sum": 0.0})
+    assert charged_in_words(LOST | {"epsilon_charged": nothing}) == "charged no epsilon"
+    unbounded = charged({}, {"sum": math.inf})
+    assert charged_in_words(LOST | {"epsilon_charged": unbounded}) == ""
     assert charged_in_words(DONE) == ""

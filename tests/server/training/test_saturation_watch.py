@@ -14,6 +14,7 @@ from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import RoundAbandoned
 from zerosum.server.private_sum.transport import Traffic
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.training.saturation_watch import (
     CutWatch,
     cut_record,
@@ -166,9 +167,10 @@ def test_what_is_recorded_says_at_most_how_many():
     assert cut_record(opened(None)) == {}
     record = cut_record(opened(counts(7, 2, 0, 0)))
     assert record == {"cut": [7, 2, 0, 0], "cut_of": 4000}
-    assert cuts_in_words(record) == ", cut to the range: 7 of 4,000 coordinates"
-    assert cuts_in_words({}) == ""
-    assert watch().summed([record, {}, record]) == [14, 4, 0, 0]
+    cut, uncut = RoundRecord(round=1, **record), RoundRecord(round=2)
+    assert cuts_in_words(cut) == ", cut to the range: 7 of 4,000 coordinates"
+    assert cuts_in_words(uncut) == ""
+    assert watch().summed([cut, uncut, cut]) == [14, 4, 0, 0]
     assert watch("privacy.clip=1.0", "encoding.range=2.0").summed([{}]) is None
 
 

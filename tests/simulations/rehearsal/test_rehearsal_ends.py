@@ -60,7 +60,7 @@ def rehearse(tmp_path, monkeypatch):
                 (watch.built.folder / f"supernode{index}.log").write_text("\n".join(lines))
             if written:
                 (out / SUMMARY).write_text(json.dumps(summary))
-                (out / METRICS).write_text(json.dumps({"reason": "too few"}) + "\n")
+                (out / METRICS).write_text(json.dumps({"round": 1, "reason": "too few"}) + "\n")
             return status
 
         monkeypatch.setattr(rehearse_command, "federation", federation)

@@ -194,7 +194,7 @@ def test_the_model_of_the_run_is_in_it(runs, tmp_path):
 def test_the_full_report_and_the_summary_say_for_whom_the_figure_holds(runs, tmp_path):
     page = write_report(runs[0]).read_text()
     assert page.count(COUNTS) >= 2  # beside the tile and in the table of observers
-    cells = [str(cell) for column in summary_table(json.loads((runs[0] / SUMMARY).read_text()))
+    cells = [str(cell) for column in summary_table(RunFolder(runs[0]).read_summary())
              .columns for cell in column.cells]  # fmt: skip
     assert COUNTS in cells
     public = write_public_report(runs[0], tmp_path / "out").read_text()
@@ -272,7 +272,7 @@ def test_an_empty_folder_that_one_stands_in_or_links_to_takes_a_report(runs, tmp
         ("ledger.jsonl", '{"kinds":{"evaluate":{"length":3}},"population":9}\n', "is damaged"),
         (METRICS, "garbage\n", "is damaged"),
         (METRICS, "[]\n", "is damaged"),
-        (METRICS, '{"a": 1}\n', "names no round"),
+        (METRICS, '{"a": 1}\n', "line 1: round: Field required"),
         (SUMMARY, "{", "is damaged"),
         (SUMMARY, "[1]", "is damaged"),
     ],

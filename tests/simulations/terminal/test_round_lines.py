@@ -5,16 +5,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from zerosum.server.runs.records import RoundRecord
 from zerosum.simulations import run
 from zerosum.simulations.terminal.round_lines import describe, progress
 
-RECORD = {
-    "round": 3,
-    "cohort": 25,
-    "survivors": 18,
-    "status": "completed",
-    "epsilon": {"release": 1.2, "sum": 3.4},
-}
+RECORD = RoundRecord(
+    round=3, cohort=25, survivors=18, status="completed", epsilon={"release": 1.2, "sum": 3.4}
+)
 
 
 def test_more_dropouts_than_assumed_are_warned_of_on_the_line() -> None:
@@ -38,7 +35,7 @@ def test_brackets_of_a_quoted_error_are_no_markup_of_the_line(terminal: bool) ->
 def test_rounds_that_cuts_end_name_the_cure_first_and_say_the_same_once() -> None:
     counted = "1 of 16 coordinates of 4 clients were beyond encoding.range = 8.0 and were cut to it"
 
-    def ended(number: int, cure: str) -> dict:
+    def ended(number: int, cure: str) -> RoundRecord:
         reason = f"{cure}: {counted}; it would have held: a step is 1, not 2"
         return RECORD | {"round": number, "status": "abandoned", "reason": reason, "seconds": 1.0}
 

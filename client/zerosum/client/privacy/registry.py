@@ -34,10 +34,6 @@ BUILT_IN: Final[tuple[tuple[str, type[Mechanism]], ...]] = (
 )
 """In this order: the first of each model is what `auto` means there."""
 
-FLOAT_SLACK: Final = 1 - 2.0**-48
-"""What float rounding can take of a share's variance and of the number of shares: five roundings
-of 2^-53 each, and some room. Charged shares are multiplied by it."""
-
 _MODELS: Final[dict[AddedBy, str]] = {
     "share": "distributed",
     "client": "local",

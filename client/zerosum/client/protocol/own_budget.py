@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zerosum.client.privacy import renyi_curves
+from zerosum.client.privacy.float_slack import FLOAT_SLACK
 from zerosum.client.privacy.mechanism import Divergences
-from zerosum.client.privacy.registry import FLOAT_SLACK, guaranteed_shares
+from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Request

@@ -26,9 +26,10 @@ from zerosum.secagg.stages import OPENING, Stage
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_grid import AppGrid
 from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
+from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.protections import evaluation_protection, question_of
-from zerosum.server.privacy.rounding import rounded_up
-from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.privacy.run_ledger import Figures, RunLedger
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import (
     Charge,
@@ -39,8 +40,9 @@ from zerosum.server.private_sum.coordinator import (
 )
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.left_out import LeftOut
+from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.results import lies_in_words, lies_record
-from zerosum.server.runs.run_folder import METRICS, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.runs.run_outcome import charged, charged_in_words, nothing_learnt, values
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
@@ -124,12 +126,11 @@ class AppRounds:
         self._clip = Clip(run.experiment.privacy)
         self._sampler = CohortSampler(run.experiment.sampling, len(run.nodes), run.entropy)
         self._number = run.ledger.last_round
-        lines = run.folder.read_lines(METRICS)
-        self._round = max((line["round"] for line in lines), default=0)
-        self._record: dict[str, Any] = {}
+        self._round = max((record.round for record in run.folder.read_rounds()), default=0)
+        self._record: RoundRecord | None = None
         self._cuts = CutWatch(run.experiment, len(run.nodes), ArrayLayout.of(initial).length)
         self._skipped = False
-        self._trained: list[dict[str, Any]] = []
+        self._trained: list[RoundRecord] = []
 
     @property
     def nothing_learnt(self) -> str | None:
@@ -165,27 +166,26 @@ class AppRounds:
             )
         return self._train(messages) if kind == "train" else self._evaluate(messages)
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Figures:
         """Write what is left to write and return the figures of the whole run."""
         self._flush()
         figures = self._run.ledger.figures()
         privacy = self._run.experiment.privacy
-        summary = {
-            "name": self._run.experiment.name,
-            "rounds": self._round,
-            "rounds_abandoned": sum(
-                line.get("status") == "abandoned" for line in self._run.folder.read_lines(METRICS)
-            ),
-            "epsilon": figures,
-            "noise_multiplier": privacy.noise_multiplier,
-            "population": len(self._run.nodes),
-            "protocol": self._run.experiment.secagg.protocol,
-            "server": self._run.experiment.secagg.server,
-            "noise_from_seed": False,
-            "left_out": list(self._run.left_out.clients),
-            "cut": self._cuts.summed(self._run.folder.read_lines(METRICS)),
-        }
-        self._run.folder.write_json(SUMMARY, summary)
+        records = self._run.folder.read_rounds()
+        summary = Summary(
+            name=self._run.experiment.name,
+            rounds=self._round,
+            rounds_abandoned=sum(record.status == "abandoned" for record in records),
+            epsilon=dict(figures),
+            noise_multiplier=privacy.noise_multiplier,
+            population=len(self._run.nodes),
+            protocol=self._run.experiment.secagg.protocol,
+            server=self._run.experiment.secagg.server,
+            noise_from_seed=False,
+            left_out=list(self._run.left_out.clients),
+            cut=self._cuts.summed(records),
+        )
+        self._run.folder.write_summary(summary)
         return figures
 
     def _train(self, messages: list[Message]) -> list[Message]:
@@ -195,10 +195,9 @@ class AppRounds:
         cohort, expected, out = self._cohort(messages, "train")
         request = self._request(messages, "train", self._clip.privacy)
         before = values(self._run.ledger.figures())
-        self._record = {"round": self._round, "cohort": len(cohort)}
-        self._trained.append(self._record)
+        self._record = RoundRecord(round=self._round, cohort=len(cohort))
         if out:
-            self._record["left_out"] = out
+            self._note(left_out=out)
         aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
         replies = []
         if aggregate is not None:
@@ -207,15 +206,15 @@ class AppRounds:
             self._clip.follow(aggregate.bit, expected if private else len(aggregate.survivors))
         else:
             after = values(self._run.ledger.figures())
-            self._record["epsilon_charged"] = charged(before, after)
-        self._record["seconds"] = time.perf_counter() - started
+            self._note(epsilon_charged=charged(before, after))
+        self._note(seconds=time.perf_counter() - started)
         self._tell()
         return replies
 
     def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
         """Return what a client would have replied that trained to the mean model."""
         step, weight = self._average(aggregate, expected)
-        self._record["average_norm"] = float(np.linalg.norm(step))
+        self._note(average_norm=float(np.linalg.norm(step)))
         told = {"survivors": len(aggregate.survivors)} | self._epsilons()
         return RecordDict(
             {
@@ -252,7 +251,7 @@ class AppRounds:
                 log.warning("the evaluation of round %d %s: no metric", self._round, why)
                 return []
             found |= ratio.record(name)
-        self._record |= {f"federated_{name}": value for name, value in found.items()}
+        self._note(**{f"federated_{name}": value for name, value in found.items()})
         content = RecordDict({"metrics": MetricRecord({**found, self._run.weight_key: count})})
         return [Message(content, reply_to=messages[0])]
 
@@ -287,21 +286,21 @@ class AppRounds:
                 request, groups, round=self._number, charge=self._charge(kind, groups)
             )
             if kind == "train":
-                self._record |= cut_record(aggregate)
+                self._note(**cut_record(aggregate))
             self._cuts.check(aggregate, kind)
         except RoundAbandoned as abandoned:
             self._leave_out(abandoned.traffic)
             log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
             if kind == "train":
-                self._record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
-                self._record |= _cost(abandoned.traffic, request)
+                self._note(status="abandoned", reason=str(abandoned), survivors=0)
+                self._note(**_cost(abandoned.traffic, request))
             return None
         self._leave_out(aggregate.traffic)
         if kind == "train":
-            self._record |= {"status": "completed", "survivors": len(aggregate.survivors)}
+            self._note(status="completed", survivors=len(aggregate.survivors))
             if aggregate.failures:
-                self._record |= {"failed_groups": list(aggregate.failures)}
-            self._record |= _cost(aggregate.traffic, request)
+                self._note(failed_groups=list(aggregate.failures))
+            self._note(**_cost(aggregate.traffic, request))
         return aggregate
 
     def _leave_out(self, traffic: Traffic) -> None:
@@ -389,20 +388,19 @@ class AppRounds:
         if not self._run.experiment.privacy.private:
             return {}
         figures = self._run.ledger.figures()
-        return {
-            f"epsilon-{name}": math.inf if figure["value"] is None else figure["value"]
-            for name, figure in figures.items()
-        }
+        return {f"epsilon-{name}": bound.value for name, bound in figures.items()}
 
     def _tell(self) -> None:
         record = self._record
+        if record is None:
+            return
         cost = charged_in_words(record)
         log.info(
             "private round %d %s: %d of %d clients are in the sum%s%s; %s",
-            record["round"],
-            record["status"],
-            record["survivors"],
-            record["cohort"],
+            record.round,
+            record.status,
+            record.survivors,
+            record.cohort,
             lies_in_words(record) + cuts_in_words(record),
             f", {cost} for it" if cost else "",
             in_words(self._run.ledger.figures()),
@@ -410,12 +408,17 @@ class AppRounds:
 
     def _flush(self) -> None:
         """Write the record of the round that is over, its evaluation included."""
-        if not self._record:
+        if self._record is None:
             return
-        figures = self._run.ledger.figures()
-        self._record["epsilon"] = {name: figure["value"] for name, figure in figures.items()}
-        self._run.folder.append_line(METRICS, self._record)
-        self._record = {}
+        record = self._record | {"epsilon": values(self._run.ledger.figures())}
+        self._run.folder.append_round(record)
+        if record.cohort:
+            self._trained.append(record)
+        self._record = None
+
+    def _note(self, **fields: Any) -> None:
+        """Add to the record of the round; an evaluation before any training begins one."""
+        self._record = (self._record or RoundRecord(round=self._round)) | fields
 
 
 def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> PrivacySpec:
@@ -455,15 +458,13 @@ def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
     }
 
 
-def in_words(figures: Mapping[str, Mapping[str, Any]]) -> str:
+def in_words(figures: Figures) -> str:
     """Return the figures in a line."""
-    reasons = {figure["reason"] for figure in figures.values() if figure["value"] is None}
-    known = {name: figure for name, figure in figures.items() if figure["value"] is not None}
+    reasons = sorted({bound.reason for bound in figures.values() if bound.reason})
+    known = [figures[name] for name in OBSERVERS if name in figures and figures[name].finite]
     if not known:
-        return "; ".join(sorted(reasons))
+        return "; ".join(reasons)
     said = ", ".join(
-        f"{rounded_up(figure['value'], 4)} ({name}, {figure['adjacency']})"
-        for name, figure in known.items()
+        f"{epsilon_text(bound.value)} ({bound.observer}, {bound.adjacency})" for bound in known
     )
-    delta = next(iter(known.values()))["delta"]
-    return "; ".join([f"epsilon {said} at delta {delta:g}", *sorted(reasons)])
+    return "; ".join([f"epsilon {said} at delta {known[0].delta:g}", *reasons])

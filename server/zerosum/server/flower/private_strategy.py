@@ -44,7 +44,7 @@ from zerosum.server.flower.server_app import read_keys
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.privacy.calibration import planned_figures, planned_run
 from zerosum.server.privacy.protections import evaluation_protection, planned_protections
-from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.privacy.run_ledger import Figures, RunLedger
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.left_out import LeftOut
 from zerosum.server.runs.resume import (
@@ -170,7 +170,7 @@ class PrivateStrategy(Strategy):
                 "federated_noise_multiplier": evaluation_noise,
             },
         }
-        self._figures: dict[str, Any] = {}
+        self._figures: Figures = {}
         if self._metrics and evaluation_noise is None and (privacy or {}).get("model") != "none":
             raise ConfigError(
                 "evaluation_noise is required with metrics: a sum of clients' metrics is noised "
@@ -179,7 +179,7 @@ class PrivateStrategy(Strategy):
         self._check(self._experiment(1))
 
     @property
-    def epsilon(self) -> dict[str, Any]:
+    def epsilon(self) -> Figures:
         """The figures of the last run, by observer: each with value, delta and assumptions."""
         return self._figures
 
@@ -496,7 +496,7 @@ def _check_accounted(experiment: Experiment, population: int, dimension: int) ->
         log.warning('PrivateStrategy: privacy.model = "none": masks, but no noise and no epsilon')
         return
     planned = planned_figures(experiment.privacy, planned_run(experiment, population, dimension))
-    if all(figure["value"] is None for figure in planned.values()):
+    if not any(bound.finite for bound in planned.values()):
         raise ConfigError(
             f'privacy.model = "{experiment.privacy.model}": {in_words(planned)}; for no privacy '
             'write privacy = {"model": "none"}'

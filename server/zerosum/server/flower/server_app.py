@@ -33,7 +33,8 @@ from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
 from zerosum.server.flower.node_registry import NodeRegistry, meet, simulated_nodes
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
-from zerosum.server.runs.results import DEPLOYED, Record, Result, check_learnt, lies_in_words
+from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.results import DEPLOYED, Result, check_learnt, lies_in_words
 from zerosum.server.runs.resume import (
     check_same,
     completed_rounds,
@@ -47,6 +48,7 @@ from zerosum.server.runs.run_outcome import (
     NODE_LOGS,
     UNTRAINED,
     charged_in_words,
+    epsilons_in_words,
 )
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training.averaging import held_out
@@ -114,7 +116,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     experiment = _prepared(asked, task, len(nodes))
     folder = RunFolder.create(path, experiment) if earlier is None else earlier
 
-    def on_round(record: Record) -> None:
+    def on_round(record: RoundRecord) -> None:
         _log_round(record)
         if attendance is not None:
             attendance.welcome_back()
@@ -363,26 +365,26 @@ def _find(name: str) -> Path:
     raise ConfigError(f"run config experiment = {name!r}: no such file in the app's folder")
 
 
-def _measured(record: Record) -> str:
+def _measured(record: RoundRecord) -> str:
     """Return the first figure that a round has of the model, by its name, and of which model."""
-    whose = f" {UNTRAINED}" if record.get("untrained") else ""
+    whose = f" {UNTRAINED}" if record.untrained else ""
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
-        if key in record:
-            return f"{key.removeprefix('test_').replace('_', ' ')} {record[key]}{whose}"
+        if key in record.metrics:
+            return f"{key.removeprefix('test_').replace('_', ' ')} {record.metrics[key]}{whose}"
     return "not tested"
 
 
-def _log_round(record: Record) -> None:
-    rate, cost = record.get("dropout_charged"), charged_in_words(record)
+def _log_round(record: RoundRecord) -> None:
+    rate, cost = record.dropout_charged, charged_in_words(record)
     log.info(
         "round %d %s: %d of %d survived%s, %s, epsilon %s%s%s",
-        record["round"],
-        record["status"],
-        record["survivors"],
-        record["cohort"],
+        record.round,
+        record.status,
+        record.survivors,
+        record.cohort,
         lies_in_words(record) + cuts_in_words(record),
         _measured(record),
-        record["epsilon"],
+        epsilons_in_words(record.epsilon) or "∞",
         f", {cost} for it" if cost else "",
         f", dropouts charged at up to {rate:g}" if rate else "",
     )

@@ -1,6 +1,7 @@
-"""What an experiment costs and buys, from its settings alone: the numbers of ``zerosum plan``."""
+"""Plan a run: its epsilons, noise, graph and traffic, from the settings alone."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,14 +32,21 @@ from zerosum.server.privacy.calibration import (
     planned_participations,
     planned_run,
 )
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.protections import ACCEPTED_WRAP, planned_protections
-from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.private_sum.thresholds import Thresholds
+from zerosum.server.runs.records import bounds_document
 from zerosum.server.sampling import expected_cohort, group_sizes
 from zerosum.server.spec import Experiment
 
 DROWNED = 10.0
-"""Noise this many times the clip leaves nothing of a signal whose norm is the clip at most."""
+"""Noise norm over clip above which a plan warns: a signal's norm is the clip at most.
+
+Over T rounds a constant signal adds up to T clips and independent noise to sqrt(T) times its own
+norm. So a ratio r takes r^2 rounds, here a hundred, until the noise is no larger than the signal.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,11 +57,14 @@ class Outlook:
     ----------
     values : dict
         What ``zerosum plan --json`` writes.
+    epsilon : mapping of str to EpsilonBound
+        By observer, with every planned round opened and the unluckiest client; empty without noise.
     warnings : tuple of str
         Why the setting is hopeless, or close to it; empty if it is neither.
     """
 
     values: dict[str, Any]
+    epsilon: Mapping[ObserverName, EpsilonBound]
     warnings: tuple[str, ...]
 
 
@@ -66,6 +77,11 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         From :func:`zerosum.server.planning.preflight.prepare`.
     population, dimension : int
         Clients; trainable parameters.
+
+    Returns
+    -------
+    Outlook
+        With the warnings that follow.
     """
     expected = expected_cohort(experiment, population)
     group = max(2, group_sizes(expected, experiment.secagg.groups)[0])
@@ -100,13 +116,17 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         "epsilon": None,
         "epsilon_typical": None,
     }
+    bounds: Mapping[ObserverName, EpsilonBound] = {}
     if privacy.private:
         values["noise"] = _noise(experiment, protection, expected, dimension)
         run = planned_run(experiment, population, dimension)
-        values["epsilon"] = planned_figures(privacy, run)
+        bounds = planned_figures(privacy, run)
         typical = planned_figures(privacy, replace(run, surprise=TYPICAL))
-        values["epsilon_typical"] = {name: figure["value"] for name, figure in typical.items()}
-    return Outlook(values, tuple(_warnings(values)))
+        values["epsilon"] = bounds_document(bounds)
+        values["epsilon_typical"] = {
+            name: bound["value"] for name, bound in bounds_document(typical).items()
+        }
+    return Outlook(values, bounds, tuple(_warnings(values, bounds)))
 
 
 def bytes_up(
@@ -115,6 +135,20 @@ def bytes_up(
     """Return the bytes that a client sends in a round without dropouts; None if none can be run.
 
     Under "ideal" and "none" that is the contribution alone.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    population, cohort : int
+        Clients of the roster; of a session.
+    protection : Protection
+        Of the session: length of its vector, bits of its ring.
+
+    Returns
+    -------
+    int or None
+        Without what the transport adds.
     """
     session = _session(experiment, population, cohort, protection)
     if session is None:
@@ -214,47 +248,50 @@ def _noise(
     }
 
 
-def _warnings(values: dict[str, Any]) -> list[str]:
-    found = []
+def _warnings(values: dict[str, Any], bounds: Mapping[ObserverName, EpsilonBound]) -> list[str]:
+    warnings = []
     if "refused" in values["graph"]:
-        found.append(f"no round can be opened: {values['graph']['refused']}")
+        warnings.append(f"no round can be opened: {values['graph']['refused']}")
     if values["wrap_probability_log2"] > ACCEPTED_WRAP:
-        found.append(
+        warnings.append(
             f"a sum wraps with probability up to 2^{values['wrap_probability_log2']:.0f}: "
             "leave encoding.ring_bits out, or raise it"
         )
-    if values["epsilon"] is None:
-        return [*found, 'privacy.model = "none": nobody is protected by noise']
+    if not bounds:
+        return [*warnings, 'privacy.model = "none": nobody is protected by noise']
     if values["delta"] * values["units"] >= 1:
-        found.append(
+        warnings.append(
             f"delta = {values['delta']:g} is not below 1/population = {1 / values['units']:.3g}: "
             f"exposing one {values['unit']} whole would count as private"
         )
     ratio = values["noise"]["norm_over_clip"]
     if ratio > DROWNED:
-        found.append(
+        warnings.append(
             f"the noise of a round's average has {ratio:.3g} times the norm of the clip, the most "
             "a signal can have: expect to learn nothing; more clients a round, fewer parameters "
             "or less noise would help"
         )
-    return found + [w for name in ("release", "sum", "local") if (w := _meaning(values, name))]
+    meant = _meant_to_protect(values)
+    return warnings + [w for name in OBSERVERS if name in meant and (w := _weakness(bounds[name]))]
 
 
-def _meaning(values: dict[str, Any], observer: str) -> str:
-    """Return what is wrong with one epsilon, if it is meant to protect and does not."""
-    meant = {"release", "sum"} if values["model"] == "distributed" else {"release", "local"}
-    if values["model"] == "central":
-        meant = {"release"}
+def _meant_to_protect(values: dict[str, Any]) -> set[ObserverName]:
+    """Return the observers whom the noise of this privacy model is chosen against."""
+    meant: set[ObserverName] = {"release"}
+    if values["model"] != "central":
+        meant.add("sum" if values["model"] == "distributed" else "local")
     if values["protocol"] == "none":
-        meant |= {"local"}
-    if observer not in meant:
-        return ""
-    figure = values["epsilon"][observer]
-    if figure["value"] is None:
-        return f"epsilon_{observer} is infinite: {figure['reason']}"
-    if figure["value"] > MEANINGFUL_EPSILON:
+        meant.add("local")
+    return meant
+
+
+def _weakness(bound: EpsilonBound) -> str:
+    """Return what is wrong with an epsilon that is meant to protect; empty if nothing is."""
+    if not bound.finite:
+        return f"epsilon_{bound.observer} is infinite: {bound.reason}"
+    if bound.value > MEANINGFUL_EPSILON:
         return (
-            f"epsilon_{observer} = {rounded_up(figure['value'], 4)} is above "
+            f"epsilon_{bound.observer} = {epsilon_text(bound.value)} is above "
             f"{MEANINGFUL_EPSILON:g}: it promises nothing that a person could rely on"
         )
     return ""

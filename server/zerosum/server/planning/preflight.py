@@ -1,4 +1,4 @@
-"""What must hold between sections, the population and the model, before anything starts."""
+"""Check an experiment against its population and model, before anything starts."""
 
 from zerosum.client.privacy.local_dp_noise import noise_inside
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
@@ -17,7 +17,8 @@ from zerosum.server.training import robust_rules
 from zerosum.server.training.optimizers import ServerOptimizer
 
 _LITTLE_NOISE = 0.01
-"""A noise multiplier at which what does not fit is no fault of the noise."""
+"""Noise multiplier with which a ring is tried where no noise was found: if it still does not fit,
+the vectors are too large, and the message names their keys instead of the epsilon."""
 
 
 def prepare(experiment: Experiment, *, population: int, dimension: int) -> Experiment:
@@ -25,6 +26,8 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
 
     Parameters
     ----------
+    experiment : Experiment
+        As configured.
     population : int
         Number of clients.
     dimension : int
@@ -72,12 +75,23 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
 
 
 def check_device(experiment: Experiment) -> None:
-    """Raise ConfigError unless this machine has the device that an experiment names."""
+    """Raise ConfigError unless this machine has the device that an experiment names.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Names a device.
+
+    Raises
+    ------
+    ConfigError
+        If this machine has none of that name.
+    """
     reason = missing(experiment.device)
     if reason is not None:
-        found = ", ".join(f'"{device}"' for device in here())
+        devices = ", ".join(f'"{device}"' for device in here())
         raise ConfigError(
-            f'device = "{experiment.device}": {reason}; write one of {found}, or leave it'
+            f'device = "{experiment.device}": {reason}; write one of {devices}, or leave it'
         )
 
 
@@ -134,9 +148,9 @@ def _check_session(experiment: Experiment, population: int, size: int) -> None:
             "threshold": secagg.threshold,
             "degree": secagg.degree,
         }
-        said = ", ".join(f"secagg.{k} = {v}" for k, v in written.items() if v != "auto")
+        settings = ", ".join(f"secagg.{k} = {v}" for k, v in written.items() if v != "auto")
         raise ConfigError(
-            f"{said} and privacy.honest_fraction = {privacy.honest_fraction} cannot be had "
+            f"{settings} and privacy.honest_fraction = {privacy.honest_fraction} cannot be had "
             f"together in a session of {size} clients: {error}"
         ) from None
     left = size - share_of(secagg.dropout, size, "secagg.dropout")
@@ -199,10 +213,10 @@ def _check_ring(experiment: Experiment, population: int, dimension: int) -> None
 def _sizes(experiment: Experiment) -> str:
     """Name the keys that say how large integers of a vector are."""
     encoding, clip = experiment.encoding, experiment.privacy.clip
-    said = {
+    keys = {
         "encoding.bits": encoding.bits,
         "encoding.ring_bits": encoding.ring_bits or "absent",
         "encoding.range": encoding.range or "absent",
         "privacy.clip": "none" if clip is None else clip,
     }
-    return ", ".join(f"{key} = {value}" for key, value in said.items())
+    return ", ".join(f"{key} = {value}" for key, value in keys.items())

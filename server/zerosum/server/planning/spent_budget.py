@@ -1,30 +1,135 @@
-"""Say what a run has spent, from its folder alone, and write nothing into it."""
+"""Compute what a run has spent, from its folder alone, and write nothing into it."""
 
-import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Kind
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.plan import outlook
-from zerosum.server.privacy.epsilons import OBSERVERS
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
+from zerosum.server.privacy.ledger_file import RunHeader, read_header
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.protections import (
     components_protection,
     evaluation_protection,
     example_units,
 )
-from zerosum.server.privacy.run_ledger import RunLedger
-from zerosum.server.runs.run_folder import LEDGER, METRICS, RunFolder
+from zerosum.server.privacy.run_ledger import Figures, RunLedger
+from zerosum.server.runs.records import bound_document, or_null
+from zerosum.server.runs.run_folder import LEDGER, RunFolder
+from zerosum.server.runs.run_outcome import values
 from zerosum.server.spec import Experiment
 
-_FLOAT_ROUNDING = 1e-9
-"""Relative distance of two figures of the same events."""
+_SAME_EVENTS = 1e-9
+"""Relative distance of two epsilons of the same events that is not spent, nor left.
+
+Plan and ledger compose the same events in another order, and a sum of a few thousand float terms
+differs by some 1e-13 of itself; the accountants' grids and tolerances are 1e-4 and coarser. So what
+lies below 1e-9 is neither. This is no slack of a bound: nothing that is charged depends on it.
+"""
 
 
-def run_spending(folder: RunFolder) -> dict[str, Any]:
-    """Return what a run has spent against every observer, and what it was planned to spend.
+@dataclass(frozen=True)
+class ObserverSpending:
+    """What was spent against one observer.
+
+    Attributes
+    ----------
+    bound : EpsilonBound
+        So far.
+    planned : float or None
+        Epsilon of all planned rounds; None without noise.
+    """
+
+    bound: EpsilonBound
+    planned: float | None
+
+    @property
+    def left(self) -> float | None:
+        """What the plan leaves; None where either is infinite."""
+        if self.planned is None or not (self.bound.finite and math.isfinite(self.planned)):
+            return None
+        left = self.planned - self.bound.value
+        return left if left > _SAME_EVENTS * self.planned else 0.0
+
+
+@dataclass(frozen=True)
+class KindSpending:
+    """What one kind of private sum would have cost alone.
+
+    Attributes
+    ----------
+    sums : int
+        Sums opened.
+    participations : int
+        Contributions of the client that made most.
+    epsilon : mapping of str to float
+        By observer; infinite where nothing bounds it.
+    """
+
+    sums: int
+    participations: int
+    epsilon: Mapping[ObserverName, float]
+
+
+@dataclass(frozen=True)
+class RunSpending:
+    """What a run has spent, and what it was planned to spend.
+
+    Attributes
+    ----------
+    name, protocol : str
+        Of the experiment; of its private sums.
+    rounds, planned_rounds : int
+        Recorded; planned.
+    participations : int
+        Contributions of the client that made most, of all kinds.
+    observers : mapping of str to ObserverSpending
+        By observer.
+    kinds : mapping of str to KindSpending
+        By kind of private sum.
+    """
+
+    name: str
+    protocol: str
+    rounds: int
+    planned_rounds: int
+    participations: int
+    observers: Mapping[ObserverName, ObserverSpending]
+    kinds: Mapping[str, KindSpending]
+
+    def document(self) -> dict[str, Any]:
+        """Return what ``zerosum budget --json`` writes: null is infinite, or unknown."""
+        return {
+            "kind": "run",
+            "name": self.name,
+            "protocol": self.protocol,
+            "rounds": self.rounds,
+            "planned_rounds": self.planned_rounds,
+            "participations": self.participations,
+            "observers": {
+                name: {
+                    **bound_document(spent.bound),
+                    "planned": or_null(spent.planned),
+                    "left": spent.left,
+                }
+                for name, spent in self.observers.items()
+            },
+            "kinds": {
+                kind: {
+                    "sums": spent.sums,
+                    "participations": spent.participations,
+                    "epsilon": {name: or_null(value) for name, value in spent.epsilon.items()},
+                }
+                for kind, spent in self.kinds.items()
+            },
+        }
+
+
+def run_spending(folder: RunFolder) -> RunSpending:
+    """Compute what a run has spent against every observer, and what it was planned to spend.
 
     Works while the run goes on: what was charged when this is called, whether its sum was opened
     or not.
@@ -33,14 +138,6 @@ def run_spending(folder: RunFolder) -> dict[str, Any]:
     ----------
     folder : RunFolder
         The run.
-
-    Returns
-    -------
-    dict
-        ``observers``: each with its figure, what all planned rounds were planned to cost and what
-        is left of that; ``kinds``: sums opened, contributions of the client that made most, and
-        figures of each kind of sum alone; ``participations``: the worst client's, of all kinds;
-        ``name``, ``protocol``, ``rounds`` recorded, ``planned_rounds``.
 
     Raises
     ------
@@ -51,79 +148,53 @@ def run_spending(folder: RunFolder) -> dict[str, Any]:
     header = ledger_header(folder)
     ledger = _ledger(folder, experiment, header)
     tally, figures = ledger.tally(), ledger.figures()
-    planned = {name: told["value"] for name, told in planned_figures(experiment, header).items()}
-    kinds = {
-        kind: {
-            "sums": tally.opened[at],
-            "participations": max((client[at][0] for client in tally.worst), default=0),
-            "epsilon": {name: f["value"] for name, f in ledger.kind_figures(kind).items()},
-        }
-        for at, kind in enumerate(ledger.kinds)
-    }
-    return {
-        "kind": "run",
-        "name": experiment.name,
-        "protocol": experiment.secagg.protocol,
-        "rounds": len(folder.read_lines(METRICS)),
-        "planned_rounds": experiment.rounds,
-        "participations": tally.most,
-        "observers": {
-            name: {
-                **figures[name],
-                "planned": planned.get(name),
-                "left": _left(figures[name]["value"], planned.get(name)),
-            }
+    planned = planned_figures(experiment, header)
+    return RunSpending(
+        name=experiment.name,
+        protocol=experiment.secagg.protocol,
+        rounds=len(folder.read_rounds()),
+        planned_rounds=experiment.rounds,
+        participations=tally.most,
+        observers={
+            name: ObserverSpending(figures[name], planned[name].value if name in planned else None)
             for name in OBSERVERS
         },
-        "kinds": kinds,
-    }
+        kinds={
+            kind: KindSpending(
+                sums=tally.opened[at],
+                participations=max((client[at][0] for client in tally.worst), default=0),
+                epsilon=values(ledger.kind_figures(kind)),
+            )
+            for at, kind in enumerate(ledger.kinds)
+        },
+    )
 
 
-def _left(spent: float | None, planned: float | None) -> float | None:
-    """Return what is left; None where either has no bound.
-
-    A plan that was kept to the end sums the same events in another order: what floats make of
-    that is nothing that could still be spent.
-    """
-    if spent is None or planned is None:
-        return None
-    return planned - spent if planned - spent > _FLOAT_ROUNDING * planned else 0.0
-
-
-def ledger_header(folder: RunFolder) -> Mapping[str, Any]:
-    """Return the first line of a run's ledger: what it says of the settings.
+def ledger_header(folder: RunFolder) -> RunHeader:
+    """Read what a run's ledger says of its settings.
 
     Raises
     ------
     ConfigError
-        If there is none, or it is damaged.
+        If there is no ledger, or it is damaged.
     """
-    path = folder.path / LEDGER
-    try:
-        with path.open(encoding="utf-8") as file:
-            header = json.loads(file.readline())
-    except FileNotFoundError:
-        raise ConfigError(f"{folder.path} holds no {LEDGER}: this run has not begun") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is damaged ({error})") from None
-    if not isinstance(header, dict) or not _is_header(header):
-        raise ConfigError(f"{path} is damaged: its first line says nothing of the run")
-    return header
+    return read_header(folder.path / LEDGER)
 
 
-def _is_header(header: Mapping[str, Any]) -> bool:
-    kinds = header.get("kinds")
-    terms = kinds.values() if isinstance(kinds, dict) else ()
-    described = isinstance(kinds, dict | list) and all(
-        isinstance(each, dict) and type(each.get("length")) is int for each in terms
-    )
-    return described and type(header.get("population")) is int
+def planned_figures(experiment: Experiment, header: RunHeader) -> Figures:
+    """Compute what all planned rounds were planned to cost; nothing without noise.
 
+    Parameters
+    ----------
+    experiment : Experiment
+        Of the run folder.
+    header : RunHeader
+        Of its ledger: knows population and dimension, so that no task need be loaded.
 
-def planned_figures(
-    experiment: Experiment, header: Mapping[str, Any]
-) -> Mapping[str, dict[str, Any]]:
-    """Return what all planned rounds were planned to cost, by observer; nothing without noise.
+    Returns
+    -------
+    mapping of str to EpsilonBound
+        By observer; empty without noise.
 
     Raises
     ------
@@ -134,17 +205,16 @@ def planned_figures(
         return {}
     try:
         dimension = dimension_of(experiment, "train", header)
-        planned = outlook(experiment, population=header["population"], dimension=dimension)
+        planned = outlook(experiment, population=header.population, dimension=dimension)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{LEDGER} is damaged, or not of this run: {header.get('population')} clients and "
-            f"{header.get('kinds')!r:.200} cannot be planned with ({error})"
+            f"{LEDGER} is damaged, or not of this run: {header.population} clients and "
+            f"{header.kinds!r:.200} cannot be planned with ({error})"
         ) from None
-    figures: Mapping[str, dict[str, Any]] = planned.values["epsilon"]
-    return figures
+    return planned.epsilon
 
 
-def _ledger(folder: RunFolder, experiment: Experiment, header: Mapping[str, Any]) -> RunLedger:
+def _ledger(folder: RunFolder, experiment: Experiment, header: RunHeader) -> RunLedger:
     """Read the ledger; its own comparison with the settings checks what is rebuilt here.
 
     A vector's length stands in the ledger's first line, so that neither a task nor a model need be
@@ -156,8 +226,8 @@ def _ledger(folder: RunFolder, experiment: Experiment, header: Mapping[str, Any]
             privacy=experiment.privacy,
             secagg=experiment.secagg,
             sampling=experiment.sampling,
-            population=header["population"],
-            protections={kind: _protection(experiment, kind, header) for kind in header["kinds"]},
+            population=header.population,
+            protections={kind: _protection(experiment, kind, header) for kind in header.kinds},
             examples=example_units(experiment),
             records=experiment.privacy.examples,
             read_only=True,
@@ -168,15 +238,37 @@ def _ledger(folder: RunFolder, experiment: Experiment, header: Mapping[str, Any]
         raise ConfigError(f"{folder.path / LEDGER} is damaged ({error!r})") from None
 
 
-def dimension_of(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -> int:
-    """Return a dimension that has the kind's length; 1 without noise, where only counts matter."""
+def dimension_of(experiment: Experiment, kind: str, header: RunHeader) -> int:
+    """Return a dimension that has the kind's length; 1 without noise, where only counts matter.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Whether a bit of adaptive clipping stands at the end of the vector.
+    kind : str
+        Of the private sum.
+    header : RunHeader
+        Has the length of its vector.
+
+    Returns
+    -------
+    int
+        Trainable parameters, or padded ones.
+
+    Raises
+    ------
+    KeyError
+        If the header does not know the kind, or no length of it.
+    """
     if not experiment.privacy.private:
         return 1
+    if not isinstance(header.kinds, dict):
+        raise KeyError(kind)
     bit = kind == "train" and experiment.privacy.adaptive
-    return int(header["kinds"][kind]["length"]) - bit
+    return int(header.kinds[kind]["length"]) - bit
 
 
-def _protection(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -> Protection:
+def _protection(experiment: Experiment, kind: str, header: RunHeader) -> Protection:
     dimension = dimension_of(experiment, kind, header)
     privacy, encoding = experiment.privacy, experiment.encoding
     if kind == "components":
@@ -188,7 +280,7 @@ def _protection(experiment: Experiment, kind: Kind, header: Mapping[str, Any]) -
     return Protection.build(
         privacy,
         encoding,
-        cohort=max(2, experiment.sampling.cohort or header["population"]),
+        cohort=max(2, experiment.sampling.cohort or header.population),
         dimension=dimension,
         rotation_seed=bytes(32),
     )

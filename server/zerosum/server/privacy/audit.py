@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from guesses: how an audit judges what an observer could tell.
+"""Compute lower bounds on epsilon from guesses, and plan the guesses of an audit.
 
 Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run" (2023), Theorem 5.2: m
 independent coins decide which of m records are in; whoever sees an (epsilon, delta)-private output
@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 
 def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Return P(at least so many correct guesses) under (epsilon, delta)-DP, at most.
+    """Bound the probability of at least so many correct guesses under (epsilon, delta)-DP.
 
     P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i, with B binomial of r trials at
     e^epsilon / (1 + e^epsilon): Steinke et al. (2023), Theorem 5.2.
@@ -30,6 +30,16 @@ def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float
         Correct guesses v.
     epsilon, delta : float
         The guarantee that is put to the test, of adding or removing a record.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If there are more correct guesses than guesses, or more guesses than slots.
     """
     if not 0 <= correct <= guesses <= slots:
         raise ValueError(f"{correct} of {guesses} guesses right, of {slots} slots")
@@ -45,7 +55,7 @@ def p_value(slots: int, guesses: int, correct: int, epsilon: float, delta: float
 def epsilon_lower_bound(
     slots: int, guesses: int, correct: int, *, delta: float, confidence: float = 0.95
 ) -> float:
-    """Return the epsilon that is exceeded, with this confidence; 0 where nothing can be said.
+    """Compute a lower confidence bound on epsilon; 0 where nothing can be said.
 
     Parameters
     ----------
@@ -55,6 +65,11 @@ def epsilon_lower_bound(
         At which delta; above about 1e-4 with a thousand slots nothing can be shown.
     confidence : float
         Probability, over coins and noise, that the bound is true.
+
+    Returns
+    -------
+    float
+        Not negative.
 
     Examples
     --------
@@ -80,7 +95,7 @@ def epsilon_lower_bound(
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many slots are guessed to be in, and how many to be out: fixed before anything is seen.
+    """Counts of guesses that a record is in, and that it is out, fixed before any observation.
 
     Attributes
     ----------
@@ -97,7 +112,7 @@ class Guesses:
         return self.included + self.excluded
 
     def correct(self, scores: ArrayLike, included: ArrayLike) -> int:
-        """Return how many guesses are right.
+        """Count the right guesses.
 
         Parameters
         ----------
@@ -105,6 +120,11 @@ class Guesses:
             Shape (slots,): the higher, the likelier a slot is in.
         included : array_like of bool
             Shape (slots,): the coins.
+
+        Returns
+        -------
+        int
+            Of ``total``.
         """
         coins: NDArray[np.bool_] = np.asarray(included, dtype=bool)
         order = np.argsort(np.asarray(scores, dtype=np.float64), kind="stable")
@@ -115,7 +135,7 @@ class Guesses:
 def plan_guesses(
     slots: int, deviation: float, *, delta: float, confidence: float = 0.95, dropped: float = 0.0
 ) -> Guesses:
-    """Return the guess counts with the best bound that is met in 19 of 20 audits.
+    """Choose guess counts for noise as claimed: the best bound met in 19 of 20 audits.
 
     From the settings alone: scores are 1 or 0 plus Gaussian noise.
 
@@ -129,6 +149,11 @@ def plan_guesses(
         As in :func:`epsilon_lower_bound`.
     dropped : float
         Fraction of slots that will be missing, whatever their coin.
+
+    Returns
+    -------
+    Guesses
+        As many on either side.
     """
     best, chosen = -1.0, 1
     for half in sorted({max(1, round(slots / 2 * 1.25**-step)) for step in range(28)}):
@@ -168,10 +193,10 @@ def plan_disproof(
     confidence: float = 0.95,
     dropped: float = 0.0,
 ) -> Disproof:
-    """Return the guess counts that tell of the least loss of noise.
+    """Choose guess counts for noise that is less than claimed: the least loss is detected.
 
-    :func:`plan_guesses` chooses for noise as claimed: mostly so few guesses that even all of them
-    right prove less than the upper bound. This one chooses for noise that is less than claimed.
+    :func:`plan_guesses` mostly takes so few guesses that even all of them right prove less than the
+    upper bound: such an audit could not fail.
 
     Parameters
     ----------
@@ -179,6 +204,11 @@ def plan_disproof(
         As for :func:`plan_guesses`.
     upper : float
         The bound that is to be contradicted.
+
+    Returns
+    -------
+    Disproof
+        With the least loss of noise that it detects.
     """
     # Slots that are missing look like those that are out: then only who is in is guessed.
     sides = 1 if dropped else 2
@@ -198,8 +228,8 @@ def plan_disproof(
     detects = low if able else None
     for _ in range(8 if able else 0):
         middle = (low + high) / 2
-        if found := [size for size in able if shows(size, middle)]:
-            low, detects, able = middle, middle, found
+        if detecting := [size for size in able if shows(size, middle)]:
+            low, detects, able = middle, middle, detecting
         else:
             high = middle
     chosen = min(able) if able else max(sizes, key=bound)
@@ -208,10 +238,10 @@ def plan_disproof(
 
 @dataclass(frozen=True)
 class TwoTests:
-    """Two sets of guesses, fixed beforehand, which share what may go wrong with the bounds.
+    """Two sets of guesses, fixed beforehand, that share the risk of a wrong bound.
 
-    The first tells most where the noise is as claimed, the second most where it is not. Each bound
-    holds but for half of the remaining probability, so the larger one does but for all of it.
+    The first is strongest where the noise is as claimed, the second where it is less. Each bound
+    fails with half of the allowed probability, so that the larger one fails with all of it at most.
 
     Attributes
     ----------
@@ -242,11 +272,22 @@ class TwoTests:
         confidence: float = 0.95,
         dropped: float = 0.0,
     ) -> "TwoTests":
-        """Plan both: parameters as for :func:`plan_disproof`."""
-        each = (1 + confidence) / 2
-        guesses = plan_guesses(slots, deviation, delta=delta, confidence=each, dropped=dropped)
+        """Plan both: parameters as for :func:`plan_disproof`.
+
+        Parameters
+        ----------
+        slots, deviation, upper, delta, confidence, dropped
+            As for :func:`plan_disproof`.
+
+        Returns
+        -------
+        TwoTests
+            Each at half of the risk.
+        """
+        both = (1 + confidence) / 2  # the risk is shared: a union bound over two tests
+        guesses = plan_guesses(slots, deviation, delta=delta, confidence=both, dropped=dropped)
         disproof = plan_disproof(
-            slots, deviation, upper, delta=delta, confidence=each, dropped=dropped
+            slots, deviation, upper, delta=delta, confidence=both, dropped=dropped
         )
         return cls(slots, delta, confidence, guesses, disproof)
 
@@ -262,20 +303,25 @@ class TwoTests:
         ----------
         scores, included
             As for :meth:`Guesses.correct`.
+
+        Returns
+        -------
+        tuple of (float, tuple of int)
+            The larger bound; the right guesses of each set.
         """
         both = (self.guesses, self.disproof.guesses)
         first, second = (guesses.correct(scores, included) for guesses in both)
         return max(self._bound(both[0], first), self._bound(both[1], second)), (first, second)
 
     def _bound(self, guesses: Guesses, correct: int) -> float:
-        each = (1 + self.confidence) / 2
+        both = (1 + self.confidence) / 2
         return epsilon_lower_bound(
-            self.slots, guesses.total, correct, delta=self.delta, confidence=each
+            self.slots, guesses.total, correct, delta=self.delta, confidence=both
         )
 
 
 _LEAST = 1e-3
-"""Part of the claimed noise that counts as none."""
+"""Part of the claimed noise that counts as none: where no guesses show it, no audit can fail."""
 
 
 def _accuracy(tail: float, deviation: float, dropped: float = 0.0) -> float:

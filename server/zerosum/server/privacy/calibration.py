@@ -5,16 +5,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
 
 from scipy.stats import binom
 
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
-from zerosum.server.privacy.epsilons import OBSERVERS, all_figures
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
+from zerosum.server.privacy.epsilons import all_figures
 from zerosum.server.privacy.guarantees import ExampleUnit, Participation, Sampling, terms_of
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.protections import example_units, other_protections
-from zerosum.server.privacy.run_ledger import sampling_terms
+from zerosum.server.privacy.release_sampling import sampling_terms
 from zerosum.server.private_sum.thresholds import SMALLEST_COHORT, survivors_needed
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import Experiment, SamplingSpec
@@ -193,7 +194,7 @@ class PlannedRun:
     surprise: float = SURPRISE
 
 
-def planned_figures(privacy: PrivacySpec, run: PlannedRun) -> dict[str, dict[str, Any]]:
+def planned_figures(privacy: PrivacySpec, run: PlannedRun) -> dict[ObserverName, EpsilonBound]:
     """Evaluate the figures that a run is going to report.
 
     Parameters
@@ -244,9 +245,9 @@ def find_noise_multiplier(privacy: PrivacySpec, run: PlannedRun) -> float:
     def epsilon(z: float) -> float:
         spec = privacy.model_copy(update={"epsilon": None, "noise_multiplier": z})
         figure = _figures(spec, run, how, (observer,))[observer]
-        if figure["value"] is None and figure["accountant"] is None:
-            raise UnreachableEpsilonError(f"epsilon_{observer}: {figure['reason']}")
-        return math.inf if figure["value"] is None else float(figure["value"])
+        if not figure.finite and figure.accountant is None:
+            raise UnreachableEpsilonError(f"epsilon_{observer}: {figure.reason}")
+        return figure.value
 
     return _smallest(epsilon, target, observer)
 
@@ -319,8 +320,8 @@ def _figures(
     privacy: PrivacySpec,
     run: PlannedRun,
     how: Sampling,
-    observers: Collection[str] = OBSERVERS,
-) -> dict[str, dict[str, Any]]:
+    observers: Collection[ObserverName] = OBSERVERS,
+) -> dict[ObserverName, EpsilonBound]:
     groups = run.secagg.groups
     planned = run.sampling, run.population, run.rounds, groups, run.surprise
     cohort, smallest = planned_cohort(*planned), _smallest_opened(privacy, run)

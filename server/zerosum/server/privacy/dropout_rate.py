@@ -1,32 +1,41 @@
-"""How many of those who were asked dropped out, and what follows for the rate that was assumed."""
+"""Test the assumed dropout rate against a run's dropouts, and bound it from above if refuted."""
 
 from dataclasses import dataclass
 
 from scipy.stats import beta, binom
 
 FEWEST_SEEN = 100
-"""Client-rounds before which nothing is concluded."""
+"""Client-rounds before which nothing is concluded: of fewer the upper bound is near 1."""
 
 CONTRADICTED = 1e-3
-"""Probability of as many dropouts at the assumed rate, below which it is not believed any more."""
+"""Probability of as many dropouts at the assumed rate, below which that rate is refuted.
+
+Refuting a true rate costs epsilon and no privacy, so that this level is a matter of comfort.
+"""
 
 MISSED_RATE = 1e-6
-"""Probability that the rate is above the one that is charged once the assumed one is refuted."""
+"""Probability, over all looks, that the true rate is above the charged one.
+
+A charged rate that is too low breaks the figure, so that this level is far below any delta in use.
+"""
 
 _STEPS = 1000
-"""Charged rates are multiples of 1/1000, rounded up, so that they seldom change."""
+"""Charged rates are multiples of 1/1000, rounded up.
+
+A new rate takes a search over all rates below it and a new composition: it should be rare.
+"""
 
 
 @dataclass
 class DropoutRate:
-    """Follows dropouts, session by session, and the rate up to which abandonment is charged.
+    """Counts dropouts by session, and keeps the rate up to which abandonment is charged.
 
-    The assumed rate is charged as long as what is seen does not refute it: a bound at confidence
-    1 - 1e-6 lies above any true rate, for a long while by far, and would replace a true assumption
-    by a worse one in every run. Once as many dropouts have a probability below 1e-3, the one-sided
-    upper bound of Clopper and Pearson takes its place. It is asked again after each session, at
-    probability 1e-6 / (k (k + 1)) of missing the rate at the k-th look: these add up to 1e-6. What
-    is charged never falls.
+    The assumed rate is charged until the dropouts refute it. A bound at confidence 1 - 1e-6 lies
+    far above a true rate for a long while: charged from the start, it would replace a true
+    assumption by a worse one in every run. Once as many dropouts have a probability below 1e-3, the
+    one-sided upper bound of Clopper and Pearson takes its place. It is computed anew after each
+    session, at probability 1e-6 / (k (k + 1)) of missing the rate at the k-th look: these add up to
+    1e-6, whenever the run ends. The charged rate never falls, since no figure may.
 
     Attributes
     ----------
@@ -59,6 +68,16 @@ class DropoutRate:
 
         A session that was given up early shows only who had vanished by then: the rest counts as
         having stayed.
+
+        Parameters
+        ----------
+        cohort, survived : int
+            Clients of the session; those who vanished at no stage.
+
+        Returns
+        -------
+        bool
+            Whether more is charged from here on.
         """
         self.rostered += cohort
         self.dropped += cohort - survived

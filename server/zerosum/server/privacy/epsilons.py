@@ -1,4 +1,4 @@
-"""The three figures of a run, from what was asked of whom and what was opened.
+"""Compute the epsilon against each observer from guarantees and participation.
 
 Pure functions: :mod:`zerosum.server.privacy.run_ledger` counts,
 :mod:`zerosum.server.privacy.calibration` plans. Every epsilon is one composition of events in a
@@ -9,37 +9,38 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 
 from zerosum.client.privacy.events import MaybeAbandonedDpEvent
 from zerosum.client.privacy.mechanism import Drawn
 from zerosum.server.privacy.accountant import Accounted, Adjacency, Ledger
-from zerosum.server.privacy.dropout_rate import MISSED_RATE
+from zerosum.server.privacy.assumptions import (
+    MASKED,
+    TRUSTED,
+    dropout_note,
+    example_notes,
+    guarantee_notes,
+    local_notes,
+    not_constant,
+    nothing_faced,
+    release_notes,
+)
+from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
 from zerosum.server.privacy.event_costs import doubled, for_replacement
 from zerosum.server.privacy.guarantees import Guarantee, Participation, Sampling
-
-OBSERVERS = ("sum", "local", "release")
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 
 Charges = Iterable[tuple[DpEvent, float]]
 
-APART = (
-    "no item of a client's data set is made of several records or hangs on those read before it, "
-    "and what models and losses carry from one example to the next lies in the model or the task, "
-    "not in globals or files"
-)
-
-MASKED = "masking is in force: the server sees sums and the roster only"
-
-TRUSTED = (
-    'privacy.model = "central": the server is trusted with what clients send, noise is added once '
-    "to what it releases"
-)
-
 
 _SAMPLER_PART = 1e-7
-"""Part of delta that the samplers' distance hardly ever exceeds."""
+"""Part of delta that the samplers' distance hardly ever exceeds.
+
+Epsilon is asked for at delta less this part first. If the slack turns out smaller, one composition
+was enough, and epsilon moved in its seventh digit.
+"""
 
 _DRAWN: Mapping[Drawn, str] = {
     "table": "integer noise from a table",
@@ -49,8 +50,8 @@ _DRAWN: Mapping[Drawn, str] = {
 
 
 @dataclass(frozen=True)
-class Bound:
-    """An upper bound on epsilon as a function of delta, and where it comes from.
+class EpsilonCurve:
+    """An upper bound on epsilon as a function of delta, and what it was composed from.
 
     Attributes
     ----------
@@ -70,8 +71,60 @@ class Bound:
     assumptions: tuple[str, ...]
 
 
-def local_bound(terms: tuple[Guarantee, ...], tally: Participation) -> Bound:
-    """Bound what one noised vector after another says about its client, or about one example."""
+@dataclass(frozen=True)
+class DrawnNoise:
+    """How far the noise that was drawn can be from the law that is accounted.
+
+    Attributes
+    ----------
+    integers : float
+        Noise integers drawn.
+    tau : float
+        Total-variation distance of each from its law; also bounds its log-ratio at every point.
+    drawn : str
+        How it is drawn, in words.
+    """
+
+    integers: float
+    tau: float
+    drawn: str
+
+    @classmethod
+    def of(cls, terms: tuple[Guarantee, ...], tally: Participation) -> "DrawnNoise":
+        """Add up what all kinds of sums draw; the distance is the largest of any.
+
+        Parameters
+        ----------
+        terms : tuple of Guarantee
+            One for each kind of sum.
+        tally : Participation
+            Its ``draws`` are noise vectors of each kind.
+
+        Returns
+        -------
+        DrawnNoise
+            Of the whole run.
+        """
+        integers = sum(n * t.integers for n, t in zip(tally.draws, terms, strict=True))
+        drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in terms}))
+        return cls(float(integers), max(t.tau for t in terms), drawn)
+
+
+def local_curve(terms: tuple[Guarantee, ...], tally: Participation) -> EpsilonCurve:
+    """Bound what one noised vector after another says about its client, or about one example.
+
+    Parameters
+    ----------
+    terms : tuple of Guarantee
+        One for each kind of sum.
+    tally : Participation
+        Who contributed how often.
+
+    Returns
+    -------
+    EpsilonCurve
+        Under replacement; under zero-out where examples are the unit.
+    """
     by_example = _by_example(terms)
     events, largest = [], [max(1, n) for n in tally.largest]
     for t, n in zip(terms, largest, strict=True):
@@ -80,9 +133,10 @@ def local_bound(terms: tuple[Guarantee, ...], tally: Participation) -> Bound:
             events.append(_of_example(t, event))
         else:
             events.append(for_replacement(event))
-    # The divergence of a share grows faster than n, amplified or not: at most n / largest of that
-    # at the largest n. So parts of events are composed, which sampled ones allow by Renyi
-    # divergences alone; nor may a figure fall to that of a distribution where parts are whole.
+    # A client of sessions of several sizes n carries V/(f n) in each. The divergence of a share
+    # grows faster than n, amplified or not: at most n / largest of that at the largest n.
+    # So fractions of one event are composed, for which sampled events have Renyi divergences alone.
+    # "rdp" also where the fractions happen to be whole: a figure must not fall from round to round.
     shares = terms[0].model == "distributed"
     alternatives = [
         [
@@ -92,16 +146,31 @@ def local_bound(terms: tuple[Guarantee, ...], tally: Participation) -> Bound:
         for client in tally.worst
     ]
     accountant: Literal["pld", "rdp"] = "rdp" if shares and by_example else "pld"
-    notes = (*_local_notes(terms), "composed over the contributions of the client that made most")
+    notes = (*local_notes(terms), "composed over the contributions of the client that made most")
     adjacency: Adjacency = "zero_out" if by_example else "replace"
-    notes = (*notes, *_example_notes(terms))
+    notes = (*notes, *example_notes(terms))
     return _composed(adjacency, alternatives, tally.most, notes, accountant)
 
 
-def sum_bound(
-    terms: tuple[Guarantee, ...], tally: Participation, local: Bound, *, masked: bool
-) -> Bound:
-    """Bound what opened sums and the roster say about a client, or an example, to the server."""
+def sum_curve(
+    terms: tuple[Guarantee, ...], tally: Participation, local: EpsilonCurve, *, masked: bool
+) -> EpsilonCurve:
+    """Bound what opened sums and the roster say about a client, or an example, to the server.
+
+    Parameters
+    ----------
+    terms, tally
+        As for :func:`local_curve`.
+    local : EpsilonCurve
+        From that function: it holds where nothing is masked.
+    masked : bool
+        Whether the server sees sums only.
+
+    Returns
+    -------
+    EpsilonCurve
+        Under zero-out, unless it is the local one.
+    """
     if not masked:
         note = "no masking: the server sees each contribution, so this is epsilon_local"
         return _with_notes(local, note)
@@ -112,20 +181,35 @@ def sum_bound(
     ]
     notes = (
         MASKED,
-        *_guarantee_notes(terms, tally),
+        *guarantee_notes(terms, tally),
         "composed over the contributions of the client that made most",
-        *_example_notes(terms),
+        *example_notes(terms),
     )
     return _composed("zero_out", _by_client(events, tally), tally.most, notes)
 
 
-def release_bound(
-    terms: tuple[Guarantee, ...], tally: Participation, local: Bound, sampling: Sampling
-) -> Bound:
-    """Bound what the sequence of released sums says to outsiders."""
+def release_curve(
+    terms: tuple[Guarantee, ...], tally: Participation, local: EpsilonCurve, sampling: Sampling
+) -> EpsilonCurve:
+    """Bound what the sequence of released sums says to outsiders.
+
+    Parameters
+    ----------
+    terms, tally
+        As for :func:`local_curve`.
+    local : EpsilonCurve
+        From that function: it holds of released sums too.
+    sampling : Sampling
+        How cohorts were drawn, which outsiders do not know.
+
+    Returns
+    -------
+    EpsilonCurve
+        Amplified where the sampling allows it.
+    """
     if terms[0].model == "local":
         return _with_notes(local, "released sums are post-processing of epsilon_local")
-    notes = (*_release_notes(terms), *_example_notes(terms))
+    notes = (*release_notes(terms), *example_notes(terms))
     events = [_of_unit(terms, t, t.released()) for t in terms]
     if sampling.kind == "poisson":
         return _sampled_release(events, tally, sampling, notes)
@@ -149,7 +233,7 @@ def release_bound(
 
 def _sampled_release(
     events: list[DpEvent], tally: Participation, sampling: Sampling, notes: tuple[str, ...]
-) -> Bound:
+) -> EpsilonCurve:
     sampled = [
         MaybeAbandonedDpEvent(PoissonSampledDpEvent(sampling.q, event), sampling.p)
         for event in events
@@ -157,78 +241,57 @@ def _sampled_release(
     notes += (
         f"cohorts are Poisson samples at q = {sampling.q:.6g} that this observer does not know, "
         "nor their sizes, survivors and dropouts, nor how often a client took part",
-        _dropout_note(sampling),
+        dropout_note(sampling),
         f"a round is opened only because of one client with probability {sampling.p:.3g}",
     )
     charges = [list(zip(sampled, map(float, tally.opened), strict=True))]
     return _composed("zero_out", charges, sum(tally.opened), notes)
 
 
-def _dropout_note(sampling: Sampling) -> str:
-    if not sampling.observed:
-        return f"dropout at most {sampling.dropout:g} a client, independent of data"
-    return (
-        f"dropout at most {sampling.dropout:g} a client, independent of data and of each other: "
-        f"with confidence 1 - {MISSED_RATE:g}, by what was observed, which was more than assumed"
-    )
-
-
-def figure(
-    bound: Bound, delta: float, draws: float, tau: float, drawn: str, unit: str = "client"
-) -> dict[str, Any]:
-    """Evaluate a bound at delta less the samplers' slack.
+def bound_at(
+    curve: EpsilonCurve, observer: ObserverName, delta: float, noise: DrawnNoise, unit: str
+) -> EpsilonBound:
+    """Evaluate a curve at delta less the samplers' slack.
 
     Parameters
     ----------
-    bound : Bound
+    curve : EpsilonCurve
         From one of the functions above.
+    observer : str
+        Against whom it holds.
     delta : float
         The delta that is reported.
-    draws : float
-        Noise integers drawn.
-    tau : float
-        Total-variation distance of each; also bounds its log-ratio at every point.
-    drawn : str
-        How the noise is drawn, in words.
+    noise : DrawnNoise
+        How many integers were drawn, and how far from their law.
     unit : str
         What the figure protects: "client" or "example".
+
+    Returns
+    -------
+    EpsilonBound
+        Infinite, with a reason, where no accountant finds a finite one.
     """
-    found, slack, how = _with_slack(bound.at, delta, draws * tau)
-    value, notes = found.value, [*bound.assumptions, drawn + how]
-    if found.slack:
-        cost = f"{found.slack:.2g} of delta"
-        cost += f" and {found.margin:.2g} of epsilon" if found.margin else ""
-        notes.append(
-            f"accounted as the rounded Gaussian that the integer noise is close to, for {cost}"
+    accounted, slack, how = _with_slack(curve.at, delta, noise.integers * noise.tau)
+    assumptions = (*curve.assumptions, noise.drawn + how)
+    if accounted.slack:
+        cost = f"{accounted.slack:.2g} of delta"
+        cost += f" and {accounted.margin:.2g} of epsilon" if accounted.margin else ""
+        assumptions += (
+            f"accounted as the rounded Gaussian that the integer noise is close to, for {cost}",
         )
-    return {
-        "value": value if math.isfinite(value) else None,
-        "delta": delta,
-        "slack": slack + found.slack,
-        "adjacency": bound.adjacency,
-        "unit": unit,
-        "accountant": found.accountant,
-        "participations": bound.participations,
-        "assumptions": notes,
-        "reason": None if math.isfinite(value) else "no finite epsilon holds at this delta",
-    }
-
-
-def refused(
-    delta: float, reason: str, adjacency: str | None = None, unit: str = "client"
-) -> dict[str, Any]:
-    """Return the figure that is infinite, with its reason."""
-    return {
-        "value": None,
-        "delta": delta,
-        "slack": 0.0,
-        "adjacency": adjacency,
-        "unit": unit,
-        "accountant": None,
-        "participations": None,
-        "assumptions": [],
-        "reason": reason,
-    }
+    finite = math.isfinite(accounted.value)
+    return EpsilonBound(
+        value=accounted.value,
+        delta=delta,
+        slack=slack + accounted.slack,
+        adjacency=curve.adjacency,
+        unit=unit,
+        observer=observer,
+        accountant=accounted.accountant,
+        participations=curve.participations,
+        assumptions=assumptions,
+        reason=None if finite else "no finite epsilon holds at this delta",
+    )
 
 
 def all_figures(
@@ -238,55 +301,78 @@ def all_figures(
     delta: float,
     *,
     masked: bool,
-    observers: Collection[str] = OBSERVERS,
-) -> dict[str, dict[str, Any]]:
-    """Return the figures for every observer that is asked for: "sum", "local", "release".
+    observers: Collection[ObserverName] = OBSERVERS,
+) -> dict[ObserverName, EpsilonBound]:
+    """Compute the bound against every observer that is asked for.
+
+    Parameters
+    ----------
+    terms : mapping of str to Guarantee
+        The noise that each kind of private sum guarantees.
+    tally : Participation
+        Who was asked how often, and how many sums were opened.
+    sampling : Sampling
+        How cohorts were drawn.
+    delta : float
+        Of every bound.
+    masked : bool
+        Whether the server sees sums only.
+    observers : collection of str
+        Against whom.
+
+    Returns
+    -------
+    dict of str to EpsilonBound
+        By observer, in the order of ``observers``.
 
     Raises
     ------
     ValueError
         If ``terms`` mixes models of noise.
     """
-    rows = tuple(terms.values())
-    if len({t.model for t in rows}) != 1:
+    guarantees = tuple(terms.values())
+    if len({t.model for t in guarantees}) != 1:
         raise ValueError("a run's private sums share one privacy model")
-    unit = "example" if _by_example(rows) else "client"
-    draws = float(sum(n * t.integers for n, t in zip(tally.draws, rows, strict=True)))
-    tau = max(t.tau for t in rows)
-    drawn = " and ".join(sorted({_DRAWN[t.drawn] for t in rows}))
-    local = local_bound(rows, tally)
-    result: dict[str, dict[str, Any]] = {}
-    for name in observers:
-        bound: Bound | None = local
-        if name == "release":
-            bound = release_bound(rows, tally, local, sampling) if _constant(rows) else None
-        bare = _nothing_faced(rows, tally) if name == "sum" and masked else ""
-        if name == "sum" and not bare:
-            bound = sum_bound(rows, tally, local, masked=masked)
-        if name != "release" and rows[0].model == "central":
-            result[name] = refused(delta, TRUSTED, unit=unit)
-        elif bare:
-            result[name] = refused(delta, bare, "zero_out", unit)
-        elif bound is None:
-            result[name] = refused(delta, _not_constant(rows), "zero_out", unit)
+    unit = "example" if _by_example(guarantees) else "client"
+    noise = DrawnNoise.of(guarantees, tally)
+    local = local_curve(guarantees, tally)
+    caveats = tuple(sorted({t.caveat for t in guarantees if t.caveat}))
+    bounds = {}
+    for observer in observers:
+        refusal = _refusal(guarantees, tally, observer, masked=masked)
+        if refusal is not None:
+            adjacency, reason = refusal
+            bound = no_bound(observer, delta, reason, unit=unit, adjacency=adjacency)
         else:
-            result[name] = figure(bound, delta, draws, tau, drawn, unit)
-    for told in result.values():
-        told["assumptions"] += sorted({t.caveat for t in rows if t.caveat})
-    return result
+            curve = local
+            if observer == "release":
+                curve = release_curve(guarantees, tally, local, sampling)
+            elif observer == "sum":
+                curve = sum_curve(guarantees, tally, local, masked=masked)
+            bound = bound_at(curve, observer, delta, noise, unit)
+        bounds[observer] = replace(bound, assumptions=bound.assumptions + caveats)
+    return bounds
+
+
+def _refusal(
+    terms: tuple[Guarantee, ...], tally: Participation, observer: ObserverName, *, masked: bool
+) -> tuple[str | None, str] | None:
+    """Return (adjacency, reason) where nothing can bound this observer; None where something does.
+
+    These cases have no event to compose, so that no accountant could find them infinite.
+    """
+    if observer != "release" and terms[0].model == "central":
+        return None, TRUSTED
+    if observer == "release" and not _constant(terms):
+        return "zero_out", not_constant(terms)
+    if observer == "sum" and masked and (reason := nothing_faced(terms, tally)):
+        return "zero_out", reason
+    return None
 
 
 def _constant(terms: tuple[Guarantee, ...]) -> bool:
     """Return whether a released sum's noise is the same whoever took part."""
     return all(t.topped_up or t.model != "distributed" for t in terms)
-
-
-def _not_constant(terms: tuple[Guarantee, ...]) -> str:
-    lengths = ", ".join(str(t.length) for t in terms)
-    return (
-        "privacy.top_up = false: the variance of a sum then tells how many took part "
-        f"(over {lengths} coordinates), which no released-sums figure covers"
-    )
 
 
 def _by_example(terms: tuple[Guarantee, ...]) -> bool:
@@ -307,63 +393,10 @@ def _of_example(t: Guarantee, event: DpEvent) -> DpEvent:
     return PoissonSampledDpEvent(t.example.q, event)
 
 
-def _guarantee_notes(terms: tuple[Guarantee, ...], tally: Participation) -> tuple[str, ...]:
-    faced = [(t.faced(n), n) for t, n in zip(terms, tally.smallest, strict=True)]
-    if all(part == 1 for part, _ in faced):
-        return ("charged is the guaranteed noise V, whoever dropped out",)
-    return tuple(
-        f"a fellow client knows the share that it drew, and pools it with nobody: charged are "
-        f"{float(part):.4g} V, what it faces in the smallest cohort, of {n}"
-        for part, n in sorted(set(faced))
-        if part < 1
-    )
-
-
-def _nothing_faced(terms: tuple[Guarantee, ...], tally: Participation) -> str:
-    """Return why a fellow client faces no noise at all; empty if it faces some."""
-    for t, n in zip(terms, tally.smallest, strict=True):
-        if t.faced(n) <= 0:
-            return (
-                f"a fellow client of a cohort of {n} knows its own share of the noise, and no "
-                "other is guaranteed: raise privacy.honest_fraction or the cohort"
-                + ("" if t.topped_up else ", or set privacy.top_up = true")
-            )
-    return ""
-
-
 def _without_replacement(terms: tuple[Guarantee, ...], sampling: Sampling) -> bool:
     """Return whether cohorts of a fixed size amplify: Gaussian noise of a trusted server only."""
     known = 0 < sampling.cohort < sampling.population
     return known and terms[0].model == "central" and not _by_example(terms)
-
-
-def _local_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
-    if terms[0].model == "distributed":
-        return ("each contribution carries one client's share of the noise, V/(f n)",)
-    return ("each contribution carries the full noise",)
-
-
-def _example_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
-    drawn = tuple(
-        f"each client draws each of its examples with probability {t.example.q:.6g}, "
-        + ("by coins that nobody else knows" if t.example.steps == 1 else
-           f"in each of {t.example.steps} steps, by coins that nobody else knows")
-        for t in terms
-        if t.example is not None
-    )  # fmt: skip
-    return (*drawn, APART) if drawn else ()
-
-
-def _release_notes(terms: tuple[Guarantee, ...]) -> tuple[str, ...]:
-    if terms[0].model == "central":
-        return ("a trusted server adds the noise to what it releases",)
-    notes: tuple[str, ...]
-    notes = ("every contributing client adds its share; the server tops up to V/f",)
-    if (groups := max(t.groups for t in terms)) > 1:
-        notes += (
-            f"a release adds {groups} groups, failed ones included: its noise is {groups} V/f",
-        )
-    return notes
 
 
 def _by_client(events: list[DpEvent], tally: Participation) -> list[list[tuple[DpEvent, float]]]:
@@ -379,7 +412,7 @@ def _composed(
     participations: int,
     notes: Iterable[str],
     accountant: Literal["pld", "rdp"] = "pld",
-) -> Bound:
+) -> EpsilonCurve:
     """Return the worst of several compositions: of clients that differ in what they gave."""
     ledgers = []
     for charges in alternatives:
@@ -391,10 +424,10 @@ def _composed(
 
     @lru_cache(maxsize=16)
     def at(delta: float) -> Accounted:
-        found = (ledger.accounted(delta) for ledger in ledgers)
-        return max(found, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
+        bounds = (ledger.accounted(delta) for ledger in ledgers)
+        return max(bounds, key=lambda one: one.value, default=Accounted(0.0, "nothing composed"))
 
-    return Bound(at, adjacency, participations, tuple(notes))
+    return EpsilonCurve(at, adjacency, participations, tuple(notes))
 
 
 def _with_slack(
@@ -409,22 +442,22 @@ def _with_slack(
     if distance == 0:
         return at(delta), 0.0, ""
     # Mostly next to nothing is enough, and epsilon need not be asked for twice.
-    found = at(delta * (1 - _SAMPLER_PART))
-    slack = (1 + math.exp(min(600.0, found.value))) * distance
+    accounted = at(delta * (1 - _SAMPLER_PART))
+    slack = (1 + math.exp(min(600.0, accounted.value))) * distance
     if slack <= delta * _SAMPLER_PART:
-        return found, slack, "; delta - slack is accounted"
+        return accounted, slack, "; delta - slack is accounted"
     first = at(delta).value
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance
         if slack < delta / 1000:
-            found = at(delta - slack)
-            if (1 + math.exp(min(600.0, found.value))) * distance <= slack:
-                return found, slack, "; delta - slack is accounted"
+            accounted = at(delta - slack)
+            if (1 + math.exp(min(600.0, accounted.value))) * distance <= slack:
+                return accounted, slack, "; delta - slack is accounted"
     slack = -delta * math.expm1(-distance)
-    found = at(delta - slack)
-    found = replace(found, value=found.value + 2 * distance)
-    return found, slack, ", by its pointwise log-ratio"
+    accounted = at(delta - slack)
+    accounted = replace(accounted, value=accounted.value + 2 * distance)
+    return accounted, slack, ", by its pointwise log-ratio"
 
 
-def _with_notes(bound: Bound, *notes: str) -> Bound:
-    return replace(bound, assumptions=(*bound.assumptions, *notes))
+def _with_notes(curve: EpsilonCurve, *notes: str) -> EpsilonCurve:
+    return replace(curve, assumptions=(*curve.assumptions, *notes))

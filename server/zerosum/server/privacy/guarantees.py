@@ -5,7 +5,7 @@ The inputs of :mod:`zerosum.server.privacy.epsilons`.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -18,8 +18,9 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 
+from zerosum.client.privacy.float_slack import FLOAT_SLACK
 from zerosum.client.privacy.mechanism import Drawn, Mechanism
-from zerosum.client.privacy.registry import FLOAT_SLACK, guaranteed_shares
+from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
@@ -299,6 +300,24 @@ class Participation:
     def most(self) -> int:
         """Largest number of contributions of one client."""
         return max((sum(count for count, _ in client) for client in self.worst), default=0)
+
+    def of_kind(self, at: int) -> "Participation":
+        """Return what there would have been of one kind of sum, were there no other."""
+
+        def alone(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(value if i == at else 0 for i, value in enumerate(values))
+
+        worst = tuple(
+            tuple(pair if i == at else (0, 0) for i, pair in enumerate(client))
+            for client in self.worst
+        )
+        return replace(
+            self,
+            worst=worst,
+            opened=alone(self.opened),
+            smallest=alone(self.smallest),
+            draws=alone(self.draws),
+        )
 
 
 def attr_free(unit: ExampleUnit) -> dict[str, Any]:

@@ -44,6 +44,11 @@ def noised_ratio(
         What a ratio of one stands for.
     least : float
         0, or -1 where a mean can be negative. The largest ratio is 1.
+
+    Returns
+    -------
+    NoisedRatio or None
+        In units of ``scale``.
     """
     if not count > noise_std:
         return None

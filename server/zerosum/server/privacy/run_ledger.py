@@ -1,36 +1,46 @@
-"""The write-ahead record of what a run releases, and the figures that follow from it.
+"""The write-ahead ledger of a run: charge before a release, and compute what was charged for.
 
-A line is on disk before anything is asked for or opened. Lines are never taken back, so no figure
-ever decreases: not across rounds, restarts or aborted rounds.
+A line is on disk before anything is asked for or opened. Lines are never taken back, so that no
+figure ever decreases: not across rounds, restarts or aborted rounds. The file is
+:mod:`zerosum.server.privacy.ledger_file`'s, the counts are
+:mod:`zerosum.server.privacy.participation_counts`'.
 """
 
-import json
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.files.durable_append import append_durably
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.server.config import ConfigError
-from zerosum.server.privacy.abandonment import OpeningRule, largest_opened_only_because_of_one
+from zerosum.server.privacy.assumptions import MASKED
 from zerosum.server.privacy.dropout_rate import DropoutRate
-from zerosum.server.privacy.epsilons import MASKED, OBSERVERS, all_figures, refused
-from zerosum.server.privacy.guarantees import ExampleUnit, Participation, Sampling, Worst, terms_of
-from zerosum.server.private_sum.thresholds import survivors_needed
+from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
+from zerosum.server.privacy.epsilons import all_figures
+from zerosum.server.privacy.guarantees import ExampleUnit, Participation, terms_of
+from zerosum.server.privacy.ledger_file import (
+    ContributionsCharged,
+    Key,
+    LedgerEntry,
+    LedgerFile,
+    RunHeader,
+    SessionEnded,
+    SumCharged,
+    damaged,
+)
+from zerosum.server.privacy.ledger_file import LedgerMismatchError as LedgerMismatchError
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
+from zerosum.server.privacy.participation_counts import ParticipationCounts
+from zerosum.server.privacy.release_sampling import sampling_terms
 from zerosum.server.spec import SamplingSpec
 
 log = logging.getLogger("zerosum.server")
 
-Key = tuple[int, int, str, int]
-"""Round, attempt, kind of private sum ("train", "evaluate"), group."""
+Figures = Mapping[ObserverName, EpsilonBound]
 
 NO_NOISE = 'privacy.model = "none": no noise, so no epsilon'
 SECRET_SEED = "simulated: noise and cohorts follow from the seed, which must be secret"
@@ -40,16 +50,25 @@ class DeltaTooLargeError(ConfigError):
     """At this delta, exposing one client whole would count as private."""
 
 
-class LedgerMismatchError(ConfigError):
-    """A ledger on disk belongs to a run of other parameters."""
-
-
 class UnknownKindError(ValueError):
     """A private sum that no terms were agreed for: nothing would bound its cost."""
 
 
 def check_delta(privacy: PrivacySpec, population: int) -> None:
-    """Raise DeltaTooLargeError where delta >= 1/population, unless allowed by name."""
+    """Refuse delta >= 1/population, unless it is allowed by name.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec
+        States delta, and ``allow_large_delta``.
+    population : int
+        Clients; under ``privacy.unit = "example"`` the examples of all clients.
+
+    Raises
+    ------
+    DeltaTooLargeError
+        If a mechanism at this delta could expose one of them whole.
+    """
     if privacy.private and not privacy.allow_large_delta and privacy.delta * population >= 1:
         of = "privacy.examples" if privacy.by_example else "population"
         raise DeltaTooLargeError(
@@ -59,7 +78,7 @@ def check_delta(privacy: PrivacySpec, population: int) -> None:
 
 
 class RunLedger:
-    """Counts what a run asked for and opened; says what it cost.
+    """Charges a run's private sums ahead of each, and computes epsilon against each observer.
 
     Parameters
     ----------
@@ -112,8 +131,7 @@ class RunLedger:
         read_only: bool = False,
     ) -> None:
         check_delta(privacy, population if records is None else records)
-        self._path = path
-        self._read_only = read_only
+        self._file, self._path = LedgerFile(path, read_only=read_only), path
         self._privacy, self._secagg, self._seeded = privacy, secagg, seeded
         self._population = population
         self.kinds = tuple(protections)
@@ -124,17 +142,10 @@ class RunLedger:
         self._ended: set[Key] = set()
         self._drawn = sampling
         self.sampling = sampling_terms(privacy, secagg, sampling, population)
-        # Clients ascending, four bytes each: over many rounds they are asked a million times.
-        self._contributions: dict[Key, tuple[int, NDArray[np.uint32]]] = {}
-        self._sums: set[Key] = set()
-        self._before: dict[tuple[int, str], int] = {}
-        self._asked = 0
-        shape = (len(self.kinds), population)
-        self._counts: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
-        self._sizes: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
-        self._exceeded_by_none: NDArray[np.int64] = np.zeros((0, 2 * len(self.kinds)), np.int64)
-        self._cache: tuple[object, dict[str, Any]] | None = None
-        self._open(sampling)
+        self._counts = ParticipationCounts(self.kinds, population)
+        self._attempts_before: dict[tuple[int, str], int] = {}
+        self._cache: tuple[object, Figures] | None = None
+        self._read()
 
     def charge_contributions(self, key: Key, clients: Iterable[int], *, cohort: int) -> None:
         """Record, durably, that these clients are about to be asked for their vectors.
@@ -149,27 +160,37 @@ class RunLedger:
             Roster indices.
         cohort : int
             The session's n (of its group), by which noise shares are divided.
+
+        Raises
+        ------
+        UnknownKindError
+            If nothing was agreed for this kind of sum.
+        ValueError
+            If the key was charged with another cohort, or a client is not in the roster.
         """
         self._check_kind(key)
-        known = self._contributions.get(key)
-        if known is not None and known[0] != cohort:
-            raise ValueError(f"{key} was charged with a cohort of {known[0]}, not {cohort}")
-        new = sorted(set(clients) - (set(known[1].tolist()) if known else set()))
+        session = self.asked(key)
+        if session is not None and session[0] != cohort:
+            raise ValueError(f"{key} was charged with a cohort of {session[0]}, not {cohort}")
+        new = sorted(set(map(int, clients)) - (session[1] if session else set()))
         if new and not 0 <= new[0] <= new[-1] < self._population:
             raise ValueError(f"clients lie in 0..{self._population - 1}")
-        if known is not None and not new:
+        if session is not None and not new:
             return
-        line = {"type": "contributions", "key": list(key), "cohort": cohort, "clients": new}
-        self._append(line)
-        self._count_contributions(key, cohort, new)
+        self._file.append(ContributionsCharged(key=key, cohort=cohort, clients=new))
+        self._counts.add_contributions(key, cohort, new)
 
     def asked(self, key: Key) -> tuple[int, frozenset[int]] | None:
         """Return the session's n and who was asked under a key; None where nobody was."""
-        known = self._contributions.get(key)
-        return None if known is None else (known[0], frozenset(known[1].tolist()))
+        return self._counts.session(key)
 
     def charge_sum(self, key: Key) -> None:
         """Record, durably, that a sum is about to be opened. Idempotent by key.
+
+        Parameters
+        ----------
+        key : tuple of (round, attempt, kind, group)
+            The session.
 
         Raises
         ------
@@ -177,11 +198,11 @@ class RunLedger:
             If no contributions were charged under this key.
         """
         self._check_kind(key)
-        if key not in self._contributions:
+        if self.asked(key) is None:
             raise ValueError(f"{key} has no contributions to sum")
-        if key not in self._sums:
-            self._append({"type": "sum", "key": list(key)})
-            self._sums.add(key)
+        if not self._counts.opened(key):
+            self._file.append(SumCharged(key=key))
+            self._counts.add_sum(key)
 
     def note_survivors(self, key: Key, *, cohort: int, survived: int) -> None:
         """Record, durably, how many of a session that ended were there to its end.
@@ -194,14 +215,20 @@ class RunLedger:
         key : tuple of (round, attempt, kind, group)
         cohort, survived : int
             Clients of the session; those who vanished at no stage.
+
+        Raises
+        ------
+        UnknownKindError
+            If nothing was agreed for this kind of sum.
+        ValueError
+            If more survived than were asked.
         """
         self._check_kind(key)
         if not 0 <= survived <= cohort:
             raise ValueError(f"{survived} cannot have survived of a cohort of {cohort}")
         if key in self._ended:
             return
-        line = {"type": "survived", "key": list(key), "cohort": cohort, "survived": survived}
-        self._append(line)
+        self._file.append(SessionEnded(key=key, cohort=cohort, survived=survived))
         if self._count_survivors(key, cohort, survived):
             log.warning(
                 "dropouts: %d of %d client-rounds, more than secagg.dropout = %g allows for: "
@@ -221,21 +248,36 @@ class RunLedger:
         """Return how many attempts at a sum were charged before this process began.
 
         With derived noise there is one at most, and a rerun is the same.
+
+        Parameters
+        ----------
+        number : int
+            The round.
+        kind : str
+            One of ``kinds``.
+
+        Returns
+        -------
+        int
+            The number of the next attempt.
         """
-        return 0 if self._seeded else self._before.get((number, kind), 0)
+        return 0 if self._seeded else self._attempts_before.get((number, kind), 0)
 
     def participations(self) -> NDArray[np.int64]:
         """Return how often each client was asked for a vector, shape (population,)."""
-        total: NDArray[np.int64] = self._counts.sum(axis=0)
-        return total
+        return self._counts.by_client()
 
     @property
     def last_round(self) -> int:
         """The latest round that was charged for; 0 where none was."""
-        return max((key[0] for key in self._contributions), default=0)
+        return self._counts.last_round
 
-    def figures(self, delta: float | None = None) -> dict[str, Any]:
-        """Return every observer's epsilon so far.
+    def tally(self) -> Participation:
+        """Return what was asked for and opened so far."""
+        return self._counts.tally(self._secagg.groups)
+
+    def figures(self, delta: float | None = None) -> Figures:
+        """Compute the bound against every observer so far.
 
         Parameters
         ----------
@@ -244,23 +286,22 @@ class RunLedger:
 
         Returns
         -------
-        dict
-            Keys "sum", "local", "release"; each a dict with value (None is infinite), delta,
-            slack, adjacency, unit, accountant, participations, assumptions, reason.
+        mapping of str to EpsilonBound
+            By observer; infinite, with a reason, where nothing bounds it.
         """
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
-            return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
-        state = (delta, len(self._sums), self._asked, self.sampling)
+            return self._without_noise(delta)
+        # Everything that a figure depends on grows with one of these.
+        state = (delta, self._counts.sums, self._counts.asked, self.sampling)
         if self._cache is None or self._cache[0] != state:
             masked = self._secagg.protocol != "none"
-            result = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
-            self._note(result)
-            self._cache = (state, result)
-        return {observer: dict(value) for observer, value in self._cache[1].items()}
+            bounds = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
+            self._cache = state, {name: self._noted(bound) for name, bound in bounds.items()}
+        return self._cache[1]
 
-    def client_figure(self, client: int, delta: float | None = None) -> dict[str, Any]:
-        """Return epsilon_local of one client, by its own contributions alone.
+    def client_figure(self, client: int, delta: float | None = None) -> EpsilonBound:
+        """Compute epsilon_local of one client, by its own contributions alone.
 
         Parameters
         ----------
@@ -268,18 +309,22 @@ class RunLedger:
             Roster index.
         delta : float, optional
             Default: the experiment's.
+
+        Returns
+        -------
+        EpsilonBound
+            Against the observer "local".
         """
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
-            return refused(delta, NO_NOISE)
-        own = zip(self._counts[:, client].tolist(), self._sizes[:, client].tolist(), strict=True)
-        tally = replace(self.tally(), worst=(tuple(own),))
-        only = ("local",)
-        found = all_figures(self.terms, tally, self.sampling, delta, masked=True, observers=only)
-        return found["local"]
+            return self._without_noise(delta)["local"]
+        tally = replace(self.tally(), worst=(self._counts.of_client(client),))
+        only: tuple[ObserverName] = ("local",)
+        bounds = all_figures(self.terms, tally, self.sampling, delta, masked=True, observers=only)
+        return bounds["local"]
 
-    def kind_figures(self, kind: str, delta: float | None = None) -> dict[str, Any]:
-        """Return every observer's epsilon of one kind of private sum, were there no other.
+    def kind_figures(self, kind: str, delta: float | None = None) -> Figures:
+        """Compute the bounds of one kind of private sum, were there no other.
 
         Parameters
         ----------
@@ -287,101 +332,46 @@ class RunLedger:
             One of ``kinds``.
         delta : float, optional
             Default: the experiment's.
+
+        Returns
+        -------
+        mapping of str to EpsilonBound
+            By observer.
         """
         delta = self._privacy.delta if delta is None else delta
         if not self._privacy.private:
-            return {observer: refused(delta, NO_NOISE) for observer in OBSERVERS}
-        whole, at = self.tally(), self.kinds.index(kind)
-
-        def alone(values: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(value if i == at else 0 for i, value in enumerate(values))
-
-        worst = tuple(
-            tuple(pair if i == at else (0, 0) for i, pair in enumerate(client))
-            for client in whole.worst
-        )
-        tally = replace(
-            whole,
-            worst=worst,
-            opened=alone(whole.opened),
-            smallest=alone(whole.smallest),
-            draws=alone(whole.draws),
-        )
+            return self._without_noise(delta)
+        tally = self.tally().of_kind(self.kinds.index(kind))
         masked = self._secagg.protocol != "none"
         return all_figures(self.terms, tally, self.sampling, delta, masked=masked)
 
-    def tally(self) -> Participation:
-        """Return what was asked for and opened so far."""
-        by_kind = {kind: [k for k in self._contributions if k[2] == kind] for kind in self.kinds}
-        sizes = [[self._contributions[k][0] for k in keys] for keys in by_kind.values()]
-        # A round's groups are topped up, or replaced by noise, each: one draw more.
-        groups = self._secagg.groups
-        rounds = [len({k[:2] for k in keys}) for keys in by_kind.values()]
-        draws = [
-            sum(len(self._contributions[k][1]) for k in keys) + groups * count
-            for keys, count in zip(by_kind.values(), rounds, strict=True)
-        ]
-        opened = [len({k[:2] for k in self._sums if k[2] == kind}) for kind in self.kinds]
-        return Participation(
-            self._worst(),
-            tuple(opened),
-            largest=tuple(max(of, default=0) for of in sizes),
-            smallest=tuple(min(of, default=0) for of in sizes),
-            draws=tuple(draws),
-        )
+    def _without_noise(self, delta: float) -> Figures:
+        unit = self._privacy.unit
+        return {name: no_bound(name, delta, NO_NOISE, unit=unit) for name in OBSERVERS}
 
-    def _worst(self) -> tuple[Worst, ...]:
-        """Return the clients whom no other exceeds in every count (one, mostly)."""
-        kinds = len(self.kinds)
-        return tuple(
-            tuple((int(row[i]), int(row[kinds + i])) for i in range(kinds))
-            for row in self._exceeded_by_none
-        )
-
-    def _follow_worst(self, clients: list[int]) -> None:
-        """Note whom no other exceeds, now that these clients' counts have grown.
-
-        Whoever was exceeded before and was not asked still is; rows from before, of clients who
-        were asked, are exceeded by their own. So a round costs what its cohort does.
-        """
-        grown = np.concatenate([self._counts[:, clients], self._sizes[:, clients]]).T
-        rows = np.unique(np.concatenate([self._exceeded_by_none, grown]), axis=0)[::-1]
-        kept: list[NDArray[np.int64]] = []
-        for row in rows:
-            if not any((other >= row).all() for other in kept):
-                kept.append(row)
-        self._exceeded_by_none = np.array(kept, dtype=np.int64).reshape(-1, 2 * len(self.kinds))
-
-    def _note(self, figures: dict[str, dict[str, Any]]) -> None:
-        if self._secagg.corruption > 0:
-            note = f"at most {self._secagg.corruption:g} of the roster collude and omit their noise"
-            figures["sum"]["assumptions"].append(note)
-        if self._secagg.groups > 1:
-            note = f"the server sees the sums of {self._secagg.groups} groups, each with all of V"
-            figures["sum"]["assumptions"].append(note)
-        if self._secagg.protocol == "ideal":
-            told = figures["sum"]["assumptions"]
-            told[:] = [
-                *(note for note in told if note != MASKED),
-                "the sum is formed by a trusted party",
-            ]
+    def _noted(self, bound: EpsilonBound) -> EpsilonBound:
+        """Add the assumptions that follow from the run's protocol and its coins."""
+        assumptions = list(bound.assumptions)
+        if bound.observer == "sum":
+            if self._secagg.protocol == "ideal":
+                assumptions = [note for note in assumptions if note != MASKED]
+            if self._secagg.corruption > 0:
+                share = f"{self._secagg.corruption:g}"
+                assumptions.append(f"at most {share} of the roster collude and omit their noise")
+            if self._secagg.groups > 1:
+                groups = self._secagg.groups
+                assumptions.append(
+                    f"the server sees the sums of {groups} groups, each with all of V"
+                )
+            if self._secagg.protocol == "ideal":
+                assumptions.append("the sum is formed by a trusted party")
         if self._seeded:
-            for name in OBSERVERS:
-                figures[name]["assumptions"].append(SECRET_SEED)
+            assumptions.append(SECRET_SEED)
+        return replace(bound, assumptions=tuple(assumptions))
 
     def _check_kind(self, key: Key) -> None:
         if key[2] not in self.kinds:
             raise UnknownKindError(f"no privacy terms for a private sum of kind {key[2]!r}")
-
-    def _count_contributions(self, key: Key, cohort: int, clients: list[int]) -> None:
-        row = self.kinds.index(key[2])
-        self._counts[row, clients] += 1
-        self._sizes[row, clients] += cohort
-        self._asked += len(clients)
-        added = np.array(clients, dtype=np.uint32)
-        cohort, known = self._contributions.get(key, (cohort, added[:0]))
-        self._contributions[key] = cohort, np.union1d(known, added)
-        self._follow_worst(clients)
 
     def _count_survivors(self, key: Key, cohort: int, survived: int) -> bool:
         """Follow dropouts; return whether they make abandonment cost more."""
@@ -401,118 +391,44 @@ class RunLedger:
         self.sampling = replace(higher, p=max(higher.p, self.sampling.p))
         return True
 
-    def _header(self, sampling: SamplingSpec) -> dict[str, Any]:
-        return {
-            "type": "run",
-            "population": self._population,
-            "model": self._privacy.model,
-            "protocol": self._secagg.protocol,
-            "corruption": self._secagg.corruption,
-            "dropout": self._secagg.dropout,
-            "groups": self._secagg.groups,
-            "sampling": sampling.model_dump(),
-            "kinds": {k: t.description() for k, t in self.terms.items()} or list(self.kinds),
-        }
+    def _header(self) -> RunHeader:
+        kinds = {kind: terms.description() for kind, terms in self.terms.items()}
+        return RunHeader(
+            population=self._population,
+            model=self._privacy.model,
+            protocol=self._secagg.protocol,
+            corruption=self._secagg.corruption,
+            dropout=self._secagg.dropout,
+            groups=self._secagg.groups,
+            sampling=self._drawn.model_dump(),
+            kinds=kinds or list(self.kinds),
+        )
 
-    def _open(self, sampling: SamplingSpec) -> None:
-        header = self._header(sampling)
-        if self._path is None:
-            return
-        lines = []
-        if self._path.exists():
-            lines = _complete_lines(self._path, cut=not self._read_only)
-        if not lines:
-            self._append(header)
-            return
-        try:
-            records = [json.loads(line) for line in lines]
-            if records[0] != header:
-                raise LedgerMismatchError(
-                    f"{self._path} is the ledger of a run with other privacy parameters"
-                )
-            for record in records[1:]:
-                self._recall(record)
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            if isinstance(error, LedgerMismatchError):
-                raise
-            raise LedgerMismatchError(
-                f"{self._path} is damaged ({error}): what was spent is not known any more"
-            ) from None
+    def _read(self) -> None:
+        """Count what an earlier process charged; begin the file where there is none."""
+        for entry in self._file.open(self._header()):
+            try:
+                self._recall(entry)
+            except ValueError as error:
+                raise damaged(self._path or Path(), error) from None
 
-    def _recall(self, record: dict[str, Any]) -> None:
-        number, attempt, kind, group = record["key"]
-        key = (int(number), int(attempt), str(kind), int(group))
+    def _recall(self, entry: LedgerEntry) -> None:
+        key = entry.key
         self._check_kind(key)
-        if record["type"] == "survived":
-            cohort, survived = int(record["cohort"]), int(record["survived"])
-            if not 0 <= survived <= cohort:
-                raise ValueError(f"{survived} survived of a cohort of {cohort}")
+        if isinstance(entry, SessionEnded):
+            if entry.survived > entry.cohort:
+                raise ValueError(f"{entry.survived} survived of a cohort of {entry.cohort}")
             if key not in self._ended:
-                self._count_survivors(key, cohort, survived)
+                self._count_survivors(key, entry.cohort, entry.survived)
             return
-        self._before[key[0], key[2]] = max(self._before.get((key[0], key[2]), 0), key[1] + 1)
-        if record["type"] == "sum":
-            if key not in self._contributions:
-                raise ValueError(f"{key} has no contributions to sum")
-            self._sums.add(key)
+        number, attempt, kind, _ = key
+        before = self._attempts_before.get((number, kind), 0)
+        self._attempts_before[number, kind] = max(before, attempt + 1)
+        if isinstance(entry, SumCharged):
+            self._counts.add_sum(key)
             return
-        clients = [int(client) for client in record["clients"]]
-        if any(not 0 <= client < self._population for client in clients):
+        if any(client >= self._population for client in entry.clients):
             raise ValueError(f"clients lie in 0..{self._population - 1}")
-        if not 1 <= int(record["cohort"]) <= self._population:
-            raise ValueError(f"a cohort of {record['cohort']} of {self._population} clients")
-        self._count_contributions(key, int(record["cohort"]), clients)
-
-    def _append(self, record: dict[str, Any]) -> None:
-        if self._path is None or self._read_only:
-            return
-        append_durably(self._path, json.dumps(record, separators=(",", ":")).encode() + b"\n")
-
-
-def sampling_terms(
-    privacy: PrivacySpec,
-    secagg: SecAggSpec,
-    sampling: SamplingSpec,
-    population: int,
-    *,
-    observed: float | None = None,
-) -> Sampling:
-    """Return what sampling and abandonment contribute to the release figure.
-
-    Abandonment is charged at the worst dropout rate up to the assumed one, or up to ``observed``.
-
-    With G groups, each a Poisson sample at q/G, the probability that a client is in the cohort
-    and its group opened only because of it, given that the round was opened, is at most G times
-    that of one group given that this one was opened. A group that fails is not visible in a
-    release, whose noise is the same, so that no more than this changes.
-
-    Raises
-    ------
-    ValueError
-        If the cohort is missing or above the population.
-    """
-    if sampling.kind != "poisson":
-        return Sampling(sampling.kind, 1.0, 0.0, population, sampling.cohort or population)
-    if sampling.cohort is None or sampling.cohort > population:
-        raise ValueError(f"sampling.cohort = {sampling.cohort} of a population of {population}")
-    q = sampling.cohort / population
-    if not privacy.private:
-        return Sampling("poisson", q, 0.0)
-
-    needed = partial(survivors_needed, roster=population, secagg=secagg, privacy=privacy)
-    groups = secagg.groups
-    dropout = secagg.dropout if observed is None else observed
-    rule = OpeningRule(population, q / groups, dropout, needed)
-    p = min(1.0, groups * largest_opened_only_because_of_one(rule))
-    return Sampling("poisson", q, p, dropout=dropout, observed=observed is not None)
-
-
-def _complete_lines(path: Path, *, cut: bool) -> list[bytes]:
-    """Return the whole lines; cut off, or leave out, a torn last one: it was never released."""
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if cut and whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-            os.fsync(file.fileno())
-    return content[:whole].splitlines()
+        if not 1 <= entry.cohort <= self._population:
+            raise ValueError(f"a cohort of {entry.cohort} of {self._population} clients")
+        self._counts.add_contributions(key, entry.cohort, entry.clients)

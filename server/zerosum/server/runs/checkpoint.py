@@ -52,7 +52,15 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
-    """Replace the run's checkpoint."""
+    """Replace the run's checkpoint.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Where it is written, whole or not at all.
+    checkpoint : Checkpoint
+        State after a round.
+    """
     tensors = {_MODEL: checkpoint.model}
     if checkpoint.components is not None:
         tensors[_COMPONENTS] = checkpoint.components
@@ -71,6 +79,16 @@ def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
 
 def load_checkpoint(folder: RunFolder) -> Checkpoint | None:
     """Read the run's checkpoint; None where the run ended before its first.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+
+    Returns
+    -------
+    Checkpoint or None
+        State after the last round that was over.
 
     Raises
     ------

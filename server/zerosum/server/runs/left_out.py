@@ -1,8 +1,8 @@
-"""Clients who are asked no more: they were proved to have given, or dealt, wrong shares.
+"""Leave out of later cohorts the clients that were proved to give or deal wrong shares.
 
-Who is left out changes nothing for anybody else. Cohorts are drawn as before and lose those who are
-left out afterwards, so that every other client takes part with the probability that is accounted
-for, and a noised sum is divided by the number that was expected.
+Nothing changes for anybody else. Cohorts are drawn as before and lose these clients afterwards, so
+that every other client takes part with the accounted probability, and a noised sum is divided by
+the expected number of clients.
 """
 
 import errno
@@ -49,7 +49,7 @@ class Entry:
 
 
 class LeftOut:
-    """Who is left out of a run, kept in a file, one JSON line for each: delete a line to readmit.
+    """The clients left out of a run, in a file of one JSON line each; delete a line to readmit.
 
     Parameters
     ----------
@@ -80,10 +80,24 @@ class LeftOut:
 
     @classmethod
     def of(cls, folder: RunFolder, spec: DeploymentSpec, roster: Roster | None) -> Self:
-        """Return who is left out of a run: by its own file, or by the one for several runs.
+        """Read which clients a run leaves out: from its own file, or one for several runs.
 
         Identity keys of a simulation are drawn anew each time: without ``deployment.roster``
         clients go by their indices.
+
+        Parameters
+        ----------
+        folder : RunFolder
+            The run.
+        spec : DeploymentSpec
+            Names the file for several runs, if there is one.
+        roster : Roster or None
+            Whose keys tell clients apart.
+
+        Returns
+        -------
+        LeftOut
+            As far as the files say.
         """
         shared = None if spec.left_out is None else _checked(spec.left_out)
         return cls(folder.path / LEFT_OUT, None if spec.roster is None else roster, shared)
@@ -94,16 +108,39 @@ class LeftOut:
         return tuple(sorted(self._since))
 
     def before(self, round: int) -> frozenset[int]:
-        """Return whom a round does without, by roster index."""
+        """Return the clients that a round leaves out, by roster index."""
         return frozenset(client for client, since in self._since.items() if since <= round)
 
     def without(self, cohort: Iterable[int], round: int) -> tuple[int, ...]:
-        """Return a cohort without those who are left out of its round."""
+        """Return a cohort without those who are left out of its round.
+
+        Parameters
+        ----------
+        cohort : iterable of int
+            Roster indices.
+        round : int
+            Whose cohort it is.
+
+        Returns
+        -------
+        tuple of int
+            In the same order.
+        """
         out = self.before(round)
         return tuple(index for index in cohort if index not in out)
 
     def add(self, clients: Iterable[int], *, round: int, since: int) -> None:
-        """Leave clients out from round ``since`` on, durably."""
+        """Leave clients out from round ``since`` on, durably.
+
+        Parameters
+        ----------
+        clients : iterable of int
+            Roster indices.
+        round : int
+            The round that named them.
+        since : int
+            The first round without them.
+        """
         run = self._own.parent.resolve().name
         for client in sorted(set(clients) - self._since.keys()):
             entry = Entry(client, self._keys.get(client, ""), "", round, since)

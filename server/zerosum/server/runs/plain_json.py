@@ -1,4 +1,4 @@
-"""Write JSON that every reader takes: NaN and infinities, for which it has no numbers, as words."""
+"""Write strict JSON: NaN and infinities, for which it has no numbers, are words."""
 
 import json
 import math
@@ -10,13 +10,25 @@ _WORDS: Final[Mapping[str, float]] = {
     "Infinity": math.inf,
     "-Infinity": -math.inf,
 }
-"""The words that pydantic and JavaScript use."""
+"""Words of pydantic and JavaScript. Python's own bare NaN is no JSON: most readers refuse it."""
 
 
 def dumps(value: object, *, indent: int | None = None) -> str:
     """Return JSON in which a number that is not finite is its name, as ``"NaN"``.
 
     Not null, which stands for a figure that does not exist.
+
+    Parameters
+    ----------
+    value : object
+        Of mappings, lists, tuples, texts, numbers, booleans and None.
+    indent : int, optional
+        Spaces a level; None writes one line.
+
+    Returns
+    -------
+    str
+        Strict JSON.
     """
     return json.dumps(_named(value), indent=indent, allow_nan=False)
 
@@ -34,9 +46,9 @@ def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _named(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _named(each) for key, each in value.items()}
+        return {key: _named(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_named(each) for each in value]
+        return [_named(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -1,4 +1,4 @@
-"""What a run leaves to read: its result, the lines of its metrics, its summary."""
+"""Build what a run leaves to read: its result, its summary, the facts of a round's line."""
 
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,12 @@ from zerosum.client.files.operating_system import peak_bytes
 from zerosum.client.task import ClientInfo, Task, population
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.seeded_task import client_records
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
+from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.protections import noise_draw
 from zerosum.server.private_sum.aggregate import Sample
 from zerosum.server.private_sum.transport import Traffic
+from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
     failures_summary,
@@ -32,9 +35,6 @@ DEPLOYED: Mapping[str, Any] = {"name": "nodes"}
 MOST_PAIRS = 100
 """Pairs of dealer and holder in a line of metrics."""
 
-Record = dict[str, Any]
-"""One line of metrics.jsonl."""
-
 
 @dataclass(frozen=True)
 class Result:
@@ -44,24 +44,24 @@ class Result:
     ----------
     folder : Path
         The run folder.
-    summary : dict
-        What ``summary.json`` holds.
-    rounds : list of dict
-        What ``metrics.jsonl`` holds.
+    summary : Summary
+        What ``summary.json`` holds, typed; ``summary["epsilon"]`` reads it by the file's keys.
+    rounds : list of RoundRecord
+        What ``metrics.jsonl`` holds, likewise.
     model : dict of str to numpy.ndarray
         The final model's whole state dict: trained parameters in float32, frozen ones and buffers
         as the task's model has them.
     """
 
     folder: Path
-    summary: Mapping[str, Any]
-    rounds: list[Record]
+    summary: Summary
+    rounds: list[RoundRecord]
     model: Mapping[str, np.ndarray]
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """Final metrics, as ``test_accuracy``."""
-        return dict(self.summary["metrics"])
+        return dict(self.summary.metrics)
 
 
 @dataclass(frozen=True)
@@ -72,56 +72,108 @@ class Opened:
     average: np.ndarray
 
 
-def summarise(experiment: Experiment, records: list[Record], facts: Record) -> Record:
-    """Return what ``summary.json`` holds.
+@dataclass(frozen=True)
+class RunFacts:
+    """What a summary says beside the experiment and its rounds.
+
+    Attributes
+    ----------
+    epsilon : mapping of str to EpsilonBound
+        By observer, of the whole run.
+    population, dimension : int
+        Clients; trainable parameters.
+    noise_from_seed : bool
+        Whether noise and cohorts can be drawn again from the seed.
+    wrap_probability_log2 : float
+        Logarithm of the probability that a sum wraps.
+    engine : mapping
+        What computed the clients.
+    shared_cache : bool
+        Whether clients of one process shared agreed keys and masks.
+    left_out : list of int
+        Clients who were proved to lie.
+    cut : list of int or None
+        Coordinates cut to the encoding's range; None where nobody counts them.
+    data : mapping or None
+        What a task says of the records that it read.
+    lost_tests, unscored : str
+        Why the last test came to NaN; why tests have no accuracy. Empty where neither holds.
+    """
+
+    epsilon: Mapping[ObserverName, EpsilonBound]
+    population: int
+    dimension: int
+    noise_from_seed: bool
+    wrap_probability_log2: float
+    engine: Mapping[str, Any]
+    shared_cache: bool
+    left_out: list[int]
+    cut: list[int] | None
+    data: Mapping[str, Any] | None
+    lost_tests: str
+    unscored: str
+
+
+def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFacts) -> Summary:
+    """Build the summary of a run.
 
     Parameters
     ----------
     experiment : Experiment
-    records : list of dict
+        With its noise resolved.
+    records : list of RoundRecord
         Of all rounds.
-    facts : dict
+    facts : RunFacts
         What neither of them says.
+
+    Returns
+    -------
+    Summary
+        What ``summary.json`` holds.
     """
-    completed = [r for r in records if r["status"] == "completed"]
-    stages = {name for r in records for name in r.get("dropouts", {})}
-    return {
-        "name": experiment.name,
-        "metrics": final_metrics(records),
-        "rounds": len(records),
-        "rounds_abandoned": len(records) - len(completed),
-        "epsilon": facts["epsilon"],
-        "dropouts": {s: sum(r["dropouts"].get(s, 0) for r in records) for s in sorted(stages)},
-        "bytes_up_per_client": mean(r["bytes_up_per_client"] for r in completed),
-        "bytes_down_per_client": mean(r["bytes_down_per_client"] for r in completed),
-        "seconds": sum(r["seconds"] for r in records),
-        "peak_memory_mb": peak_memory_mb(),
-        "population": facts["population"],
-        "dimension": facts["dimension"],
-        "noise_multiplier": experiment.privacy.noise_multiplier,
-        "noise_from_seed": facts["noise_from_seed"],
-        "noise_draw": noise_draw(experiment),
-        "wrap_probability_log2": facts["wrap_probability_log2"],
-        "protocol": experiment.secagg.protocol,
-        "server": experiment.secagg.server,
-        "rule": experiment.server.rule,
-        "groups": experiment.secagg.groups,
-        "left_out": facts["left_out"],
-        "wrong_shares": sum(r.get("wrong_shares", 0) for r in records),
-        "cut": facts["cut"],
-        "groups_failed": sum(len(r.get("failed_groups", ())) for r in records),
-        "failures": failures_summary(records),
-        "untrained": is_untrained(records),
-        "nothing_learnt": nothing_learnt(records),
-        "engine": facts["engine"],
-        "shared_cache": facts["shared_cache"],
-        "seed": experiment.seed,
-        "versions": versions(),
-        "data": facts["data"],
-        **({"no_accuracy": facts["unscored"]} if facts["unscored"] else {}),
-        **({"lost_tests": facts["lost_tests"]} if facts["lost_tests"] else {}),
-        **({"earlier_metrics": earlier} if (earlier := earlier_metrics(records)) else {}),
+    completed = [r for r in records if r.completed]
+    stages = {name for r in records for name in r.dropouts}
+    # In a file only where they say something: most runs have an accuracy, and lose no test.
+    remarks: dict[str, Any] = {
+        "no_accuracy": facts.unscored,
+        "lost_tests": facts.lost_tests,
+        "earlier_metrics": earlier_metrics(records),
     }
+    return Summary(
+        name=experiment.name,
+        metrics=final_metrics(records),
+        rounds=len(records),
+        rounds_abandoned=len(records) - len(completed),
+        epsilon=dict(facts.epsilon),
+        dropouts={s: sum(r.dropouts.get(s, 0) for r in records) for s in sorted(stages)},
+        bytes_up_per_client=mean(r.bytes_up_per_client for r in completed),
+        bytes_down_per_client=mean(r.bytes_down_per_client for r in completed),
+        seconds=sum(r.seconds for r in records),
+        peak_memory_mb=peak_memory_mb(),
+        population=facts.population,
+        dimension=facts.dimension,
+        noise_multiplier=experiment.privacy.noise_multiplier,
+        noise_from_seed=facts.noise_from_seed,
+        noise_draw=noise_draw(experiment),
+        wrap_probability_log2=facts.wrap_probability_log2,
+        protocol=experiment.secagg.protocol,
+        server=experiment.secagg.server,
+        rule=experiment.server.rule,
+        groups=experiment.secagg.groups,
+        left_out=facts.left_out,
+        wrong_shares=sum(r.wrong_shares for r in records),
+        cut=facts.cut,
+        groups_failed=sum(len(r.failed_groups) for r in records),
+        failures=failures_summary(records),
+        untrained=is_untrained(records),
+        nothing_learnt=nothing_learnt(records),
+        engine=dict(facts.engine),
+        shared_cache=facts.shared_cache,
+        seed=experiment.seed,
+        versions=versions(),
+        data=None if facts.data is None else dict(facts.data),
+        **{name: remark for name, remark in remarks.items() if remark},
+    )
 
 
 def no_accuracy(why: str) -> str:
@@ -135,6 +187,7 @@ def check_learnt(result: Result, reasons: str | None) -> None:
     Parameters
     ----------
     result : Result
+        With its summary.
     reasons : str or None
         Where the reasons of clients that failed or fell away are to be read; None where none is:
         clients without records, say, write nothing.
@@ -144,19 +197,32 @@ def check_learnt(result: Result, reasons: str | None) -> None:
     NothingLearntError
         If all rounds were abandoned, or no client trained. It carries the result.
     """
-    if why := result.summary["nothing_learnt"]:
-        said = why if reasons is None else f"{why}; the clients' reasons are in {reasons}"
-        raise NothingLearntError(f"{said}, the run folder is {result.folder}", result)
+    if why := result.summary.nothing_learnt:
+        message = why if reasons is None else f"{why}; the clients' reasons are in {reasons}"
+        raise NothingLearntError(f"{message}, the run folder is {result.folder}", result)
 
 
-def data_summary(task: Task) -> Record | None:
+def data_summary(task: Task) -> dict[str, Any] | None:
     """Return what a task says of the records that it read, if it does."""
-    found = getattr(task, "data_summary", None)
-    return None if found is None else found()
+    summary = getattr(task, "data_summary", None)
+    return None if summary is None else summary()
 
 
 def trainer_name(experiment: Experiment, task: Task) -> str:
-    """Return which local training an experiment's clients do."""
+    """Return which local training an experiment's clients do.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    task : Task
+        What is trained.
+
+    Returns
+    -------
+    str
+        As the summary names it.
+    """
     if experiment.privacy.by_example:
         return "per example"
     trainer = choose_trainer(
@@ -185,27 +251,21 @@ def peak_memory_mb() -> float | None:
     return None if peak is None else peak / (1 << 20)
 
 
-def final_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def final_metrics(records: Sequence[RoundRecord]) -> dict[str, float]:
     """Return the last value of every metric."""
-    final: dict[str, float] = {}
-    for record in records:
-        for name, value in record.items():
-            if name.startswith(("test_", "federated_")) and isinstance(value, float):
-                final[name] = value
-    return final
+    return {name: value for record in records for name, value in record.metrics.items()}
 
 
-def earlier_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def earlier_metrics(records: Sequence[RoundRecord]) -> dict[str, int]:
     """Return the round of every final metric that is not of the last: it is of another model.
 
     Clients evaluate in some rounds only, and an evaluation may be abandoned or drown in noise.
     """
-    final = final_metrics(records)
-    last = {name: r["round"] for r in records for name in final if isinstance(r.get(name), float)}
-    return {name: round for name, round in last.items() if round != records[-1]["round"]}
+    last = {name: record.round for record in records for name in record.metrics}
+    return {name: round for name, round in last.items() if round != records[-1].round}
 
 
-def traffic_record(traffic: Traffic) -> Record:
+def traffic_record(traffic: Traffic) -> dict[str, Any]:
     """Return what a line of metrics says of a sum's messages."""
     return {
         "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
@@ -218,13 +278,13 @@ def traffic_record(traffic: Traffic) -> Record:
     }
 
 
-def lies_record(traffic: Traffic) -> Record:
+def lies_record(traffic: Traffic) -> dict[str, Any]:
     """Return what a line of metrics says of wrong shares; nothing where none were found.
 
     Of the pairs it has those without a liar that is named, which are for people to look into, and
     no more than a hundred: one liar in a large cohort is in hundreds.
     """
-    found: Record = {}
+    found: dict[str, Any] = {}
     if traffic.wrong_shares:
         found["wrong_shares"] = len(traffic.wrong_shares)
     if traffic.liars:
@@ -235,19 +295,19 @@ def lies_record(traffic: Traffic) -> Record:
     return found
 
 
-def lies_in_words(record: Record) -> str:
+def lies_in_words(record: RoundRecord) -> str:
     """Return what a round's line says of liars, after a comma; nothing where there are none."""
     parts = []
-    if liars := record.get("liars"):
-        parts.append(f"proved to lie: {', '.join(map(str, liars))}")
-    elif count := record.get("wrong_shares"):
-        parts.append(f"wrong shares: {count}")
-    if out := record.get("left_out"):
-        parts.append(f"left out: {out}")
+    if record.liars:
+        parts.append(f"proved to lie: {', '.join(map(str, record.liars))}")
+    elif record.wrong_shares:
+        parts.append(f"wrong shares: {record.wrong_shares}")
+    if record.left_out:
+        parts.append(f"left out: {record.left_out}")
     return "".join(f", {part}" for part in parts)
 
 
 def mean(values: Iterable[float]) -> float:
     """Return the mean; zero of nothing."""
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else 0.0

@@ -1,4 +1,4 @@
-"""What an earlier run's folder allows: the same experiment, and little beside more rounds."""
+"""Check that a run folder can be continued: the same experiment, data and cohorts, more rounds."""
 
 import hashlib
 import logging
@@ -12,8 +12,9 @@ from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.privacy.calibration import planned_figures, planned_run
+from zerosum.server.privacy.ledger_file import ContributionsCharged, read_entries
 from zerosum.server.privacy.protections import configuration_digest, fixed_part
-from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.runs.checkpoint import STATE, Checkpoint, load_checkpoint
 from zerosum.server.runs.left_out import LEFT_OUT
@@ -38,9 +39,9 @@ def has_checkpoint(folder: RunFolder) -> bool:
 
 
 def completed_rounds(folder: RunFolder) -> int:
-    """Return after how many rounds a run goes on: those of its checkpoint.
+    """Read the number of completed rounds from a run's checkpoint.
 
-    A line of the metrics may be of one more, whose checkpoint was not written.
+    The metrics may have a line more: of a round whose checkpoint was not written.
 
     Raises
     ------
@@ -52,7 +53,20 @@ def completed_rounds(folder: RunFolder) -> int:
 
 
 def continued(folder: RunFolder, overrides: Iterable[str]) -> Experiment:
-    """Return the experiment of a folder with overrides on top, before it is checked."""
+    """Return the experiment of a folder with overrides on top, before it is checked.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    overrides : iterable of str
+        As ``--set`` takes them.
+
+    Returns
+    -------
+    Experiment
+        Not checked yet.
+    """
     return parse_experiment(apply_overrides(read_toml(folder.path / CONFIG), overrides))
 
 
@@ -61,6 +75,18 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
 
     There may be more rounds, other paths and workers, and another way to wait for nodes. What a
     path leads to is for :class:`DataRecord`.
+
+    Parameters
+    ----------
+    before, after : Experiment
+        Of the folder; as it is to go on.
+    folder : RunFolder
+        The run.
+
+    Raises
+    ------
+    ConfigError
+        If anything else differs.
     """
     where = folder.path
     if after.rounds < before.rounds:
@@ -87,7 +113,7 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
 def warn_of_more_rounds(
     before: Experiment, after: Experiment, population: int, dimension: int
 ) -> None:
-    """Warn that a run which is given more rounds costs more than it was planned to.
+    """Warn that a run with more rounds than planned costs more epsilon than planned.
 
     Its noise was found for the rounds that it had and does not change, and of a target epsilon the
     folder keeps that noise alone. So both plans are made anew: the earlier one is the target.
@@ -103,26 +129,26 @@ def warn_of_more_rounds(
         return
     observer = after.privacy.epsilon_for
     planned, now = (
-        planned_figures(each.privacy, planned_run(each, population, dimension))[observer]["value"]
-        for each in (before, after)
+        planned_figures(spec.privacy, planned_run(spec, population, dimension))[observer]
+        for spec in (before, after)
     )
-    if planned is not None:
+    if planned.finite:
         log.warning(
             "rounds = %d: this run was planned for epsilon_%s = %s with %d rounds; with %d it goes "
             "to %s",
             after.rounds,
             observer,
-            rounded_up(planned),
+            epsilon_text(planned.value),
             before.rounds,
             after.rounds,
-            "infinity" if now is None else rounded_up(now),
+            epsilon_text(now.value) if now.finite else f"infinity ({now.reason})",
         )
 
 
 def check_continues(
     checkpoint: Checkpoint, experiment: Experiment, folder: RunFolder, parameters: int, public: int
 ) -> None:
-    """Refuse a folder whose parts do not belong together: nothing spent may be forgotten.
+    """Refuse a folder whose checkpoint, ledger and metrics do not belong together.
 
     Parameters
     ----------
@@ -149,17 +175,18 @@ def check_continues(
             f"{where}: the checkpoint has {len(checkpoint.model)} parameters, the task's model "
             f"{parameters}"
         )
-    found = 0 if checkpoint.components is None else len(checkpoint.components)
-    if found != public:
+    entries = 0 if checkpoint.components is None else len(checkpoint.components)
+    if entries != public:
         raise ConfigError(
-            f"{where}: the checkpoint has {found} entries of components, the task's model {public}"
+            f"{where}: the checkpoint has {entries} entries of components, the task's model "
+            f"{public}"
         )
     for name, (size, digest) in checkpoint.files.items():
         folder.check_beginning(name, size, digest)
 
 
 def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None:
-    """Refuse to do a sum again among other clients, with the noise that it had.
+    """Refuse to repeat a sum with its old noise among other clients.
 
     A line of the left-out file that was written or deleted in between changes the cohort. Noise
     that follows from a seed would be the same: the two sums would differ by one client's vector
@@ -196,6 +223,16 @@ def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None
 def claimed(path: Path) -> RunFolder:
     """Return the folder of an earlier run, or a new and empty one; nothing is written to it.
 
+    Parameters
+    ----------
+    path : Path
+        Of a run, or of nothing yet.
+
+    Returns
+    -------
+    RunFolder
+        There when this returns.
+
     Raises
     ------
     ConfigError
@@ -213,25 +250,29 @@ def claimed(path: Path) -> RunFolder:
 def rounds_before(folder: RunFolder) -> int:
     """Return how many rounds of training a folder's run has begun.
 
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+
+    Returns
+    -------
+    int
+        Opened or not.
+
     Raises
     ------
     ConfigError
         If its ledger is damaged, or lacks rounds that the metrics have.
     """
-    try:
-        asked = {
-            line["key"][0]
-            for line in folder.read_lines(LEDGER)
-            if line["type"] == "contributions" and line["key"][2] == "train"
-        }
-        told = folder.read_lines(METRICS)
-        opened = sum(line["status"] == "completed" for line in told)
-        last = max((line["round"] for line in told), default=0)
-    except (ValueError, LookupError, TypeError) as error:
-        raise ConfigError(
-            f"{folder.path}: {LEDGER} or {METRICS} is damaged ({error}): what was spent is not "
-            "known any more; start a new run with --out"
-        ) from None
+    asked = {
+        entry.key[0]
+        for entry in read_entries(folder.path / LEDGER)
+        if isinstance(entry, ContributionsCharged) and entry.key[2] == "train"
+    }
+    records = folder.read_rounds()
+    opened = sum(record.completed for record in records)
+    last = max((record.round for record in records), default=0)
     if opened > len(asked):
         raise ConfigError(
             f"{folder.path}: {LEDGER} has {len(asked)} rounds and {METRICS} {opened}: what was "
@@ -241,10 +282,10 @@ def rounds_before(folder: RunFolder) -> int:
 
 
 class DataRecord:
-    """What a run's records were, by a fingerprint in its folder.
+    """A fingerprint of a run's training data, kept in its folder.
 
-    Noise that follows from a seed is the same in a round that is done again: on other records the
-    two sums would differ by what changed, and have no noise between them.
+    Noise from a seed is the same when a round is repeated. On other data the two sums would differ
+    by the changed records, with no noise between them.
 
     Parameters
     ----------
@@ -301,7 +342,17 @@ def fingerprint(path: str | None) -> str:
 
 @contextmanager
 def held(folder: RunFolder) -> Iterator[RunFolder]:
-    """Keep other processes from continuing a run that goes on in this one.
+    """Lock a run folder against other processes.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+
+    Yields
+    ------
+    RunFolder
+        The same, locked.
 
     Raises
     ------

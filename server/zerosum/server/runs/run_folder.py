@@ -1,4 +1,4 @@
-"""The run folder: what a run leaves behind, written so that a crash never leaves half of it."""
+"""Read and write a run folder, so that a crash never leaves half of a file."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from typing import Any
 from zerosum.client.files.durable_append import append_durably, replace_file
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
 from zerosum.server.runs.plain_json import dumps, numbers
+from zerosum.server.runs.records import RoundRecord, Summary, read_rounds, read_summary
 from zerosum.server.spec import Experiment
 
 CONFIG = "config.toml"
@@ -23,7 +24,7 @@ PUBLISH = (
     "epsilon_release is for outsiders who see no counts of clients: publish what zerosum report "
     "RUN --public OUT writes, not the run folder or this log"
 )
-"""What a server's log says beside that figure and how many took part."""
+"""Remark in a server's log beside epsilon_release: the same log shows counts of clients."""
 DATA = f"{CHECKPOINT}/data.sha256"
 CLIENT_LOG = "clients.log"
 SERVER_LOG = "server.log"
@@ -52,6 +53,18 @@ class RunFolder:
     def create(cls, path: Path, experiment: Experiment) -> "RunFolder":
         """Make a new run folder.
 
+        Parameters
+        ----------
+        path : Path
+            New, or empty.
+        experiment : Experiment
+            Written as ``config.toml``.
+
+        Returns
+        -------
+        RunFolder
+            With its configuration.
+
         Raises
         ------
         ConfigError
@@ -69,6 +82,16 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Find an earlier run.
+
+        Parameters
+        ----------
+        path : Path
+            With a ``config.toml``.
+
+        Returns
+        -------
+        RunFolder
+            Of the earlier run.
 
         Raises
         ------
@@ -89,22 +112,56 @@ class RunFolder:
         self.write(CONFIG, (_CONFIG_HEADER + to_toml(experiment)).encode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all."""
+        """Write a file whole or not at all.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        data : bytes
+            All of it.
+        """
         target = self.path / name
         target.parent.mkdir(exist_ok=True)
         self._hashed.pop(name, None)
         replace_file(target, data)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write a JSON file whole or not at all."""
+        """Write a JSON file whole or not at all.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        value : mapping
+            NaN and infinity are written as words.
+        """
         self.write(name, (dumps(value, indent=2) + "\n").encode())
 
     def append_line(self, name: str, value: Mapping[str, Any]) -> None:
-        """Append one JSON line, flushed to the disk."""
+        """Append one JSON line, flushed to the disk.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        value : mapping
+            NaN and infinity are written as words.
+        """
         append_durably(self.path / name, dumps(value).encode() + b"\n")
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """Read the whole JSON lines of a file; one torn by a crash is left out.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+
+        Returns
+        -------
+        list of dict
+            Words for NaN and infinity are numbers again.
 
         Raises
         ------
@@ -117,12 +174,58 @@ class RunFolder:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         try:
-            found = [json.loads(line) for line in whole.splitlines()]
+            objects = [json.loads(line) for line in whole.splitlines()]
         except ValueError as error:
             raise ConfigError(f"{self.path / name} is damaged ({error})") from None
-        if not all(isinstance(line, dict) for line in found):
+        if not all(isinstance(line, dict) for line in objects):
             raise ConfigError(f"{self.path / name} is damaged: a line of it is no object")
-        return [numbers(line) for line in found]
+        return [numbers(line) for line in objects]
+
+    def read_rounds(self) -> list[RoundRecord]:
+        """Read the rounds that are over, from ``metrics.jsonl``; none where there is no file.
+
+        Raises
+        ------
+        ConfigError
+            If a whole line of it is damaged.
+        """
+        return read_rounds(self.read_lines(METRICS), self.path / METRICS)
+
+    def append_round(self, record: RoundRecord) -> None:
+        """Append a round to ``metrics.jsonl``, flushed to the disk."""
+        self.append_line(METRICS, record)
+
+    def rewrite_rounds(self, records: Iterable[RoundRecord]) -> None:
+        """Replace ``metrics.jsonl``."""
+        self.rewrite_lines(METRICS, records)
+
+    def read_summary(self) -> Summary:
+        """Read ``summary.json``; an empty one where there is no file.
+
+        Returns
+        -------
+        Summary
+            False in a condition where it is empty.
+
+        Raises
+        ------
+        ConfigError
+            If it is damaged.
+        """
+        path = self.path / SUMMARY
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return Summary()
+        except ValueError as error:
+            raise ConfigError(f"{path} is damaged ({error})") from None
+        if not isinstance(document, dict):
+            raise ConfigError(f"{path} is damaged: it holds no object")
+        return read_summary(document, path)
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write ``summary.json`` whole or not at all."""
+        self.write_json(SUMMARY, summary)
 
     def fingerprint(self, name: str) -> tuple[int, str]:
         """Return the size of a file and the SHA-256 of what it holds; an absent one is empty.
@@ -144,7 +247,22 @@ class RunFolder:
         return size + len(data), hashed.hexdigest()
 
     def check_beginning(self, name: str, size: int, digest: str) -> None:
-        """Raise ConfigError unless a file begins with what :meth:`fingerprint` saw."""
+        """Raise ConfigError unless a file begins with what :meth:`fingerprint` saw.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        size : int
+            Bytes that it had.
+        digest : str
+            SHA-256 of these.
+
+        Raises
+        ------
+        ConfigError
+            If they are not what they were.
+        """
         try:
             data = (self.path / name).read_bytes()
         except OSError:
@@ -156,12 +274,31 @@ class RunFolder:
             )
 
     def rewrite_lines(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
-        """Replace the lines of a file."""
+        """Replace the lines of a file.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+        values : iterable of mapping
+            A line each.
+        """
         self.write(name, "".join(dumps(value) + "\n" for value in values).encode())
 
 
 def check_unused(path: Path) -> None:
-    """Raise ConfigError where a new run cannot be written to ``path``."""
+    """Raise ConfigError where a new run cannot be written to ``path``.
+
+    Parameters
+    ----------
+    path : Path
+        Where a run is to be written.
+
+    Raises
+    ------
+    ConfigError
+        If it holds something, or cannot be used.
+    """
     try:
         exists = path.exists()
         empty = path.is_dir() and all(entry.name in (LOCK, REHEARSAL) for entry in path.iterdir())

@@ -23,6 +23,7 @@ from zerosum.client.training.pca import principal_components
 from zerosum.client.training.seeded_task import public_records
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.noised_ratio import NOISE_STD, NoisedRatio, noised_ratio
+from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.protections import (
     ACCEPTED_WRAP,
     configuration_digest,
@@ -39,11 +40,12 @@ from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.runs.left_out import LeftOut
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.results import (
     DEPLOYED,
     Opened,
-    Record,
     Result,
+    RunFacts,
     data_summary,
     no_accuracy,
     summarise,
@@ -51,7 +53,7 @@ from zerosum.server.runs.results import (
     trainer_name,
 )
 from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
-from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, RunFolder
 from zerosum.server.runs.run_outcome import (
     charged,
     evaluation_record,
@@ -106,7 +108,7 @@ class FederatedTraining:
         coordinator: Coordinator,
         entropy: Entropy,
         folder: RunFolder,
-        on_round: Callable[[Record], None] = lambda record: None,
+        on_round: Callable[[RoundRecord], None] = lambda record: None,
         engine: Mapping[str, Any] = DEPLOYED,
         take_tally: Callable[[], OutcomeCounts | None] = lambda: None,
     ) -> None:
@@ -156,8 +158,8 @@ class FederatedTraining:
             )
         if self._trainer.cast is not None:
             log.warning("%s", self._trainer.cast)
-        self._records = [r for r in folder.read_lines(METRICS) if r["round"] <= self._done]
-        self._spent: Mapping[str, float | None] = {}
+        self._records = [r for r in folder.read_rounds() if r.round <= self._done]
+        self._spent: Mapping[ObserverName, float] = {}
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go on where a checkpoint says, if it is of this run and can be gone on with."""
@@ -198,15 +200,15 @@ class FederatedTraining:
 
     def run(self) -> Result:
         """Run the rounds that are left and write the results."""
-        self._folder.rewrite_lines(METRICS, self._records)
+        self._folder.rewrite_rounds(self._records)
         found = self._find_components() if self._trainer.public and not self._done else {}
-        self._spent = self._records[-1]["epsilon"] if self._records else {}
+        self._spent = self._records[-1].epsilon if self._records else {}
         if found:
             self._spent = values(self._ledger.figures())
         for number in range(self._done + 1, self._experiment.rounds + 1):
             record = self._round(number) | found
             found = {}
-            self._folder.append_line(METRICS, record)
+            self._folder.append_round(record)
             self._records.append(record)
             self._save(number)
             self._on_round(copy.deepcopy(record))  # a callback's own, who may take it apart
@@ -226,7 +228,7 @@ class FederatedTraining:
         """The vector of a request: components, if there are any, and the global model."""
         return np.concatenate([self._components, self._optimizer.model])
 
-    def _find_components(self) -> Record:
+    def _find_components(self) -> dict[str, Any]:
         """Read principal components from one private sum, before the first round.
 
         Raises
@@ -248,10 +250,10 @@ class FederatedTraining:
         record = {"survivors": len(aggregate.survivors), "noise_std": aggregate.noise_std}
         return {"components": record | tally_record(self._take_tally())}
 
-    def _round(self, number: int) -> Record:
+    def _round(self, number: int) -> RoundRecord:
         started = time.perf_counter()
         planned = self._schedule.draw(number, "train")
-        record: Record = {"round": number, "cohort": planned.cohort}
+        record = RoundRecord(round=number, cohort=planned.cohort)
         if planned.attempt:
             record |= {"attempt": planned.attempt}
         if planned.left_out:
@@ -278,18 +280,17 @@ class FederatedTraining:
             record |= traffic_record(aggregate.traffic)
         record |= tally_record(self._take_tally())
         if is_untrained([*self._records, record]):
-            record["untrained"] = True
+            record |= {"untrained": True}
         record |= self._test(number)
-        figures = self._ledger.figures() if record["status"] == "abandoned" else {}
-        if figures:
-            record["epsilon_charged"] = charged(self._spent, values(figures))
+        if record.status == "abandoned":
+            spent = values(self._ledger.figures())
+            record |= {"epsilon_charged": charged(self._spent, spent)}
         record |= self._federated(number)
-        figures = self._ledger.figures()
-        record["epsilon"] = self._spent = values(figures)
+        self._spent = values(self._ledger.figures())
+        record |= {"epsilon": self._spent}
         if self._ledger.excess_dropout is not None:
-            record["dropout_charged"] = self._ledger.excess_dropout
-        record["seconds"] = time.perf_counter() - started
-        return record
+            record |= {"dropout_charged": self._ledger.excess_dropout}
+        return record | {"seconds": time.perf_counter() - started}
 
     def _sum(self, planned: Planned) -> Aggregate:
         """Ask what was planned; the keys of the sum after it travel with its messages."""
@@ -345,7 +346,7 @@ class FederatedTraining:
             question = question.model_copy(update={"privacy": self._clip.privacy})
         return Request(question, self._model)
 
-    def _follow_norms(self, aggregate: Aggregate) -> Record:
+    def _follow_norms(self, aggregate: Aggregate) -> dict[str, Any]:
         """Fix the clip of the next round, now that this one's sum is open."""
         before, private = self._clip.value, self._experiment.privacy.private
         clients = self._sampler.expected_cohort if private else len(aggregate.survivors)
@@ -357,7 +358,7 @@ class FederatedTraining:
             record["fraction_within_clip" + NOISE_STD] = aggregate.bit_std / clients
         return record
 
-    def _test(self, number: int) -> Record:
+    def _test(self, number: int) -> dict[str, Any]:
         evaluation = self._experiment.evaluation
         last = number == self._experiment.rounds
         if self._test_data is None or (number % evaluation.every and not last):
@@ -385,7 +386,7 @@ class FederatedTraining:
             log.warning("%s", no_accuracy(why))
         self._unscored = why
 
-    def _federated(self, number: int) -> Record:
+    def _federated(self, number: int) -> dict[str, Any]:
         """Evaluate on the clients' own data: one more private sum, of an independent cohort."""
         if not self._schedule.evaluates(number):
             return {}
@@ -399,7 +400,7 @@ class FederatedTraining:
             read = self._read_metrics(aggregate) | cut
         return read | evaluation_record(self._take_tally())
 
-    def _read_metrics(self, aggregate: Aggregate) -> Record:
+    def _read_metrics(self, aggregate: Aggregate) -> dict[str, Any]:
         """Divide by the number of those who answered, noised as well: of two released figures."""
         loss, *sums, count = aggregate.total.tolist()
         metrics = federated_metrics(self._experiment)
@@ -415,7 +416,7 @@ class FederatedTraining:
             named = zip(metrics, sums, strict=True)
             found = {"loss": NoisedRatio(loss * self._loss_unit / count, 0.0)}
             found |= {name: NoisedRatio(total / count, 0.0) for name, total in named}
-        record: Record = {"federated_status": "completed"}
+        record: dict[str, Any] = {"federated_status": "completed"}
         for name, ratio in found.items():
             if ratio is None:
                 return {"federated_status": "drowned in noise"}
@@ -456,10 +457,10 @@ class FederatedTraining:
         model = self._trainer.to_state_dict(self._model)
         summary = summarise(self._experiment, self._records, self._facts())
         self._folder.write(MODEL, save_tensors(model))
-        self._folder.write_json(SUMMARY, summary)
+        self._folder.write_summary(summary)
         return Result(self._folder.path, summary, self._records, as_arrays(model))
 
-    def _computed_by(self) -> Record:
+    def _computed_by(self) -> dict[str, Any]:
         """Return device and training of the clients; nodes have devices of their own."""
         experiment, nodes = self._experiment, self._engine == DEPLOYED
         device = described(experiment.device)
@@ -467,22 +468,22 @@ class FederatedTraining:
             experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
         return {"trainer": trainer_name(experiment, self._task), "device": device}
 
-    def _facts(self) -> Record:
+    def _facts(self) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""
-        return {
-            "epsilon": self._ledger.figures(),
-            "population": self._population,
-            "dimension": self._trainer.layout.dimension,
-            "noise_from_seed": self._entropy.reproducible and not self._experiment.privacy.exact,
-            "wrap_probability_log2": self._wrap_probability,
-            "engine": self._engine | self._computed_by(),
-            "shared_cache": self._coordinator.shares_cache,
-            "left_out": list(self._left_out.clients),
-            "cut": self._cuts.summed(self._records),
-            "data": self._data_read,
-            "lost_tests": self._lost.said,
-            "unscored": self._unscored and no_accuracy(self._unscored),
-        }
+        return RunFacts(
+            epsilon=self._ledger.figures(),
+            population=self._population,
+            dimension=self._trainer.layout.dimension,
+            noise_from_seed=self._entropy.reproducible and not self._experiment.privacy.exact,
+            wrap_probability_log2=self._wrap_probability,
+            engine=self._engine | self._computed_by(),
+            shared_cache=self._coordinator.shares_cache,
+            left_out=list(self._left_out.clients),
+            cut=self._cuts.summed(self._records),
+            data=self._data_read,
+            lost_tests=self._lost.said,
+            unscored=self._unscored and no_accuracy(self._unscored),
+        )
 
 
 def _not_repeatable(folder: RunFolder, when: str) -> ConfigError:

@@ -8,7 +8,7 @@ spoils the sum, as it could by any update.
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from zerosum.secagg.vectors.saturation import FOLDS
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import RoundAbandoned
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.sampling import largest_session
 from zerosum.server.spec import Experiment
 
@@ -49,14 +50,14 @@ class CutWatch:
         planned = planned_protections(experiment, population, dimension)["train"]
         self._counts = planned.counts_cuts
 
-    def summed(self, records: list[dict[str, Any]]) -> list[int] | None:
+    def summed(self, records: Sequence[RoundRecord]) -> list[int] | None:
         """Return the coordinates of all rounds beyond 1, 10, 100 and 1,000 times the range.
 
         None where nothing is counted: there is noise, or the clip leaves nothing to cut.
         """
         if not self._counts:
             return None
-        lines = [record["cut"] for record in records if "cut" in record]
+        lines = [record.cut for record in records if record.cut]
         return [sum(line[i] for line in lines) for i in range(len(FOLDS))]
 
     def check(self, aggregate: Aggregate, kind: Kind = "train") -> None:
@@ -150,11 +151,11 @@ def cut_record(aggregate: Aggregate) -> dict[str, Any]:
     return {"cut": list(cuts.most), "cut_of": cuts.coordinates} if cuts else {}
 
 
-def cuts_in_words(record: dict[str, Any]) -> str:
+def cuts_in_words(record: RoundRecord) -> str:
     """Return what a round's line says of cuts, after a comma; nothing where there are none."""
-    if not record.get("cut"):
+    if not record.cut:
         return ""
-    return f", cut to the range: {record['cut'][0]:,} of {record['cut_of']:,} coordinates"
+    return f", cut to the range: {record.cut[0]:,} of {record.cut_of:,} coordinates"
 
 
 def shortened(reason: str) -> tuple[str, str]:

@@ -12,7 +12,8 @@ from torch import nn
 
 from zerosum.client.training.devices import described
 from zerosum.client.training.torch_internals import foreach_add_, foreach_copy_, foreach_div_
-from zerosum.server.runs.results import Record, trainer_name
+from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.results import trainer_name
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations import api
@@ -140,7 +141,7 @@ def _simulate(
     turn.facts["trainer"] = trainer_name(planned.experiment, planned.task)
     turn.facts["device"] = described(workload.device)
 
-    def on_round(record: Record) -> None:
+    def on_round(record: RoundRecord) -> None:
         # A client that fails at once is no fast client, nor a round of them a fast round.
         if record["status"] != "completed" or record.get("clients_failed"):
             raise BenchError(f"a round is not timed: {describe(record, planned.experiment.rounds)}")

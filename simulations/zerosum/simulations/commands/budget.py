@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,10 +17,13 @@ from zerosum.client.protocol.decision_store import DamagedStoreError
 from zerosum.client.protocol.stored_counters import COUNTERS, SESSIONS, read_spending
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.server.config import ConfigError
-from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.observers import OBSERVERS, observer_title
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
-from zerosum.simulations.commands.summary import OBSERVERS, observer_in_words
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
+
+if TYPE_CHECKING:  # a node's own count needs no accountant
+    from zerosum.server.planning.spent_budget import RunSpending
 
 
 def budget(
@@ -39,13 +42,14 @@ def budget(
             check_writable(json_file)
         spent = spending_in(folder, policy)
         if json_file is not None:
-            write_json(json_file, spent)
-    for table in _run_tables(spent) if spent["kind"] == "run" else _node_tables(spent):
+            write_json(json_file, spent if isinstance(spent, dict) else spent.document())
+    tables = _node_tables(spent) if isinstance(spent, dict) else _run_tables(spent)
+    for table in tables:
         Console().print(table)
 
 
-def spending_in(folder: Path, policy: Path | None = None) -> dict[str, Any]:
-    """Return what was spent, of a run folder or a node's state directory.
+def spending_in(folder: Path, policy: Path | None = None) -> "RunSpending | dict[str, Any]":
+    """Compute what a run has spent, or read what a node's state directory says of itself.
 
     Parameters
     ----------
@@ -53,6 +57,11 @@ def spending_in(folder: Path, policy: Path | None = None) -> dict[str, Any]:
         Either.
     policy : Path, optional
         The node's policy: the limits in force. Default: those that its record was last held to.
+
+    Returns
+    -------
+    RunSpending or dict
+        Typed of a run; a node's own count in plain values.
 
     Raises
     ------
@@ -121,8 +130,8 @@ def _epsilon(spent: Spending, order: int | None, delta: float) -> float | None:
         return 0.0
     orders = renyi_filter.ORDERS if order is None else (order,)
     rows = dict(zip(renyi_filter.ORDERS, spent.divergences, strict=True))
-    found = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
-    return max(0.0, found) if math.isfinite(found) else None
+    least = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
+    return max(0.0, least) if math.isfinite(least) else None
 
 
 def _part_used(
@@ -148,32 +157,31 @@ def _read_policy(path: Path | None) -> ClientPolicy | None:
         raise ConfigError(f"--policy: {error}") from None
 
 
-def _run_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
-    rounds = f"{spent['rounds']} of {spent['planned_rounds']} rounds"
-    table = Table(title=f"{spent['name']}: {rounds}", title_justify="left")
+def _run_tables(spent: "RunSpending") -> Iterator[Table]:
+    rounds = f"{spent.rounds} of {spent.planned_rounds} rounds"
+    table = Table(title=f"{spent.name}: {rounds}", title_justify="left")
     for name in ("Observer", "Spent", "Planned", "Left", "Delta", "Participations"):
         table.add_column(name)
-    for name in OBSERVERS:
-        who, figure = observer_in_words(name, spent["protocol"]), spent["observers"][name]
-        if figure["value"] is None:
-            table.add_row(f"epsilon_{name} ({who})", f"none: {figure['reason']}")
+    for observer in OBSERVERS:
+        against, title = spent.observers[observer], observer_title(observer, spent.protocol)
+        if not against.bound.finite:
+            table.add_row(title, f"none: {against.bound.reason}")
             continue
-        left = figure["left"]
         table.add_row(
-            f"epsilon_{name} ({who})",
-            rounded_up(figure["value"]),
-            rounded_up(figure["planned"]),
-            "unknown" if left is None else f"{left:.3g}",
-            f"{figure['delta']:g}",
-            str(figure["participations"]),
+            title,
+            epsilon_text(against.bound.value),
+            epsilon_text(against.planned),
+            "unknown" if against.left is None else f"{against.left:.3g}",
+            f"{against.bound.delta:g}",
+            str(against.bound.participations),
         )
     yield table
     kinds = Table(title="By kind of sum, each as if it were alone", title_justify="left")
     for column in ("Kind", "Sums opened", "Worst client's part in", *map(str.title, OBSERVERS)):
         kinds.add_column(column)
-    for kind, values in spent["kinds"].items():
-        epsilons = (rounded_up(values["epsilon"][name]) for name in OBSERVERS)
-        kinds.add_row(kind, str(values["sums"]), str(values["participations"]), *epsilons)
+    for kind, alone in spent.kinds.items():
+        epsilons = (epsilon_text(alone.epsilon[observer]) for observer in OBSERVERS)
+        kinds.add_row(kind, str(alone.sums), str(alone.participations), *epsilons)
     yield kinds
 
 
@@ -183,15 +191,15 @@ def _node_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
     table.add_row("contributions", str(spent["contributions"]) + (f" of {most}" if most else ""))
     limit = "" if spent["max_epsilon"] is None else f" of max_epsilon = {spent['max_epsilon']:g}"
     if spent["epsilon"] is None:
-        told = "no bound: something sent had none, or an earlier version counted it otherwise"
+        epsilon = "no bound: something sent had none, or an earlier version counted it otherwise"
     else:
-        told = f"{rounded_up(spent['epsilon'])}{limit} at budget_delta = {spent['delta']:g}"
-    table.add_row("epsilon of its own count", told)
+        epsilon = f"{epsilon_text(spent['epsilon'])}{limit} at budget_delta = {spent['delta']:g}"
+    table.add_row("epsilon of its own count", epsilon)
     if spent["limit"] is not None:
         used = "" if spent["used"] is None else f" ({100 * spent['used']:.1f} % used)"
         spent_so_far = "unknown" if spent["divergence"] is None else f"{spent['divergence']:.4g}"
-        shown = f"{spent_so_far} of {spent['limit']:.4g}{used}"
-        table.add_row(f"Renyi divergence at order {spent['order']}", shown)
+        divergence = f"{spent_so_far} of {spent['limit']:.4g}{used}"
+        table.add_row(f"Renyi divergence at order {spent['order']}", divergence)
     for run, count in spent["by_run"].items():
         table.add_row(f"run {run[:12]}", f"{count} contributions")
     yield table

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zerosum.server.runs.resume import completed_rounds
-from zerosum.server.runs.run_folder import CONFIG, METRICS, RunFolder
+from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.simulations.terminal.signals import continue_with, start_again
 
 
@@ -49,7 +49,7 @@ def _reported(folder: RunFolder) -> str:
     """Draw the report of the rounds so far, which says of how many they are."""
     from zerosum.simulations.report import write_report
 
-    if not folder.read_lines(METRICS):
+    if not folder.read_rounds():
         return ""
     try:
         return f"; report: {write_report(folder)}"

@@ -12,10 +12,10 @@ from zerosum.client.task import resolve_task
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.plan import Outlook, outlook
 from zerosum.server.planning.preflight import prepare
-from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.observers import OBSERVERS, observer_title
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.results import data_summary
 from zerosum.server.spec import Experiment
-from zerosum.simulations.commands.summary import OBSERVERS, observer_in_words
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt
 from zerosum.simulations.data.datasets import DataError
 from zerosum.simulations.engine.one_at_a_time import alone
@@ -51,6 +51,11 @@ def plan(
     epsilon : float, optional
         Find the noise for this epsilon, in place of what the experiment says.
 
+    Returns
+    -------
+    Outlook
+        In numbers, and typed bounds.
+
     Raises
     ------
     ConfigError, TaskError
@@ -84,15 +89,15 @@ def _planned(
     lenient = experiment.privacy.model_copy(update={"allow_large_delta": True})
     experiment = experiment.model_copy(update={"privacy": lenient})
     resolved = prepare(experiment, population=population, dimension=dimension)
-    found = outlook(resolved, population=population, dimension=dimension)
-    return found if read is None else replace(found, values=found.values | {"data": read})
+    planned = outlook(resolved, population=population, dimension=dimension)
+    return planned if read is None else replace(planned, values=planned.values | {"data": read})
 
 
 def plan_table(found: Outlook) -> Table:
-    """Return an outlook as a table of two columns."""
-    values = found.values
-    table = Table(title=f"{values['name']}, planned", title_justify="left", show_header=False)
-    for name, value in _rows(values):
+    """Build an outlook's table of two columns."""
+    name = found.values["name"]
+    table = Table(title=f"{name}, planned", title_justify="left", show_header=False)
+    for name, value in _rows(found):
         table.add_row(name, value)
     return table
 
@@ -130,7 +135,8 @@ def _of_task(
     return population, dimension, data_summary(task)
 
 
-def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+def _rows(found: Outlook) -> list[tuple[str, str]]:
+    values = found.values
     times = values["participations"]
     rows = [
         ("population", f"{values['population']:,} clients, {values['dimension']:,} parameters"),
@@ -145,8 +151,8 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
             f"typically, {times['worst_planned']} at most but for one run in 1,000",
         ),
     ]
-    if values["epsilon"] is not None:
-        rows += _privacy_rows(values)
+    if found.epsilon:
+        rows += _privacy_rows(found)
     rows += [("graph", _graph(values["graph"]))]
     sent = values["bytes_up_per_client"]
     rows += [
@@ -157,7 +163,8 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _privacy_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+def _privacy_rows(found: Outlook) -> list[tuple[str, str]]:
+    values = found.values
     noise = values["noise"]
     rows = [
         (
@@ -173,16 +180,14 @@ def _privacy_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
         ),
     ]
     for observer in OBSERVERS:
-        who = observer_in_words(observer, values["protocol"])
-        figure, typical = values["epsilon"][observer], values["epsilon_typical"][observer]
-        if figure["value"] is None:
-            told = f"none: {figure['reason']}"
+        bound, typical = found.epsilon[observer], values["epsilon_typical"][observer]
+        if not bound.finite:
+            text = f"none: {bound.reason}"
         else:
-            value = rounded_up(figure["value"], 4)
-            told = f"{value} at delta {figure['delta']:g} ({figure['adjacency']})"
-            if typical is not None and typical < 0.99 * figure["value"]:
-                told += f", typically {rounded_up(typical, 4)}"
-        rows.append((f"epsilon_{observer} ({who})", told))
+            text = f"{epsilon_text(bound.value)} at delta {bound.delta:g} ({bound.adjacency})"
+            if typical is not None and typical < 0.99 * bound.value:
+                text += f", typically {epsilon_text(typical)}"
+        rows.append((observer_title(observer, values["protocol"]), text))
     return rows
 
 

@@ -1,12 +1,10 @@
 """``zerosum rehearse``."""
 
-import json
 import shlex
 import tomllib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tomli_w
 import typer
@@ -16,8 +14,8 @@ from zerosum.client.files.operating_system import NOT_DEPLOYABLE
 from zerosum.client.flower.node_policy import PolicyError, checked_policy
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.server.config import ConfigError
-from zerosum.server.runs.plain_json import numbers
-from zerosum.server.runs.run_folder import METRICS, SUMMARY
+from zerosum.server.runs.records import Summary
+from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.rehearsal.federation import Federation, federation
@@ -113,16 +111,16 @@ def rehearse(
 
 
 def _conclude(
-    console: Console, kept: RehearsalFolder, setting: RehearsedNodes, summary: Mapping[str, Any]
+    console: Console, kept: RehearsalFolder, setting: RehearsedNodes, summary: Summary
 ) -> None:
     """Print what came of it; end with an error if no node's training is in the model."""
-    rounds, lost = summary["rounds"], summary["rounds_abandoned"]
+    rounds, lost = summary.rounds, summary.rounds_abandoned
     by_node = _failures(kept)
     failed = [line for lines in by_node for line in lines]
     console.print(
         f"{setting.nodes} nodes, protected against a {setting.server} server: "
         f"{rounds} round{'s' * (rounds != 1)}, {lost} abandoned, "
-        f"{summary['seconds'] / rounds:.1f} s a round{_metrics(summary)}\n"
+        f"{summary.seconds / rounds:.1f} s a round{_metrics(summary)}\n"
         f"Run folder  {kept.path}\nNode logs   {kept.nodes}/supernode*.log\n"
         f"Report      {shell_command(['zerosum', 'report', str(kept.path)])}",
         highlight=False, markup=False, soft_wrap=True,
@@ -130,7 +128,7 @@ def _conclude(
     with user_errors(NothingLearntError, code=NOTHING_LEARNT):
         if lost == rounds:
             raise NothingLearntError(_nothing_completed(kept, summary))
-        if why := summary["nothing_learnt"]:
+        if why := summary.nothing_learnt:
             raise NothingLearntError(why)
         # One node may log more than a line a round, as for each step of DP-SGD.
         if failed and all(len(lines) >= rounds - lost for lines in by_node):
@@ -142,12 +140,12 @@ def _conclude(
         )  # fmt: skip
 
 
-def _metrics(summary: Mapping[str, Any]) -> str:
+def _metrics(summary: Summary) -> str:
     """Return each metric, and of which model it is where that is not the trained one."""
     from zerosum.simulations.commands.summary import whose_model
 
     text = ""
-    for name, value in numbers(summary["metrics"]).items():
+    for name, value in summary.metrics.items():
         whose = ", ".join(whose_model(summary, name))
         text += f", {name.replace('_', ' ')} {value:.4f}" + (f" ({whose})" if whose else "")
     return text
@@ -160,7 +158,7 @@ def run_app(
     settings: list[str],
     seconds: float,
     tell: TimedLines,
-) -> Mapping[str, Any]:
+) -> Summary:
     """Start all nodes, run an app of ours on them or go on with its run, and return its summary.
 
     The nodes train on their parts of the experiment's own data, as a simulation's clients do.
@@ -208,11 +206,9 @@ def run_app(
     tell.line(f"started the run; its log: {built.folder}/superlink.log")
     status = Watch(built, run, kept, tell, done).until_end(seconds)
     written = modified_ns(out / SUMMARY) != before
-    summary: Mapping[str, Any] = (
-        json.loads((out / SUMMARY).read_text(encoding="utf-8")) if written else {}
-    )
+    summary = RunFolder(out).read_summary() if written else Summary()
     # A run that learnt nothing ends as failed, after everything of it was written.
-    if not written or (status != "finished:completed" and not summary["nothing_learnt"]):
+    if not written or (status != "finished:completed" and not summary.nothing_learnt):
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}")
     return summary
 
@@ -228,12 +224,12 @@ def _data_of(app: Path) -> list[str]:
     return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
 
 
-def _nothing_completed(kept: RehearsalFolder, summary: Mapping[str, Any]) -> str:
+def _nothing_completed(kept: RehearsalFolder, summary: Summary) -> str:
     """Say why every round was abandoned, in the words of server and nodes."""
-    records = (kept.path / METRICS).read_text(encoding="utf-8").splitlines()
-    reason = json.loads(records[0]).get("reason", "") if records else ""
+    records = RunFolder(kept.path).read_rounds()
+    reason = records[0].reason if records else ""
     lines = [line for own in _log_lines(kept, ("declined", "drops out")) for line in own]
-    why = summary["nothing_learnt"] or reason
+    why = summary.nothing_learnt or reason
     return "\n".join([f"no round was completed: {why}", *dict.fromkeys(lines[:LOG_LINES_SHOWN])])
 
 

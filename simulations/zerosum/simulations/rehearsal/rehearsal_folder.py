@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zerosum.client.files.operating_system import KILL
-from zerosum.server.runs.run_folder import CONFIG, METRICS, REHEARSAL, RunFolder
+from zerosum.server.runs.run_folder import CONFIG, REHEARSAL, RunFolder
 from zerosum.simulations.partial_results import read_request, write_request
 from zerosum.simulations.rehearsal.processes import DeploymentError, processes_of
 from zerosum.simulations.terminal.signals import continue_with, start_again, typed
@@ -121,8 +121,8 @@ class RehearsalFolder:
         logs = f"Logs of SuperLink and nodes: {self.nodes}/*.log"
         if not self.begun or not self.completed():
             return self._start_again(logs)
-        metrics = RunFolder(self.path).read_lines(METRICS)[: self.completed()]
-        lost = sum(line.get("status") != "completed" for line in metrics)
+        metrics = RunFolder(self.path).read_rounds()[: self.completed()]
+        lost = sum(not line.completed for line in metrics)
         return continue_with(
             f"{len(metrics)} of {self.rounds_asked()} rounds are over ({lost} abandoned) and kept "
             f"in {self.path}, with ledger, checkpoint and the nodes' records. {logs}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from zerosum.server.runs.run_folder import METRICS, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.simulations.rehearsal.federation import Federation
 from zerosum.simulations.rehearsal.processes import DeploymentError
 from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder
@@ -109,12 +109,12 @@ class Watch:
             return
         from zerosum.simulations.terminal.round_lines import describe  # which imports torch
 
-        records = RunFolder(self.kept.path).read_lines(METRICS)
+        records = RunFolder(self.kept.path).read_rounds()
         rounds = self.kept.rounds_asked() if len(records) > self.seen else 0
         for record in records[self.seen :]:
             text = describe(record, rounds)
-            self.tell.line(f"{text}  {record['seconds']:.1f} s")
-            self.tell.bar.show(text, record["round"], rounds)
+            self.tell.line(f"{text}  {record.seconds:.1f} s")
+            self.tell.bar.show(text, record.round, rounds)
         self.seen = max(self.seen, len(records))
 
     def _look_for_ends(self) -> None:

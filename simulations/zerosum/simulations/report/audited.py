@@ -72,7 +72,7 @@ def read_audit(folder: RunFolder) -> Audited | None:
 
 
 def _audited(values: Mapping[str, Any]) -> Audited:
-    found = Audited(
+    audited = Audited(
         lower=tuple(map(float, values["lower"])),
         null=tuple(map(float, values["null"])),
         upper=float(values["upper"]),
@@ -84,6 +84,6 @@ def _audited(values: Mapping[str, Any]) -> Audited:
         protocol=str(values["protocol"]),
         largest=float(values.get("largest", math.inf)),
     )
-    if not found.lower or not found.null or not math.isfinite(found.upper):
+    if not audited.lower or not audited.null or not math.isfinite(audited.upper):
         raise ValueError("it holds no bounds")
-    return found
+    return audited

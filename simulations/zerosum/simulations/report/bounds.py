@@ -3,6 +3,7 @@
 from statistics import median
 from typing import Any
 
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.simulations.report import words
 from zerosum.simulations.report.audited import Audited
 
@@ -18,7 +19,7 @@ def audit_section(audit: Audited | None) -> dict[str, Any] | None:
         f"Epsilon at delta {words.delta(audit.delta)}; each lower bound holds with confidence "
         f"{words.percent(audit.confidence)}."
     )
-    upper, below = words.epsilon(audit.upper), "yes" if audit.passed else "NO"
+    upper, below = epsilon_text(audit.upper), "yes" if audit.passed else "NO"
     rows = [
         ["Canaries", *_spread(audit.lower), upper, below],
         ["Control: coins of no canary", *_spread(audit.null), "0 expected", ""],

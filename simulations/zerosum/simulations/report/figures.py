@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.privacy.observers import OBSERVERS
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.simulations.report import words
 from zerosum.simulations.report.drawing import (
     Picture,
@@ -23,13 +25,8 @@ from zerosum.simulations.report.drawing import (
     stack,
     to_svg,
 )
-from zerosum.simulations.report.record import OBSERVERS, RunRecord, Sight
+from zerosum.simulations.report.record import RunRecord, Sight
 
-_OBSERVER_LABELS = {
-    "sum": "sum: server",
-    "local": "local: masks broken",
-    "release": "release: outsider",
-}
 _MARKERS = {"sum": "s", "local": "^", "release": "o"}
 _METRICS_SHOWN = 6
 _BINS = 32
@@ -75,11 +72,11 @@ def _present(run: RunRecord, *draw: Callable[[RunRecord], Picture | None]) -> li
 
 
 def _numbers(run: RunRecord) -> list[int]:
-    return [record["round"] for record in run.rounds]
+    return [record.round for record in run.rounds]
 
 
 def _abandoned(run: RunRecord) -> NDArray[np.bool_]:
-    return np.array([r.get("status") != "completed" for r in run.rounds])
+    return np.array([not r.completed for r in run.rounds])
 
 
 def _metric(
@@ -124,8 +121,9 @@ def _epsilons(run: RunRecord) -> Picture | None:
         return None
     axes = new_axes("round", "epsilon, log scale")
     for observer, values in series.items():
-        label = _OBSERVER_LABELS[observer]
-        line(axes, _numbers(run), values, observer, label, marker=_MARKERS[observer])
+        line(
+            axes, _numbers(run), values, observer, f"epsilon_{observer}", marker=_MARKERS[observer]
+        )
     spread = np.concatenate(list(series.values()))
     log_scale(axes, "y", spread)
     if np.nanmax(spread) > MEANINGFUL_EPSILON / 2:
@@ -134,7 +132,7 @@ def _epsilons(run: RunRecord) -> Picture | None:
     round_axis(axes, _numbers(run))
     legend(axes, columns=2)
     last = ", ".join(
-        f"{observer} {words.epsilon(float(values[np.isfinite(values)][-1]))}"
+        f"{observer} {epsilon_text(float(values[np.isfinite(values)][-1]))}"
         for observer, values in series.items()
     )
     return Picture(
@@ -158,7 +156,7 @@ def _utility(run: RunRecord) -> Picture | None:
     axes = new_axes("epsilon, log scale", "accuracy")
     for observer, values in measured.items():
         known = np.isfinite(values)
-        line(axes, values[known], accuracy[known], observer, _OBSERVER_LABELS[observer],
+        line(axes, values[known], accuracy[known], observer, f"epsilon_{observer}",
              marker=_MARKERS[observer])  # fmt: skip
     log_scale(axes, "x", spread)
     axes.set_ylim(0, 1)

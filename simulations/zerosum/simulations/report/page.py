@@ -8,6 +8,8 @@ import numpy as np
 
 from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.privacy.observers import OBSERVERS
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.run_folder import REPORT, RunFolder
 from zerosum.server.runs.run_outcome import UNTRAINED
 from zerosum.server.spec import Experiment
@@ -15,7 +17,7 @@ from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.html import fill
-from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord, Sight, read_run
+from zerosum.simulations.report.record import RunRecord, Sight, read_run
 from zerosum.simulations.terminal.printable import shell_command
 
 # Bounds keep the page under a megabyte, whatever the number of rounds: mail programs and browsers
@@ -85,7 +87,7 @@ def render(run: RunRecord) -> str:
 
 def render_public(run: RunRecord) -> str:
     """Fill the page for outsiders from a record that holds public figures alone."""
-    settings = [[key, _value(now)] for key, now in _flat(run.summary["settings"])]
+    settings = [[key, _value(now)] for key, now in _flat(run.summary.settings)]
     return _fill("public.html", run, settings=settings)
 
 
@@ -97,8 +99,8 @@ def _fill(template: str, run: RunRecord, **values: object) -> str:
         run=run,
         words=words,
         figures=figures,
+        epsilon_text=epsilon_text,
         observers=OBSERVERS,
-        unknown=Bound(),
         **values,
     )
 
@@ -115,25 +117,25 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str, str]]:
         yield words.title(name), words.metric(name, value, noise), ", ".join(notes)
     abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
     yield "Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned
-    for name in ("release", "sum", "local"):
+    for name in OBSERVERS:
         bound = run.bounds.get(name)
         if bound is not None:
-            at = "no bound" if bound.value is None else f"at delta {words.delta(bound.delta)}"
-            if name == "release" and bound.value is not None:
+            at = f"at delta {words.delta(bound.delta)}" if bound.finite else "no bound"
+            if name == "release" and bound.finite:
                 at += "; " + words.COUNTS
-            yield f"Epsilon, {name}", words.epsilon(bound.value), at
+            yield f"Epsilon, {name}", epsilon_text(bound.value), at
     failures = run.failures
-    if failures is not None and failures["clients_failed"]:
-        yield "Failures", f"{failures['clients_failed']:,}", "of clients in training"
+    if failures is not None and failures.clients_failed:
+        yield "Failures", f"{failures.clients_failed:,}", "of clients in training"
     yield "Dropouts", f"{sum(run.dropouts.values()):,}", "clients that left a round"
     seconds = float(np.nansum(run.series("seconds"))) if run.rounds else 0.0
-    memory = run.summary.get("peak_memory_mb")
+    memory = run.summary.peak_memory_mb
     yield "Time", words.duration(seconds), f"{memory:,.0f} MiB at most" if memory else ""
 
 
 def _federated(run: RunRecord) -> str:
     """Say how the evaluations on the clients' own data went."""
-    outcomes = [r["federated_status"] for r in run.rounds if "federated_status" in r]
+    outcomes = [r.federated_status for r in run.rounds if r.federated_status is not None]
     if not outcomes:
         return ""
     counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
@@ -156,7 +158,7 @@ def _digits(sight: Sight) -> list[tuple[str, object, object]]:
 def _dropouts(run: RunRecord) -> list[list[str]]:
     """Return rows of stage, who is lost there, how many, their share, the share injected."""
     dropouts = run.dropouts
-    slots = sum(r.get("cohort", 0) for r in run.rounds)
+    slots = sum(r.cohort for r in run.rounds)
     if not dropouts or not slots:
         return []
     rows = [
@@ -190,7 +192,7 @@ def _round_row(record: Mapping[str, Any], names: list[str], *, failing: bool) ->
         words.number(record.get("survivors")),
         *(words.metric(n, record[n], record.get(n + NOISE_STD)) if n in record else "–"
           for n in names),
-        *(words.epsilon(spent[o]) if o in spent else "–" for o in OBSERVERS),
+        *(epsilon_text(spent[o]) if o in spent else "–" for o in OBSERVERS),
         words.number(record.get("seconds")),
     ]  # fmt: skip
 
@@ -221,7 +223,7 @@ def _value(value: object) -> str:
 
 def _promise(run: RunRecord) -> str:
     """Say what running the same configuration again gives."""
-    seeded = run.summary.get("noise_from_seed")
+    seeded = run.summary.noise_from_seed
     if seeded is None:
         return "The run has not finished: --resume continues it to the model it would have given."
     if run.experiment.privacy.private and not seeded:
@@ -239,6 +241,5 @@ def _promise(run: RunRecord) -> str:
 
 def _device(run: RunRecord) -> str:
     """Return the device of a run, with the name of the card where the summary has it."""
-    engine = run.summary.get("engine")
-    named = engine.get("device") if isinstance(engine, dict) else None
+    named = run.summary.engine.get("device")
     return named if isinstance(named, str) else run.experiment.device

@@ -14,21 +14,25 @@ cohorts and noise follow from it.
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.spent_budget import ledger_header, planned_figures
+from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
+from zerosum.server.privacy.ledger_file import RunHeader
 from zerosum.server.privacy.noised_ratio import NOISE_STD
-from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy.rounding import epsilon_up
 from zerosum.server.privacy.run_ledger import NO_NOISE, SECRET_SEED
-from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, REPORT, SUMMARY, RunFolder
+from zerosum.server.runs.records import RoundRecord, Summary
+from zerosum.server.runs.results import final_metrics
+from zerosum.server.runs.run_folder import LEDGER, MODEL, REPORT, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
-from zerosum.simulations.report.record import Bound, RunRecord, read_run
+from zerosum.simulations.report.record import RunRecord, read_run
 
 SETTINGS: Final = (
     "name",
@@ -66,9 +70,7 @@ _RELEASED: Final = (
     "fraction_within_clip" + NOISE_STD,
     "federated_status",
 )
-"""What a round's line says of its release, beside metrics."""
-
-_METRICS: Final = ("test_", "federated_")
+"""What a round's line says of its release, beside its metrics."""
 
 _HIGHER_RATE: Final = (
     "the ledger's figure is above the one that the settings alone give, as where more clients "
@@ -83,12 +85,8 @@ _OF_THE_PLAN: Final = ("dropout at most ", "a round is opened only because ")
 """Beginnings of assumptions of the plan's figure that a run's own dropouts can refute."""
 
 
-@dataclass(frozen=True)
-class _Figure:
-    """The release figure as outsiders may read it."""
-
-    bound: Bound
-    summary: Mapping[str, Any]
+_COUNTED: Final = ("slack", "participations")
+"""Parts of a bound that follow from how many took part."""
 
 
 def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
@@ -118,8 +116,8 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
     with _whole(out) as made:
         target = RunFolder(made)
         target.write(REPORT, render_public(run).encode(errors="surrogateescape"))
-        target.rewrite_lines(METRICS, run.rounds)
-        target.write_json(SUMMARY, run.summary)
+        target.rewrite_rounds(run.rounds)
+        target.write_json(SUMMARY, _public_summary(run.summary))
         if run.finished and (folder.path / MODEL).is_file():
             shutil.copyfile(folder.path / MODEL, made / MODEL)
     return out / REPORT
@@ -134,30 +132,24 @@ def public_record(folder: RunFolder) -> RunRecord:
         The run, finished or not.
     """
     run = read_run(folder)
-    header = ledger_header(folder) if (folder.path / LEDGER).is_file() else {}
-    population = header.get("population") or run.population
+    header = ledger_header(folder) if (folder.path / LEDGER).is_file() else None
+    population = run.population if header is None else header.population
     experiment = Experiment().model_copy(
         update={name: getattr(run.experiment, name) for name in SETTINGS}
     )
-    figure = _release_figure(run, population, header)
+    bound = _release_bound(run, header)
     rounds = [_public_line(line, constant=_noise_is_constant(experiment)) for line in run.rounds]
-    metrics = {
-        name: value
-        for line in rounds
-        for name, value in line.items()
-        if name.startswith(_METRICS) and isinstance(value, float)
-    }
     settings = experiment.model_dump(mode="json", include=set(SETTINGS))
-    summary = {
-        "name": run.experiment.name,
-        "rounds": len(rounds),
-        "rounds_abandoned": sum(line.get("status") != "completed" for line in rounds),
-        "metrics": metrics,
-        "epsilon": {"release": figure.summary},
-        "population": population,
-        "noise_from_seed": bool(run.summary.get("noise_from_seed")),
-        "settings": settings,
-    }
+    summary = Summary(
+        name=run.experiment.name,
+        rounds=len(rounds),
+        rounds_abandoned=sum(not line.completed for line in rounds),
+        metrics=final_metrics(rounds),
+        epsilon={"release": bound},
+        population=population,
+        noise_from_seed=bool(run.summary.noise_from_seed),
+        settings=settings,
+    )
     return RunRecord(
         name=run.experiment.name,
         experiment=experiment,
@@ -165,19 +157,27 @@ def public_record(folder: RunFolder) -> RunRecord:
         rounds=rounds,
         summary=summary,
         finished=run.finished,
-        bounds={"release": figure.bound},
+        bounds={"release": bound},
     )
 
 
-def _public_line(line: Mapping[str, Any], *, constant: bool) -> dict[str, Any]:
+def _public_line(line: RoundRecord, *, constant: bool) -> RoundRecord:
     """Return what a round's line says of its release."""
-    return {
-        name: value
-        for name, value in sorted(line.items())
-        if name in _RELEASED or (name.startswith(_METRICS) and isinstance(value, float))
-        # Noise that is not brought to a constant total tells how many survived.
-        if constant or not name.endswith(NOISE_STD)
-    }
+    public = {name: value for name, value in line.items() if name in _RELEASED}
+    public |= sorted(line.metrics.items())  # their order would tell what else was measured
+    # Noise that is not brought to a constant total tells how many survived.
+    return RoundRecord(
+        **{name: v for name, v in public.items() if constant or not name.endswith(NOISE_STD)}
+    )
+
+
+def _public_summary(summary: Summary) -> dict[str, Any]:
+    """Return the summary's JSON object without what counts have a part in."""
+    document = summary.document()
+    for bound in document["epsilon"].values():
+        for name in _COUNTED:
+            del bound[name]
+    return document
 
 
 def _noise_is_constant(experiment: Experiment) -> bool:
@@ -186,51 +186,40 @@ def _noise_is_constant(experiment: Experiment) -> bool:
     return topped_up or privacy.model in ("central", "none")
 
 
-def _release_figure(run: RunRecord, population: int | None, header: Mapping[str, Any]) -> _Figure:
-    """Return epsilon_release as the settings give it, or the ledger's if that is more.
+def _release_bound(run: RunRecord, header: RunHeader | None) -> EpsilonBound:
+    """Compute epsilon_release as the settings give it; take the ledger's if that is more.
 
     The ledger's figure depends on counts in its last digits (noise drawn), and beyond them where
     cohorts are accounted as known. The plan's, of all rounds opened, follows from the settings: it
     is stated wherever it covers what the ledger charged.
     """
-    charged = run.bounds.get("release", Bound())
-    if not run.experiment.privacy.private or charged.value is None:
-        reason = NO_NOISE
-        if run.experiment.privacy.private:
-            reason = "no figure is recorded that holds for outsiders"
-        bound = Bound(delta=charged.delta, reason=reason)
-        return _Figure(bound, _written(bound))
-    if not header:
+    privacy, charged = run.experiment.privacy, run.bounds.get("release")
+    if not privacy.private or charged is None or not charged.finite:
+        reason = "no figure is recorded that holds for outsiders" if privacy.private else NO_NOISE
+        return no_bound("release", privacy.delta, reason, unit=privacy.unit)
+    if header is None:
         raise ConfigError(f"{run.name} holds no {LEDGER}: what was spent is not known any more")
-    told = planned_figures(run.experiment, header)["release"]
-    value, assumptions = told["value"], list(told["assumptions"])
-    if run.summary.get("noise_from_seed"):
+    planned = planned_figures(run.experiment, header)["release"]
+    assumptions = list(planned.assumptions)
+    if run.summary.noise_from_seed:
         assumptions.append(SECRET_SEED)
-    higher = value is None or value < charged.value
+    higher = planned.value < charged.value
     refuted = any(
         note.startswith(_OF_THE_PLAN) and note not in charged.assumptions for note in assumptions
     )
     if higher or refuted:
         assumptions = [note for note in assumptions if not note.startswith(_OF_THE_PLAN)]
         assumptions.append(_HIGHER_RATE if higher else _COVERED)
-    if higher:
-        value = charged.value
-    else:
+    if not higher:
         assumptions.append("counted as if every planned round was opened")
-    bound = Bound(
-        value=float(rounded_up(value)),
-        delta=told["delta"],
-        adjacency=told["adjacency"],
-        unit=told["unit"],
-        accountant=told["accountant"],
+    return replace(
+        planned,
+        # Rounded, since the digits beyond hang on how much noise was drawn, which is a count.
+        value=epsilon_up(charged.value if higher else planned.value),
+        slack=0.0,
+        participations=None,
         assumptions=tuple(assumptions),
     )
-    return _Figure(bound, _written(bound))
-
-
-def _written(bound: Bound) -> dict[str, Any]:
-    names = ("value", "delta", "adjacency", "unit", "accountant", "reason")
-    return {name: getattr(bound, name) for name in names} | {"assumptions": [*bound.assumptions]}
 
 
 def _checked(run: Path, out: Path) -> Path:

@@ -1,20 +1,22 @@
-"""What a run folder says, read into one object."""
+"""Read a run folder into one object: settings, rounds, summary, bounds, snapshot, audit."""
 
-import json
 import logging
+import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.stages import Stage
-from zerosum.server.config import ConfigError
+from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
 from zerosum.server.privacy.noised_ratio import NOISE_STD
-from zerosum.server.runs.plain_json import numbers
-from zerosum.server.runs.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
+from zerosum.server.privacy.run_ledger import NO_NOISE
+from zerosum.server.runs.records import Failures, RoundRecord, Summary
+from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.server.runs.run_outcome import failures_summary, is_untrained
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.audited import Audited, read_audit
@@ -24,35 +26,8 @@ log = logging.getLogger("zerosum.simulations")
 SIGHT = "sight.npz"
 """Optional: what the server saw in one round, and some test images with their predictions."""
 
-OBSERVERS = ("sum", "local", "release")
-
-
-@dataclass(frozen=True)
-class Bound:
-    """One epsilon against one observer, with what it rests on; absent fields are None.
-
-    Parameters
-    ----------
-    value : float, optional
-        Epsilon; None is infinity, or unknown, with ``reason`` why.
-    delta : float, optional
-        Its delta.
-    adjacency, unit, accountant, participations : str, optional
-        As the ledger states them.
-    assumptions : tuple of str
-        What must hold for the figure to be true.
-    reason : str, optional
-        Why there is no value.
-    """
-
-    value: float | None = None
-    delta: float | None = None
-    adjacency: str | None = None
-    unit: str | None = None
-    accountant: str | None = None
-    participations: str | None = None
-    assumptions: tuple[str, ...] = ()
-    reason: str | None = None
+UNWRITTEN = "assumptions are written when the run finishes"
+"""Stands for the assumptions of a run that goes on: its lines have epsilons alone."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +63,13 @@ class RunRecord:
         Name of the run folder.
     experiment : Experiment
         The resolved configuration; ``toml`` is its text.
-    rounds : list of dict
+    rounds : list of RoundRecord
         The lines of ``metrics.jsonl``.
-    summary : dict
-        ``summary.json``, or nothing.
+    summary : Summary
+        ``summary.json``; empty where there is none.
     finished : bool
         Whether the summary speaks of these rounds, and of all of them.
-    bounds : dict of str to Bound
+    bounds : dict of str to EpsilonBound
         By observer, as far as recorded.
     sight : Sight
         Empty where the folder has none.
@@ -105,22 +80,22 @@ class RunRecord:
     name: str
     experiment: Experiment
     toml: str
-    rounds: list[dict[str, Any]]
-    summary: Mapping[str, Any]
+    rounds: list[RoundRecord]
+    summary: Summary
     finished: bool
-    bounds: Mapping[str, Bound]
+    bounds: Mapping[ObserverName, EpsilonBound]
     sight: Sight = field(default_factory=Sight)
     audited: Audited | None = None
 
     @property
-    def completed(self) -> list[dict[str, Any]]:
+    def completed(self) -> list[RoundRecord]:
         """The rounds whose sum was released."""
-        return [r for r in self.rounds if r.get("status") == "completed"]
+        return [r for r in self.rounds if r.completed]
 
     @property
-    def abandoned(self) -> list[dict[str, Any]]:
+    def abandoned(self) -> list[RoundRecord]:
         """The rounds that released nothing."""
-        return [r for r in self.rounds if r.get("status") != "completed"]
+        return [r for r in self.rounds if not r.completed]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -141,35 +116,45 @@ class RunRecord:
         return bool(self.rounds) and is_untrained(self.rounds)
 
     @property
-    def failures(self) -> dict[str, Any] | None:
+    def failures(self) -> Failures | None:
         """Failures of training over all rounds; None where nobody counts them."""
         return failures_summary(self.rounds)
 
     def noise_of(self, metric: str) -> float | None:
         """Return the deviation of the noise in the last value of a metric; None without any."""
-        last: dict[str, Any] = next((r for r in reversed(self.rounds) if metric in r), {})
-        found = last.get(metric + NOISE_STD)
-        return None if found is None else float(found)
+        last = next((r for r in reversed(self.rounds) if metric in r.metrics), None)
+        return None if last is None else last.metrics.get(metric + NOISE_STD)
 
     @property
     def population(self) -> int | None:
         """Number of clients, where recorded."""
-        recorded = self.summary.get("population")
-        return self.experiment.data.clients if recorded is None else int(recorded)
+        recorded = self.summary.population
+        return self.experiment.data.clients if recorded is None else recorded
 
     @property
     def dropouts(self) -> dict[str, int]:
         """Clients lost by stage, over all rounds, in the stages' order."""
-        found = {stage for r in self.rounds for stage in r.get("dropouts", {})}
-        order = [s for s in Stage if s in found] + sorted(found - set(Stage))
-        return {s: sum(r.get("dropouts", {}).get(s, 0) for r in self.rounds) for s in order}
+        lost = {stage for r in self.rounds for stage in r.dropouts}
+        order = [s for s in Stage if s in lost] + sorted(lost - set(Stage))
+        return {s: sum(r.dropouts.get(s, 0) for r in self.rounds) for s in order}
 
     def series(self, key: str) -> NDArray[np.float64]:
-        """Return one figure of every round, NaN where it has none, shape (rounds,)."""
+        """Return one value of every round, NaN where it has none: float64, shape (rounds,)."""
         return np.array([_number(r.get(key)) for r in self.rounds], dtype=np.float64)
 
     def nested(self, key: str, name: str) -> NDArray[np.float64]:
-        """Return ``round[key][name]`` of every round, NaN where it has none."""
+        """Return ``round[key][name]`` of every round, NaN where it has none: float64, (rounds,).
+
+        Parameters
+        ----------
+        key, name : str
+            Of the round's object; of a number in it.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (rounds,).
+        """
         values = [(r.get(key) or {}).get(name) for r in self.rounds]
         return np.array([_number(v) for v in values], dtype=np.float64)
 
@@ -177,12 +162,9 @@ class RunRecord:
         """Return (round, value) of every ``test_`` and ``federated_`` metric."""
         found: dict[str, list[tuple[int, float]]] = {}
         for record in self.rounds:
-            for name, value in record.items():
-                measured = name.startswith(("test_", "federated_"))
-                if name.endswith(NOISE_STD) or not measured:
-                    continue
-                if isinstance(value, float):  # integers are counts, as federated_cut_of
-                    found.setdefault(name, []).append((record["round"], float(value)))
+            for name, value in record.metrics.items():
+                if not name.endswith(NOISE_STD):
+                    found.setdefault(name, []).append((record.round, value))
         return found
 
 
@@ -195,11 +177,9 @@ def read_run(folder: RunFolder) -> RunRecord:
         If the configuration, the rounds or the summary cannot be read.
     """
     experiment = folder.experiment
-    rounds = folder.read_lines(METRICS)
-    if not all(isinstance(line.get("round"), int) for line in rounds):
-        raise ConfigError(f"{folder.path / METRICS} is damaged: a line of it names no round")
-    summary = _read_summary(folder)
-    current = bool(summary) and summary.get("rounds") == len(rounds)
+    rounds = folder.read_rounds()
+    summary = folder.read_summary()
+    current = bool(summary) and summary.rounds == len(rounds)
     return RunRecord(
         name=folder.path.resolve().name,
         experiment=experiment,
@@ -207,7 +187,7 @@ def read_run(folder: RunFolder) -> RunRecord:
         rounds=rounds,
         summary=summary,
         finished=current and len(rounds) >= experiment.rounds,
-        bounds=_bounds(summary.get("epsilon", {}), rounds, experiment, current=current),
+        bounds=_bounds(summary, rounds, experiment, current=current),
         sight=_read_sight(folder),
         audited=read_audit(folder),
     )
@@ -220,61 +200,28 @@ def _number(value: object) -> float:
     return float("nan")
 
 
-def _read_summary(folder: RunFolder) -> dict[str, Any]:
-    try:
-        text = (folder.path / SUMMARY).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{folder.path / SUMMARY} is damaged ({error})") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{folder.path / SUMMARY} is damaged: it holds no object")
-    if isinstance(found.get("metrics"), dict):
-        found["metrics"] = numbers(found["metrics"])
-    return found
-
-
 def _bounds(
-    stated: Mapping[str, Any],
-    rounds: list[dict[str, Any]],
-    experiment: Experiment,
-    *,
-    current: bool,
-) -> dict[str, Bound]:
-    """Take the summary's figures; where it is missing or older, the last round's values."""
-    bounds = {observer: _bound(stated[observer]) for observer in OBSERVERS if observer in stated}
+    summary: Summary, rounds: list[RoundRecord], experiment: Experiment, *, current: bool
+) -> dict[ObserverName, EpsilonBound]:
+    """Take the summary's bounds; where it is missing or older, the last round's epsilons."""
     if current or not rounds:
-        return bounds
-    last = rounds[-1].get("epsilon") or {}
-    reason = "written down when the run finishes"
-    if not experiment.privacy.private:
-        reason = 'privacy.model = "none": no noise was added'
+        return dict(summary.epsilon)
+    privacy, last = experiment.privacy, rounds[-1].epsilon
+    reason = "written down when the run finishes" if privacy.private else NO_NOISE
+    unfinished = no_bound("sum", privacy.delta, reason, unit=privacy.unit)
     return {
-        observer: Bound(
+        observer: replace(unfinished, observer=observer)
+        if math.isinf(last[observer])
+        else replace(
+            unfinished,
+            observer=observer,
             value=last[observer],
-            delta=experiment.privacy.delta if experiment.privacy.private else None,
-            reason=reason if last[observer] is None else None,
+            assumptions=(UNWRITTEN,),
+            reason=None,
         )
         for observer in OBSERVERS
         if observer in last
     }
-
-
-def _bound(figure: Mapping[str, Any]) -> Bound:
-    assumptions = figure.get("assumptions") or ()
-    if isinstance(assumptions, str):
-        assumptions = (assumptions,)
-    return Bound(
-        value=figure.get("value"),
-        delta=figure.get("delta"),
-        assumptions=tuple(map(str, assumptions)),
-        **{
-            name: None if figure.get(name) is None else str(figure[name])
-            for name in ("adjacency", "unit", "accountant", "participations", "reason")
-        },
-    )
 
 
 def _read_sight(folder: RunFolder) -> Sight:
@@ -299,7 +246,11 @@ def _sight(arrays: Mapping[str, NDArray[Any]]) -> Sight:
     if not {"images", "labels", "predictions"} <= arrays.keys():
         return Sight(masked, total)
     images, labels, predictions = arrays["images"], arrays["labels"], arrays["predictions"]
-    shown = images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 3)
-    if images.dtype != np.uint8 or not shown or len({*map(len, (images, labels, predictions))}) > 1:
+    drawable = images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 3)
+    if (
+        images.dtype != np.uint8
+        or not drawable
+        or len({*map(len, (images, labels, predictions))}) > 1
+    ):
         raise ValueError("images, labels and predictions do not fit together")
     return Sight(masked, total, images, labels, predictions)

@@ -1,11 +1,12 @@
-"""What the report says in words: the outcome, the observers, the cautions."""
+"""Write the report's sentences: the outcome, the observers, the cautions."""
 
 import math
-from decimal import ROUND_CEILING, Decimal
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.run_outcome import nothing_learnt
-from zerosum.simulations.report.record import OBSERVERS, Bound, RunRecord
+from zerosum.simulations.report.record import RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
 """What stands beside epsilon_release wherever cohort sizes, survivors or participations do."""
@@ -23,18 +24,6 @@ def number(value: float | None) -> str:
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def epsilon(value: float | None) -> str:
-    """Write an epsilon, rounded up so that what is printed stays true; None is infinite."""
-    if value is None or not math.isfinite(value):
-        return "∞"
-    exact = Decimal(f"{value:.12g}")  # float noise (6.300000000000001) is not spent privacy
-    if value < 1_000_000:
-        step = Decimal("0.01") if value < 100 else Decimal(1)
-        return f"{exact.quantize(step, rounding=ROUND_CEILING):,}"
-    tens = exact.adjusted()
-    return f"{exact.scaleb(-tens).quantize(Decimal('0.1'), rounding=ROUND_CEILING)}e{tens}"
 
 
 def delta(value: float | None) -> str:
@@ -69,7 +58,22 @@ def duration(seconds: float) -> str:
 
 
 def metric(name: str, value: float, noise: float | None = None) -> str:
-    """Write a metric, with the deviation of its noise: accuracies as a share, others as numbers."""
+    """Write a metric, with the deviation of its noise: accuracies as a share, others as numbers.
+
+    Parameters
+    ----------
+    name : str
+        As "test_accuracy".
+    value : float
+        Its value.
+    noise : float, optional
+        Standard deviation of the noise in it.
+
+    Returns
+    -------
+    str
+        An accuracy as a percentage.
+    """
     if not (name.endswith("accuracy") and 0 <= value <= 1):
         return number(value) if noise is None else f"{number(value)} ± {number(noise)}"
     return percent(value) if noise is None else f"{100 * value:.1f} ± {100 * noise:.1f} %"
@@ -110,8 +114,8 @@ def _learnt(run: RunRecord) -> str:
 
 
 def _tested(run: RunRecord) -> str:
-    lost = run.summary.get("lost_tests")
-    return f"{_figures(run)} Of the last test: {lost}." if isinstance(lost, str) else _figures(run)
+    lost = run.summary.lost_tests
+    return f"{_figures(run)} Of the last test: {lost}." if lost else _figures(run)
 
 
 def _figures(run: RunRecord) -> str:
@@ -125,50 +129,41 @@ def _figures(run: RunRecord) -> str:
         name = "federated_accuracy"
         whose += f" of round {run.earlier_metrics[name]}" if name in run.earlier_metrics else ""
         accuracy, noise = metric(name, metrics[name], run.noise_of(name)), run.noise_of(name)
-        said = "" if noise is None else ", give or take the standard deviation of the noise"
+        remark = "" if noise is None else ", give or take the standard deviation of the noise"
         where = "of the clients' own examples, as they report"
-        return f"The {whose} is right on {accuracy} {where}{said}."
+        return f"The {whose} is right on {accuracy} {where}{remark}."
     if metrics:
         earlier = {name: f" (round {n})" for name, n in run.earlier_metrics.items()}
-        shown = (
+        metrics_text = (
             f"{title(name).lower()} {number(value)}{earlier.get(name, '')}"
             for name, value in metrics.items()
         )
-        absent = run.summary.get("no_accuracy")
-        said = f" There is {absent}." if isinstance(absent, str) else ""
-        return f"The {whose} ends at {', '.join(shown)}.{said}"
+        absent = run.summary.no_accuracy
+        remark = f" There is {absent}." if absent else ""
+        return f"The {whose} ends at {', '.join(metrics_text)}.{remark}"
     return "The model was not tested: there is no test data, or no test has been reached."
-
-
-_AGAINST = {
-    "release": "an outsider who sees only the models",
-    "sum": "whoever sees each round's sum and roster",
-    "local": "whoever sees a single contribution, as the server would with masking broken",
-}
 
 
 def _protected(run: RunRecord) -> list[str]:
     if not run.experiment.privacy.private:
         return ["No noise was added: there is no differential privacy, whoever looks."]
-    parts = []
-    for observer in ("release", "sum", "local"):
-        bound = run.bounds.get(observer)
-        if bound is None:
-            continue
-        if observer == "sum" and run.experiment.secagg.protocol == "none":
-            continue  # nobody of this run sees sums alone: the server sees each contribution
-        figure = f"epsilon {epsilon(bound.value)}" if bound.value is not None else "no bound"
-        parts.append(f"{figure} against {_AGAINST[observer]}")
-    if not parts:
+    protocol = run.experiment.secagg.protocol
+    bounds = [run.bounds[name] for name in OBSERVERS if name in run.bounds]
+    if protocol == "none":  # nobody of this run sees sums alone: the server sees each contribution
+        bounds = [bound for bound in bounds if bound.observer != "sum"]
+    if not bounds:
         return ["No epsilon is recorded yet."]
-    known = next((b for b in run.bounds.values() if b.delta is not None), Bound())
-    at = f", at delta {delta(known.delta)}" if known.delta is not None else ""
-    return [f"For each {known.unit or 'client'}{at}: {'; '.join(parts)}."]
+    parts = [
+        (f"epsilon {epsilon_text(bound.value)}" if bound.finite else "no bound")
+        + f" against {observer_who(bound.observer, protocol)}"
+        for bound in bounds
+    ]
+    return [f"For each {bounds[0].unit}, at delta {delta(bounds[0].delta)}: {'; '.join(parts)}."]
 
 
-def meaning(value: float | None) -> str:
-    """Say what an epsilon allows, in odds."""
-    if value is None or value > MEANINGFUL_EPSILON:
+def meaning(value: float) -> str:
+    """Write what an epsilon allows, as a ratio of odds."""
+    if value > MEANINGFUL_EPSILON:
         return "No meaningful protection on its own."
     odds = math.exp(value)
     times = f"{math.ceil(odds * 10) / 10:,.1f}" if odds < 100 else f"{math.ceil(odds):,}"
@@ -177,61 +172,60 @@ def meaning(value: float | None) -> str:
     )
 
 
-def observer(run: RunRecord, name: str) -> tuple[str, str]:
-    """Return who the observer is in this run, and what it sees."""
-    protocol = run.experiment.secagg.protocol
-    if name == "release":
-        return "An outsider", "The released models: nothing of cohorts, rosters or survivors."
-    if name == "sum":
-        who = {
-            "pairwise": "The server, masking in force; fellow clients",
-            "ideal": "Whoever receives the trusted sum",
-            "none": "Someone who sees the sums only – not the server of this run",
-        }[protocol]
-        if run.experiment.secagg.corruption:
-            share = percent(run.experiment.secagg.corruption)
-            who += f"; up to {share} of the clients colluding with it"
-        return who, "Each round's sum, and who was in it."
-    who = {
-        "pairwise": "The server with masking broken, or with colluders at the threshold",
-        "ideal": "Whoever computes the trusted sum (here, the server's process)",
-        "none": "The server: this run had no masking",
-    }[protocol]
-    return who, "Each contribution of one client, by itself."
+def observer(run: RunRecord, name: ObserverName) -> tuple[str, str]:
+    """Return who the observer is in this run, and what it sees.
+
+    Parameters
+    ----------
+    run : RunRecord
+        Has the protocol, and the colluders that are assumed.
+    name : str
+        One of ``OBSERVERS``.
+
+    Returns
+    -------
+    tuple of str
+        Who, and what it sees.
+    """
+    secagg = run.experiment.secagg
+    sees = SEES[name]
+    if name == "sum" and secagg.corruption:
+        sees += f"; and what up to {percent(secagg.corruption)} of the clients tell it"
+    return observer_who(name, secagg.protocol), sees
 
 
 def cautions(run: RunRecord) -> list[str]:
     """Return what a reader must know before believing a figure, in plain words."""
-    found = [*_run_cautions(run), *_protocol_cautions(run), *_rule_cautions(run)]
-    return [*found, *_privacy_cautions(run)]
+    sentences = [*_run_cautions(run), *_protocol_cautions(run), *_rule_cautions(run)]
+    return [*sentences, *_privacy_cautions(run)]
 
 
 def _run_cautions(run: RunRecord) -> list[str]:
-    found = []
+    sentences = []
     if not run.finished:
-        found.append(
+        sentences.append(
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
-    found += _failures(run) + _cuts(run) + _lies(run)
-    slots = sum(r.get("cohort", 0) for r in run.rounds)
+    sentences += _failures(run) + _cuts(run) + _lies(run)
+    slots = sum(r.cohort for r in run.rounds)
     lost = sum(run.dropouts.values())
     assumed = run.experiment.secagg.dropout
     if slots and lost / slots > assumed:
-        found.append(
+        sentences.append(
             f"{percent(lost / slots)} of the clients asked dropped out, more than the "
             f"{percent(assumed)} that secagg.dropout assumes: rounds are abandoned more often than "
             "planned."
         )
-    return found
+    return sentences
 
 
 def _cuts(run: RunRecord) -> list[str]:
     """Return what the rounds counted of coordinates beyond the encoding's range."""
-    lines = [r for r in run.rounds if any(r.get("cut", ()))]
+    lines = [r for r in run.rounds if any(r.cut)]
     if not lines:
         return []
-    cut, of = sum(r["cut"][0] for r in lines), sum(r["cut_of"] for r in lines)
+    cut, of = sum(r.cut[0] for r in lines), sum(r.cut_of for r in lines)
     return [
         f"In {count(len(lines), 'round')} clients cut {cut:,} of {of:,} coordinates of their "
         "updates to encoding.range: these sums are not quite those of what was trained. A larger "
@@ -241,47 +235,48 @@ def _cuts(run: RunRecord) -> list[str]:
 
 def _failures(run: RunRecord) -> list[str]:
     """Return what the rounds count of clients that could not train."""
-    found = []
+    sentences = []
     if reason := nothing_learnt(run.rounds):
-        found.append(f"{reason[:1].upper()}{reason[1:]}.")
+        sentences.append(f"{reason[:1].upper()}{reason[1:]}.")
     failures = run.failures
-    if failures is not None and (lost := failures.get("evaluations_failed")):
-        found.append(
-            f"{count(lost, 'evaluation')} by clients failed; the first in "
-            f"{failures['first_failed_evaluation']}. Federated figures are those of the others."
+    if failures is not None and failures.evaluations_failed:
+        sentences.append(
+            f"{count(failures.evaluations_failed, 'evaluation')} by clients failed; the first in "
+            f"{failures.first_failed_evaluation}. Federated figures are those of the others."
         )
-    if failures is None or failures["first_failure"] is None:
-        return found
-    failed = failures["clients_failed"]
-    answers = failed + failures["clients_trained"] + failures["clients_idle"]
-    said = f"{failed:,} of {answers:,} answers failed in training"
-    if failures["examples_failed"]:
-        said += f", and {count(failures['examples_failed'], 'single example')} in others"
-    found.append(
-        f"{said}; the first in {failures['first_failure']}. They brought nothing of their records. "
-        "clients.log has each. Only a simulation counts them: a deployment tells a node's operator."
+    if failures is None or failures.first_failure is None:
+        return sentences
+    failed = failures.clients_failed
+    answers = failed + failures.clients_trained + failures.clients_idle
+    sentence = f"{failed:,} of {answers:,} answers failed in training"
+    if failures.examples_failed:
+        sentence += f", and {count(failures.examples_failed, 'single example')} in others"
+    sentences.append(
+        f"{sentence}; the first in {failures.first_failure}. Nothing of their records is in the "
+        "model. clients.log has each reason. Only a simulation counts failures: a deployed client "
+        "tells its own operator alone."
     )
-    return found
+    return sentences
 
 
 def _lies(run: RunRecord) -> list[str]:
     """Return what the rounds found of wrong shares."""
-    found = []
-    named = [(index, r["round"]) for r in run.rounds for index in r.get("liars", ())]
+    sentences = []
+    named = [(index, r.round) for r in run.rounds for index in r.liars]
     if named:
-        said = ", ".join(f"client {index} (round {number})" for index, number in named)
-        found.append(
-            f"Proved to have given or dealt wrong shares, and left out of later cohorts: {said}. "
+        liars = ", ".join(f"client {index} (round {number})" for index, number in named)
+        sentences.append(
+            f"Proved to have given or dealt wrong shares, and left out of later cohorts: {liars}. "
             "The sums are right all the same. left-out.jsonl says how long, and readmits."
         )
-    rounds = [r["round"] for r in run.rounds if r.get("wrong_pairs")]
+    rounds = [r.round for r in run.rounds if r.wrong_pairs]
     if rounds:
-        found.append(
+        sentences.append(
             f"In {len(rounds):,} rounds wrong shares were found of which nobody can tell whether "
             "their dealers or their holders are at fault: metrics.jsonl has the pairs "
             "(wrong_pairs)."
         )
-    return found
+    return sentences
 
 
 def _protocol_cautions(run: RunRecord) -> list[str]:
@@ -328,7 +323,7 @@ def _group_cautions(run: RunRecord) -> list[str]:
     groups = run.experiment.secagg.groups
     if groups == 1:
         return []
-    failed = run.summary.get("groups_failed", 0)
+    failed = run.summary.groups_failed
     lost = f"; {count(failed, 'group')} failed" if failed else ""
     return [
         f"Each cohort was {groups} groups{lost}. The server saw the sum of each: a client is "
@@ -338,7 +333,7 @@ def _group_cautions(run: RunRecord) -> list[str]:
 
 
 def _sharing_cautions(run: RunRecord) -> list[str]:
-    if not run.summary.get("shared_cache"):
+    if not run.summary.shared_cache:
         return []
     return [
         "The clients of this process shared agreed keys, verified signatures and mask streams: the "
@@ -354,24 +349,24 @@ def _privacy_cautions(run: RunRecord) -> list[str]:
             'privacy.model = "none": no noise was added. Masking hides single contributions, but '
             "sums and models can still betray what a client holds."
         ]
-    found = []
-    if run.summary.get("noise_from_seed"):
-        found.append(
+    sentences = []
+    if run.summary.noise_from_seed:
+        sentences.append(
             "Noise and sampling coins came from the seed, as simulations do: every figure, and "
             "epsilon_release in particular, assumes that the seed stays secret. A deployment draws "
             "them from the operating system."
         )
-    if run.summary.get("noise_draw") == "summed":
-        found.append(
+    if run.summary.noise_draw == "summed":
+        sentences.append(
             "The noise of each sum was drawn once, not by each client: the law of the sum is the "
             "same, but no client's own contribution carried noise."
         )
     if not privacy.top_up:
-        found.append(
+        sentences.append(
             "privacy.top_up is off: the noise of a sum betrays how many took part, so "
             "epsilon_release is refused."
         )
-    return [*found, *_delta_caution(run), *_epsilon_cautions(run)]
+    return [*sentences, *_delta_caution(run), *_epsilon_cautions(run)]
 
 
 def _delta_caution(run: RunRecord) -> list[str]:
@@ -387,9 +382,9 @@ def _delta_caution(run: RunRecord) -> list[str]:
 
 def _epsilon_cautions(run: RunRecord) -> list[str]:
     weak = [
-        f"epsilon_{name} ({epsilon(bound.value)})"
+        f"epsilon_{name} ({epsilon_text(bound.value)})"
         for name in OBSERVERS
-        if (bound := run.bounds.get(name)) and bound.value and bound.value > MEANINGFUL_EPSILON
+        if (bound := run.bounds.get(name)) and bound.finite and bound.value > MEANINGFUL_EPSILON
     ]
     if not weak:
         return []

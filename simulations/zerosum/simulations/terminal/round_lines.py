@@ -2,14 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 
 from zerosum.server.privacy.noised_ratio import NOISE_STD
-from zerosum.server.privacy.rounding import plain, rounded_up
+from zerosum.server.privacy.rounding import plain
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.results import lies_in_words
-from zerosum.server.runs.run_outcome import UNTRAINED, charged_in_words, failures_in_words
+from zerosum.server.runs.run_outcome import (
+    UNTRAINED,
+    charged_in_words,
+    epsilons_in_words,
+    failures_in_words,
+)
 from zerosum.server.training.saturation_watch import cuts_in_words, shortened
 from zerosum.simulations.terminal.progress import ProgressBar
 
@@ -17,7 +22,7 @@ from zerosum.simulations.terminal.progress import ProgressBar
 @contextmanager
 def progress(
     rounds: int, console: Console | None = None
-) -> Iterator[Callable[[dict[str, Any]], None]]:
+) -> Iterator[Callable[[RoundRecord], None]]:
     """Show the rounds of a run as they end.
 
     Parameters
@@ -35,21 +40,21 @@ def progress(
     with ProgressBar(rounds, "round", console) as bar:
         lines = _RoundLines(bar, rounds)
 
-        def update(record: dict[str, Any]) -> None:
+        def update(record: RoundRecord) -> None:
             if bar.drawn:
-                bar.show(describe(record, rounds), record["round"])
-            elif bar.due(record["round"]):
+                bar.show(describe(record, rounds), record.round)
+            elif bar.due(record.round):
                 lines.print(record)
 
         yield update
 
 
-def describe(record: dict[str, Any], rounds: int, reason: str | None = None) -> str:
+def describe(record: RoundRecord, rounds: int, reason: str | None = None) -> str:
     """Return a round in one line: accuracy, epsilon so far, dropouts, failures, liars.
 
     Parameters
     ----------
-    record : dict
+    record : RoundRecord
         A round's.
     rounds : int
         Of the run.
@@ -61,28 +66,28 @@ def describe(record: dict[str, Any], rounds: int, reason: str | None = None) -> 
     str
         Two spaces between its parts.
     """
-    parts = [f"round {record['round']}/{rounds}"]
+    parts = [f"round {record.round}/{rounds}"]
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
-        if key in record:
-            noise = record.get(key + NOISE_STD)
-            figure = plain(record[key], 3) + ("" if noise is None else f" ± {plain(noise, 3)}")
-            whose = f" ({UNTRAINED})" if record.get("untrained") else ""
+        if key in record.metrics:
+            noise = record.metrics.get(key + NOISE_STD)
+            figure = plain(record.metrics[key], 3)
+            figure += "" if noise is None else f" ± {plain(noise, 3)}"
+            whose = f" ({UNTRAINED})" if record.untrained else ""
             parts.append(f"{key.removeprefix('test_').replace('_', ' ')} {figure}{whose}")
             break
-    release, total = record["epsilon"].get("release"), record["epsilon"].get("sum")
-    if release is not None or total is not None:
-        parts.append(f"epsilon {rounded_up(release)} (release) {rounded_up(total)} (sum)")
-    if record["status"] == "abandoned":
-        parts.append(f"abandoned: {reason or shortened(record['reason'])[1]}")
+    # Of the local one each line would repeat that masks are all that hides a contribution.
+    if spent := epsilons_in_words(record.epsilon, without=["local"]):
+        parts.append(f"epsilon {spent}")
+    if record.status == "abandoned":
+        parts.append(f"abandoned: {reason or shortened(record.reason)[1]}")
         parts += [charged_in_words(record)]
     else:
-        parts.append(f"dropouts {record['cohort'] - record['survivors']}/{record['cohort']}")
+        parts.append(f"dropouts {record.cohort - record.survivors}/{record.cohort}")
     parts += [failures_in_words(record)]
-    if "dropout_charged" in record:
-        rate = record["dropout_charged"]
+    if (rate := record.dropout_charged) is not None:
         parts.append(f"WARNING: more dropouts than secagg.dropout; charged at up to {rate:g}")
     # The reason of a round that cuts have ended has their numbers.
-    cuts = cuts_in_words(record) if record["status"] == "completed" else ""
+    cuts = cuts_in_words(record) if record.completed else ""
     return "  ".join(filter(None, parts)) + lies_in_words(record) + cuts
 
 
@@ -96,13 +101,13 @@ class _RoundLines:
         self._bar, self._rounds = bar, rounds
         self._last_cure, self._last_round = "", 0
 
-    def print(self, record: dict[str, Any]) -> None:
+    def print(self, record: RoundRecord) -> None:
         """Print a round's line."""
         reason = None
-        cure = shortened(record["reason"])[0] if record["status"] == "abandoned" else ""
+        cure = shortened(record.reason)[0] if record.status == "abandoned" else ""
         if cure and cure == self._last_cure:
             reason = f"as round {self._last_round}"
         else:
-            self._last_cure, self._last_round = cure, record["round"]
+            self._last_cure, self._last_round = cure, record.round
         line = describe(record, self._rounds, reason)
-        self._bar.line(f"{line}  {record['seconds']:.2f} s")
+        self._bar.line(f"{line}  {record.seconds:.2f} s")

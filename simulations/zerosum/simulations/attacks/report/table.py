@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from zerosum.server.privacy.rounding import rounded_up
+from zerosum.server.privacy import rounding
 from zerosum.simulations.attacks.harness.results import PARTLY, Row
 from zerosum.simulations.terminal.printable import printable
 
@@ -36,7 +36,7 @@ def epsilon_text(row: Row) -> str:
     """Return epsilon beside a figure: "∞" without noise, "–" where none could be meant."""
     if row.epsilon is None:
         return "–"
-    return "∞" if math.isinf(row.epsilon) else rounded_up(row.epsilon)
+    return rounding.epsilon_text(row.epsilon)
 
 
 def baseline_text(row: Row) -> str:

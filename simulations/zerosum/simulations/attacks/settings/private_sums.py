@@ -1,6 +1,5 @@
 """Ask real clients for private sums, and charge a ledger as a run does."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -129,8 +128,7 @@ class PrivateSums:
 
         Infinite without noise.
         """
-        values = {name: figure["value"] for name, figure in self._ledger.figures().items()}
-        return {name: math.inf if value is None else float(value) for name, value in values.items()}
+        return {name: bound.value for name, bound in self._ledger.figures().items()}
 
     def epsilon(self) -> float:
         """Return the figure of a server: of sums where contributions are masked, else of each."""
