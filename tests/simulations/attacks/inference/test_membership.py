@@ -235,7 +235,7 @@ def test_scores_that_say_nothing_give_the_rate_of_false_alarms() -> None:
 
 @pytest.mark.parametrize("references", [2, 5])
 def test_reference_models_that_halve_no_candidates_are_refused(references) -> None:
-    with pytest.raises(ValueError, match=f"references = {references}: an even number from 4"):
+    with pytest.raises(ValueError, match=f"references = {references}: give an even number from 4"):
         replace(SMALL, references=references)
 
 

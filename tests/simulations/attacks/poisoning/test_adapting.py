@@ -89,7 +89,7 @@ def test_peers_are_spread_as_known_updates_are_and_follow_from_the_coins() -> No
 
 
 def test_who_does_not_know_the_rule_cannot_try_it() -> None:
-    with pytest.raises(ValueError, match='does not know "rule"'):
+    with pytest.raises(ValueError, match='add "rule" to what it knows'):
         rule_of(replace(view_of("krum"), server=None))
 
 

@@ -1,6 +1,6 @@
-"""A setting: a whole run of federated training in which some clients send what an attack crafts.
+"""Play a whole run of federated training in which some clients send crafted updates.
 
-Everything else is an ordinary run: the simulator's clients, coordinator, protocol, rule and ledger.
+All else is an ordinary run: the simulator's clients, coordinator, protocol, rule and ledger.
 """
 
 import math
@@ -44,28 +44,28 @@ from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 @dataclass(frozen=True)
 class PoisonedSetting:
-    """A run of training in which the first clients are malicious.
+    """Train a model with the first clients malicious.
 
-    The setting asks an attack for its moves: ``craft(view, rng) -> ndarray`` of shape (k, d), in
-    each round. They are sent through the client code as it is, which clips and encodes them; where
-    the attack has ``own_code`` set, by clients that leave the clip and the range out.
+    The setting asks the attack for its moves, ``craft(view, rng) -> ndarray`` of shape (k, d), in
+    each round. The library's client code sends them: it clips and encodes them. Where the attack
+    has ``own_code`` set, the clients leave out the clip and the range.
 
     Attributes
     ----------
     malicious, clients : int
     rounds : int
     before : int
-        Honest rounds before those, without any protection, so that no epsilon is finite: the model
-        that an attack starts from.
+        Honest rounds before those, which give the model that the attack starts from. They have no
+        protection, so no epsilon is finite.
     hidden : int
         Width of the one hidden layer.
     lr, epochs, batch_size
         Of local training.
     server_lr : float
     partition : str
-        "iid" or "dirichlet", with its concentration of 0.5.
+        "iid" or "dirichlet", with a concentration of 0.5.
     bound : float
-        Norm that the rule "norm-bound" scales contributions down to.
+        L2 norm to which the rule "norm-bound" scales contributions down.
     root : int
         Records that the server holds, under "fltrust": as many as a client has.
     task : str
@@ -94,7 +94,7 @@ class PoisonedSetting:
         return f"{self.malicious} of {self.clients} clients malicious, {rounds} {start}{uneven}"
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Play the run; see :class:`Setting`.
+        """Train with and without the attack; see :class:`~.interface.Setting`.
 
         Raises
         ------
