@@ -1,4 +1,4 @@
-"""What a class looks like, from a model."""
+"""Model inversion: images of a class from a released model."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def scored(attack, scene, images):
 
 
 @pytest.mark.parametrize("attack", [BLIND, KNOWING], ids=lambda attack: attack.adaptive)
-def test_images_resemble_their_own_class_and_more_than_what_all_digits_share(attack) -> None:
+def test_images_resemble_their_class_beyond_the_mean_digit(attack) -> None:
     found = pooled(attack, SMALL, PLAIN)
     assert found[BEYOND.name].value > 0.5
     assert found[BEYOND.name].baseline == 0
@@ -46,7 +46,7 @@ def test_images_resemble_their_own_class_and_more_than_what_all_digits_share(att
     assert not found[BEYOND.name].at_baseline
 
 
-def test_who_has_the_mean_digit_adds_to_it_what_the_model_says() -> None:
+def test_a_known_mean_digit_improves_the_images() -> None:
     """It alone is close to every class' mean, and further than from grey the model leads."""
     blind, knowing = (pooled(each, SMALL, PLAIN)[OWN.name] for each in (BLIND, KNOWING))
     assert knowing.value > knowing.baseline + 0.1 > blind.value + 0.1
@@ -69,7 +69,7 @@ def test_strong_noise_leaves_nothing_of_the_classes() -> None:
     assert pooled(BLIND, SMALL, protected("local", 3.0))[BEYOND.name].at_baseline
 
 
-def test_one_image_for_all_classes_is_nothing_beyond_the_mean_digit() -> None:
+def test_one_image_for_all_classes_scores_zero_beyond_the_mean_digit() -> None:
     scene = SMALL.play(BLIND, PLAIN, 0)
     means = scene.truth["class_means"]
     same = scored(BLIND, scene, np.broadcast_to(means[3], means.shape))
@@ -81,7 +81,7 @@ def test_one_image_for_all_classes_is_nothing_beyond_the_mean_digit() -> None:
     assert others[BEYOND.name].value < 0.2
 
 
-def test_an_outsider_has_the_model_and_at_most_what_all_digits_share() -> None:
+def test_an_outsider_s_view_is_the_model_and_at_most_the_mean_digit() -> None:
     for attack in (BLIND, KNOWING):
         view = SMALL.play(attack, PLAIN, 0).view
         assert view.candidate_inputs is None
@@ -92,7 +92,7 @@ def test_an_outsider_has_the_model_and_at_most_what_all_digits_share() -> None:
     assert np.array_equal(view.mean_image, spare.mean(axis=0))
 
 
-def test_images_are_in_the_range_of_pixels_and_drawn_below_their_class() -> None:
+def test_images_are_in_the_pixel_range_and_drawn_below_their_class() -> None:
     scene = SMALL.play(BLIND, PLAIN, 0)
     guess = BLIND.run(scene.view, np.random.default_rng(0))
     assert guess["images"].min() >= 0

@@ -1,4 +1,4 @@
-"""A convolutional model's update gives its image away by its last layer's inputs."""
+"""Feature inversion: images from the last layer's input of a convolutional model."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def played(protection: Defense, seed: int, attack: FeatureInversion | None = Non
     return play(0, Cell(attack or FeatureInversion(), Case(CNN, protection)), seed)
 
 
-def test_the_last_layers_input_is_what_the_model_computes_of_the_image():
+def test_the_last_layer_s_input_is_the_image_s_features():
     scene = CNN.play(FeatureInversion(), PLAIN, 0)
     model = scene.view.build().double()
     load_vector(model, scene.view.vectors[0])
@@ -40,14 +40,14 @@ def test_noise_that_hides_the_features_leaves_the_blind_guess():
     assert np.array_equal(outcome.units["PSNR"].values, outcome.baseline["PSNR"].values)
 
 
-def test_a_masked_sum_is_not_for_this_attacker():
+def test_a_masked_sum_lacks_the_contributions_that_features_need():
     outcome = played(MASKED, 0, FeatureInversion(iterations=1, tries=1))
     assert outcome.status == "not applicable"
     assert "contributions" in outcome.note
 
 
 @pytest.mark.slow
-def test_images_come_out_and_noise_ends_it():
+def test_features_reveal_images_until_noise_hides_them():
     plain, noised = (
         np.concatenate([played(each, seed).units["PSNR"].values for seed in range(3)])
         for each in (PLAIN, local(0.01))

@@ -33,7 +33,7 @@ def confirmed(protection):
 
 
 @pytest.mark.parametrize("confirm", [False, True])
-def test_single_masks_fall_to_one_lie_and_double_masks_do_not(confirm):
+def test_one_lie_opens_single_masks_and_not_double_masks(confirm):
     attack = LyingAboutDropouts("dropped", trials=3)
     single, double = (dataclasses.replace(each, confirm=confirm) for each in (SINGLE, DOUBLE))
     assert recovered(attack, single) == [True] * 3
@@ -42,7 +42,7 @@ def test_single_masks_fall_to_one_lie_and_double_masks_do_not(confirm):
     assert found.note == "", "the lie is a possible truth: nobody refuses it"
 
 
-def test_both_kinds_of_shares_are_given_by_clients_without_the_check_alone():
+def test_only_clients_without_the_check_give_both_kinds_of_shares():
     attack = LyingAboutDropouts("both", trials=3)
     assert recovered(attack, DOUBLE, weakness="one-kind check") == [True] * 3
     found = outcome(attack, DOUBLE)
@@ -50,7 +50,7 @@ def test_both_kinds_of_shares_are_given_by_clients_without_the_check_alone():
     assert found.note == "clients refused: ConflictingMessage at unmask"
 
 
-def test_a_signature_binds_clients_without_the_check_too():
+def test_confirm_binds_clients_without_the_check_too():
     attack = LyingAboutDropouts("both", trials=2)
     found = outcome(attack, confirmed(DOUBLE), weakness="one-kind check")
     assert not found.units["update recovered"].hits.any()
@@ -59,7 +59,7 @@ def test_a_signature_binds_clients_without_the_check_too():
 
 @pytest.mark.parametrize(("clients", "threshold"), [(9, 6), (8, 5), (6, 4), (7, 6)])
 @pytest.mark.parametrize("confirm", [False, True])
-def test_a_split_view_opens_a_vector_exactly_from_the_bound_on(clients, threshold, confirm):
+def test_a_split_view_opens_a_vector_from_the_bound_on(clients, threshold, confirm):
     attack = LyingAboutDropouts("split", clients, threshold, trials=2)
     # As many colluders as the threshold need nobody, whatever was signed: it tells where t = k.
     bound = min(threshold, 2 * threshold - (clients - 1) + confirm)
@@ -70,13 +70,13 @@ def test_a_split_view_opens_a_vector_exactly_from_the_bound_on(clients, threshol
             assert found == [colluders >= bound] * 2, colluders
 
 
-def test_below_the_bound_the_side_that_refuses_is_named():
+def test_a_split_view_below_the_bound_names_the_refusal():
     attack = LyingAboutDropouts("split", trials=2)
     found = outcome(attack, confirmed(DOUBLE), colluders=attack.bound)
     assert found.note == "clients refused: TooFewSignatures at unmask"
 
 
-def test_a_client_s_own_policy_refuses_a_threshold_at_which_the_bound_is_reached():
+def test_the_client_s_policy_refuses_a_threshold_within_the_bound():
     setting = SessionsSetting(9, trials=1)
     (transcript,) = setting.play(LyingAboutDropouts(), confirmed(DOUBLE), 0).view.trials[0]
     session = transcript.opened()
@@ -85,7 +85,7 @@ def test_a_client_s_own_policy_refuses_a_threshold_at_which_the_bound_is_reached
         Policy(corruption=4 / 9, smallest_cohort=2).admit(session)
 
 
-def test_trials_in_another_order_are_answered_in_that_order():
+def test_guesses_follow_the_order_of_trials():
     attack = LyingAboutDropouts("split", trials=4)
     setting = SessionsSetting(9, 4, colluders=4)
     view = sealed(setting.play(attack, DOUBLE, 0).view)
@@ -96,7 +96,7 @@ def test_trials_in_another_order_are_answered_in_that_order():
     np.testing.assert_array_equal(straight, back[::-1])
 
 
-def test_the_quick_cases_stand_on_both_sides_of_the_bound():
+def test_quick_cases_lie_on_both_sides_of_the_bound():
     at = [case.at["colluders"] for case in LyingAboutDropouts("split").cases("quick")]
     assert at == [3, 3, 4, 4, 5, 5]
     assert len(list(LyingAboutDropouts("split").cases("full"))) == 14
@@ -111,7 +111,7 @@ def test_the_quick_cases_stand_on_both_sides_of_the_bound():
         ("split", [0, 0, 1, 0, 1, 1]),
     ],
 )
-def test_the_table_s_figures_of_three_seeds(lie, rates):
+def test_dropout_lies_reach_their_reported_figures(lie, rates):
     attack = LyingAboutDropouts(lie)
     found = [
         np.mean([play(0, Cell(attack, case), s).units["update recovered"].hits for s in range(3)])

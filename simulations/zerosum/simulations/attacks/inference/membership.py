@@ -168,4 +168,4 @@ def _candidates(view: TrainedView) -> tuple[np.ndarray, np.ndarray]:
 
 
 ATTACKS = (LossThreshold(), Lira(online=False), Lira())
-"""As the table has them."""
+"""As the table lists them."""

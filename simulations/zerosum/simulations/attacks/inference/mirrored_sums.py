@@ -226,7 +226,7 @@ class _Sums:
             records=setting.records,
             mirrored=setting.mirrored,
             vector=self._vector,
-            totals=np.stack([each.total for each in self._opened]),
+            totals=np.stack([opened.total for opened in self._opened]),
             contributions=np.stack(single) if single else None,
             noise_std=self._opened[0].noise_std,
             auxiliary_inputs=spare.inputs if auxiliary else None,

@@ -155,4 +155,4 @@ def _roughness(images: torch.Tensor) -> torch.Tensor:
 
 
 ATTACKS = (ModelInversion(), ModelInversion(mean_known=True))
-"""As the table has them."""
+"""As the table lists them."""

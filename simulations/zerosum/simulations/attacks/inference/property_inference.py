@@ -141,4 +141,4 @@ def _vectors(view: PropertyView) -> tuple[np.ndarray, int, float]:
 
 
 ATTACKS = (PropertyInference(),)
-"""As the table has them."""
+"""As the table lists them."""

@@ -129,4 +129,4 @@ def _guess(view: RoundsView, update: np.ndarray, images: np.ndarray) -> Guess:
 
 
 ATTACKS = (Differencing(),)
-"""As the table has them."""
+"""As the table lists them."""

@@ -160,4 +160,4 @@ def _parted(view: RoundsView) -> tuple[nn.Sequential, nn.Linear]:
 
 
 ATTACKS = (FeatureInversion(),)
-"""As the table has them."""
+"""As the table lists them."""

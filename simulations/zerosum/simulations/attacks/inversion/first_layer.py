@@ -131,4 +131,4 @@ class FirstLayer(Reconstruction):
 
 
 ATTACKS = (FirstLayer(),)
-"""As the table has them."""
+"""As the table lists them."""

@@ -152,4 +152,4 @@ ATTACKS = (
     GradientMatching(objective="cosine"),
     GradientMatching(aware=False),
 )
-"""As the table has them: the strongest of them, and of the first layer's, in each cell."""
+"""As the table lists them: the strongest of them, and of the first layer's, in each cell."""

@@ -124,4 +124,4 @@ class Imprint(Imprinted):
 
 
 ATTACKS = (Imprint(), Imprint(measurements=1), Traps(), Imprint(target=0))
-"""As the table has them."""
+"""As the table lists them."""

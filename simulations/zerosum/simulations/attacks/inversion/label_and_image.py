@@ -56,7 +56,7 @@ class Classes:
         """
         images, labels = auxiliary(view), view.auxiliary_labels
         if labels is None:
-            raise ValueError("the view holds no auxiliary labels: add them to what it knows")
+            raise ValueError("the view holds no auxiliary labels: add auxiliary data to the threat")
         every = Frequencies.of(images)
         own = [every.of_class(images[labels == label]) for label in range(view.classes)]
         return cls(Images.of_classes(images, labels, view.classes), own)

@@ -53,4 +53,4 @@ class LikeliestImage(Reconstruction):
 
 
 ATTACKS = (LikeliestImage(),)
-"""As the table has them, beside the others of gradient inversion."""
+"""As the table lists them, beside the others of gradient inversion."""

@@ -95,8 +95,8 @@ class Repetition:
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess each pixel's most frequent level, and the mean image."""
         images = auxiliary(view)
-        each = Frequencies.of(images).usual(), images.mean(axis=0)
-        levels, means = (np.tile(values, (view.clients, 1)) for values in each)
+        blind = Frequencies.of(images).usual(), images.mean(axis=0)
+        levels, means = (np.tile(values, (view.clients, 1)) for values in blind)
         return Guess({"levels": levels, "images": means})
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
@@ -110,7 +110,7 @@ class Repetition:
             image_in(view, slopes_of(view, average), noise, self.turns, classes)
             for average in view.contributions.mean(axis=0)
         ]
-        levels, images, errors = (np.array(each) for each in zip(*every, strict=True))
+        levels, images, errors = (np.array(column) for column in zip(*every, strict=True))
         notes = _outlook(answers, float(np.median(errors)))
         return Guess({"levels": levels, "images": images}, notes)
 
@@ -137,4 +137,4 @@ def _outlook(answers: int, error: float) -> str:
 
 
 ATTACKS = (Repetition(),)
-"""As the table has them."""
+"""As the table lists them."""

@@ -134,4 +134,4 @@ class DistributedBackdoor(Backdoor):
 
 
 ATTACKS = (BadNets(), DistributedBackdoor())
-"""As the table has them."""
+"""As the table lists them."""

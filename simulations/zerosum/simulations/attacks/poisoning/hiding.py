@@ -160,4 +160,4 @@ ATTACKS = (
     MinMax(direction="deviation", only=("FLTrust",)),
     MinMax(direction="sign", only=("FLTrust",)),
 )
-"""As the table has them; those of one name are variants of one attack."""
+"""As the table lists them; those of one name are variants of one attack."""

@@ -89,4 +89,4 @@ ATTACKS = (
     InnerProduct(only=(*NEAR, "Bulyan")),
     InnerProduct(epsilon=10.0, only=(*MEANS, "median", "trimmed mean", "geometric median")),
 )
-"""As the table has them; those of one name are variants of one attack."""
+"""As the table lists them; those of one name are variants of one attack."""

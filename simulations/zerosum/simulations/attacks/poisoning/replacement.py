@@ -139,4 +139,4 @@ ATTACKS = (
     *(ModelReplacement(scale=scale) for scale in (2.0, 5.0, 10.0)),
     ModelReplacement(bound=CLIP),
 )
-"""As the table has them; scales below n/eta are for the picture."""
+"""As the table lists them; scales below n/eta are for the picture."""

@@ -106,4 +106,4 @@ ATTACKS = (
     Tailored(only=RULE_COLUMNS),
     TailoredBackdoor(only=(CLIPPED.name, *RULE_COLUMNS)),
 )
-"""As the table has them."""
+"""As the table lists them."""
