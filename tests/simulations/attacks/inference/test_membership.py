@@ -142,11 +142,13 @@ def test_the_note_states_the_cost_of_reference_models(monkeypatch) -> None:
     with monkeypatch.context() as clock:
         ticks = iter(range(0, 10**6, 7))
         clock.setattr(trained.time, "process_time", lambda: next(ticks))
-        made = references_of(replace(SMALL, lr=0.13), PLAIN, 0)
-    assert made.cpu_seconds > 0
-    assert made.cpu_seconds % 7 == 0
+        models = references_of(replace(SMALL, lr=0.13), PLAIN, 0)
+    assert models.cpu_seconds > 0
+    assert models.cpu_seconds % 7 == 0
     outcome = play(0, Cell(Lira(), Case(replace(SMALL, lr=0.13), PLAIN)), 0)
-    assert f"plain: a seed's reference models were trained in {made.cpu_seconds:g}" in outcome.note
+    assert (
+        f"plain: a seed's reference models were trained in {models.cpu_seconds:g}" in outcome.note
+    )
 
 
 def test_reference_models_are_shared_across_masks_and_not_across_noise() -> None:
@@ -174,7 +176,7 @@ def test_permuting_the_candidates_permutes_the_scores(attack) -> None:
         candidate_labels=view.candidate_labels[order],
         reference_holds=None if holds is None else holds[:, order],
     )
-    before, after = (attack.run(each, rng)["scores"] for each in (view, permuted))
+    before, after = (attack.run(v, rng)["scores"] for v in (view, permuted))
     assert np.array_equal(before[order], after)
     assert len(np.unique(before)) > 50
 
@@ -206,8 +208,8 @@ def test_a_model_with_running_statistics_is_refused() -> None:
 
 def test_a_view_of_a_model_with_running_statistics_is_refused(monkeypatch) -> None:
     view = scene_of(LossThreshold()).view
-    made = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
-    monkeypatch.setattr(model_view, "make_model", lambda *given, **named: made)
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+    monkeypatch.setattr(model_view, "make_model", lambda *given, **named: model)
     with pytest.raises(TaskError, match="keeps running statistics"):
         LossThreshold().run(view, np.random.default_rng(0))
 

@@ -38,12 +38,12 @@ def scored(attack, scene, images):
 
 @pytest.mark.parametrize("attack", [BLIND, KNOWING], ids=lambda attack: attack.adaptive)
 def test_images_resemble_their_class_beyond_the_mean_digit(attack) -> None:
-    found = pooled(attack, SMALL, PLAIN)
-    assert found[BEYOND.name].value > 0.5
-    assert found[BEYOND.name].baseline == 0
-    assert found[OWN.name].value > found[OWN.name].baseline + 0.1
-    assert found[OWN.name].value > found[OTHERS.name].value + 0.2
-    assert not found[BEYOND.name].at_baseline
+    rows = pooled(attack, SMALL, PLAIN)
+    assert rows[BEYOND.name].value > 0.5
+    assert rows[BEYOND.name].baseline == 0
+    assert rows[OWN.name].value > rows[OWN.name].baseline + 0.1
+    assert rows[OWN.name].value > rows[OTHERS.name].value + 0.2
+    assert not rows[BEYOND.name].at_baseline
 
 
 def test_a_known_mean_digit_improves_the_images() -> None:
@@ -59,10 +59,10 @@ def test_an_untrained_model_leaves_the_baseline(attack) -> None:
     task = trained._task(SMALL, RecordPool.drawn(SMALL, 0).candidates.take(np.arange(200)), 0)
     untrained = replace(scene.view, vector=initial_vector(task, 0))
     rng = np.random.default_rng(0)
-    found = scored(attack, scene, attack.run(untrained, rng)["images"])
+    figures = scored(attack, scene, attack.run(untrained, rng)["images"])
     blind = scored(attack, scene, attack.baseline(untrained, rng)["images"])
-    assert found[BEYOND.name].low <= 0
-    assert found[OWN.name].low <= blind[OWN.name].value + 0.02
+    assert figures[BEYOND.name].low <= 0
+    assert figures[OWN.name].low <= blind[OWN.name].value + 0.02
 
 
 def test_strong_noise_leaves_nothing_of_the_classes() -> None:

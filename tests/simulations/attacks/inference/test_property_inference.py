@@ -117,13 +117,13 @@ def test_the_target_is_the_first_client_of_its_sum() -> None:
     task = setting._task(coins.ravel(), 0)
     trainer = choose_trainer(task, setting.training, seed=0)
     known, mirrored = (
-        {each.tobytes() for each in images} for images in (train, train[..., ::-1].copy())
+        {image.tobytes() for image in images} for images in (train, train[..., ::-1].copy())
     )
     for number, has in enumerate(scene.truth["has_property"]):
         first = torch.tensor(task.inputs[2 * number]), torch.tensor(task.labels[2 * number])
         update = trainer.train(scene.view.vector, first, 0)
         assert np.allclose(scene.view.contributions[number], update, atol=1e-5)
-        assert all(each.tobytes() in (mirrored if has else known) for each in first[0].numpy())
+        assert all(image.tobytes() in (mirrored if has else known) for image in first[0].numpy())
     second = torch.tensor(task.inputs[1]), torch.tensor(task.labels[1])
     update = trainer.train(scene.view.vector, second, 0)
     assert not np.allclose(scene.view.contributions[0], update, atol=1e-2)
@@ -158,8 +158,8 @@ def test_the_bound_of_counts_is_the_auc_of_simulated_counts() -> None:
     for cohort in (10, 50):
         coins = rng.random((20000, cohort)) < 0.5
         counts = coins.sum(axis=1)
-        found = area(counts[coins[:, 0]], counts[~coins[:, 0]])
-        assert area_of_counts(cohort) == pytest.approx(found, abs=0.012)
+        simulated = area(counts[coins[:, 0]], counts[~coins[:, 0]])
+        assert area_of_counts(cohort) == pytest.approx(simulated, abs=0.012)
 
 
 @pytest.mark.slow

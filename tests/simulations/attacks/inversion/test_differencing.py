@@ -23,22 +23,22 @@ def figures(protection, seed=0, setting=FIVE):
 
 
 def test_masks_do_not_hide_a_difference():
-    _, found = figures(MASKED)
-    assert found["updates recovered"] == 1
-    assert found["PSNR"] > 60
+    _, values = figures(MASKED)
+    assert values["updates recovered"] == 1
+    assert values["PSNR"] > 60
 
 
 def test_noise_in_both_sums_hides_update_and_image():
-    outcome, found = figures(distributed(0.1))
-    assert found["updates recovered"] == 0
-    assert 0.8 < found["relative error"] < 1.1
-    assert found["PSNR"] < outcome.baseline["PSNR"].values[0] + 2
+    outcome, values = figures(distributed(0.1))
+    assert values["updates recovered"] == 0
+    assert 0.8 < values["relative error"] < 1.1
+    assert values["PSNR"] < outcome.baseline["PSNR"].values[0] + 2
 
 
 def test_little_noise_hides_the_update_and_not_the_image():
-    _, found = figures(distributed(1e-3))
-    assert found["updates recovered"] == 0
-    assert found["PSNR"] > 25
+    _, values = figures(distributed(1e-3))
+    assert values["updates recovered"] == 0
+    assert values["PSNR"] > 25
 
 
 def test_the_true_update_is_the_client_s_contribution():
@@ -65,7 +65,7 @@ def test_two_sums_cost_the_epsilon_of_two():
 @pytest.mark.slow
 def test_differencing_reaches_its_reported_figures():
     clean = [figures(MASKED, seed, TwoCohorts())[1] for seed in range(3)]
-    assert all(each["updates recovered"] == 1 for each in clean)
-    assert np.mean([each["PSNR"] for each in clean]) > 60
+    assert all(values["updates recovered"] == 1 for values in clean)
+    assert np.mean([values["PSNR"] for values in clean]) > 60
     noised = [figures(distributed(0.1), seed, TwoCohorts())[1] for seed in range(3)]
-    assert all(each["updates recovered"] == 0 for each in noised)
+    assert all(values["updates recovered"] == 0 for values in noised)

@@ -30,9 +30,9 @@ def test_the_last_layer_s_input_is_the_image_s_features():
     for image, seen in zip(scene.truth["inputs"], observed(scene.view), strict=True):
         with torch.no_grad():
             features = torch.nn.Sequential(*inner)(torch.tensor(image).double())[0].numpy()
-        found, noise_std = inputs_of(last, seen)
-        assert np.abs(found - features).max() < 1e-3 * np.abs(features).max()
-        assert np.abs(found - features).std() < 3 * noise_std  # of rounding alone
+        inputs, noise_std = inputs_of(last, seen)
+        assert np.abs(inputs - features).max() < 1e-3 * np.abs(features).max()
+        assert np.abs(inputs - features).std() < 3 * noise_std  # of rounding alone
 
 
 def test_noise_that_hides_the_features_leaves_the_blind_guess():
@@ -49,8 +49,8 @@ def test_a_masked_sum_lacks_the_contributions_that_features_need():
 @pytest.mark.slow
 def test_features_reveal_images_until_noise_hides_them():
     plain, noised = (
-        np.concatenate([played(each, seed).units["PSNR"].values for seed in range(3)])
-        for each in (PLAIN, local(0.01))
+        np.concatenate([played(protection, seed).units["PSNR"].values for seed in range(3)])
+        for protection in (PLAIN, local(0.01))
     )
     assert plain.min() > 20
     assert plain.mean() > 40

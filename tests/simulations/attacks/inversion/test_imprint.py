@@ -62,7 +62,7 @@ def test_a_blank_model_moves_only_its_last_biases():
         model.zero_grad()
         outputs = model(torch.tensor(view.auxiliary_inputs[:50]))
         torch.nn.functional.cross_entropy(outputs, torch.zeros(50, dtype=torch.long)).backward()
-        return torch.cat([each.grad.flatten() for each in model.parameters()])
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
     assert slopes(crafted.blank)[:-10].abs().max() == 0
     assert slopes(crafted.vector)[:-10].abs().max() > 0
@@ -75,10 +75,10 @@ def test_images_that_share_every_bin_are_not_recovered():
 
 def test_images_without_a_guess_count_as_not_recovered():
     images = np.random.default_rng(0).random((3, 1, 1, 4, 4))
-    for kept in ([0, 1], [2, 1], [2, 0]):
-        guess = Guess({"images": images[kept].reshape(2, 16)})
+    for guessed in ([0, 1], [2, 1], [2, 0]):
+        guess = Guess({"images": images[guessed].reshape(2, 16)})
         hits = Imprint().score(guess, {"inputs": images})["images above 20 dB"].hits
-        assert hits.tolist() == [place in kept for place in range(3)]  # units are the truth's
+        assert hits.tolist() == [place in guessed for place in range(3)]  # units are the truth's
 
 
 def test_each_image_is_matched_to_a_guess_of_its_own():

@@ -61,34 +61,36 @@ def test_unrolled_updates_are_what_clients_send(model):
 
 def test_labels_of_single_updates_are_right():
     scene = scene_of(PLAIN, clients=20)
-    found = [labels_of(scene.view, each, 1, 1)[0] for each in scene.view.contributions[0]]
-    assert found == scene.truth["labels"][:, 0].tolist()
+    labels = [labels_of(scene.view, update, 1, 1)[0] for update in scene.view.contributions[0]]
+    assert labels == scene.truth["labels"][:, 0].tolist()
 
 
 def test_labels_of_a_sum_are_right_whatever_their_order():
     scene = scene_of(MASKED, clients=10)
-    found = labels_of(scene.view, scene.view.totals[0], 10, 1)
+    labels = labels_of(scene.view, scene.view.totals[0], 10, 1)
     true = scene.truth["labels"][:, 0]
-    wrong = np.abs(np.bincount(found, minlength=10) - np.bincount(true, minlength=10)).sum()
+    wrong = np.abs(np.bincount(labels, minlength=10) - np.bincount(true, minlength=10)).sum()
     assert wrong <= 2  # one label in ten
 
 
-@pytest.mark.parametrize("protection", [PLAIN, CLIPPED, local(1e-2)], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "protection", [PLAIN, CLIPPED, local(1e-2)], ids=lambda defense: defense.name
+)
 def test_observed_noise_has_the_expected_deviation(protection):
     scene = scene_of(protection)
     images = torch.tensor(scene.truth["inputs"][:, 0]).double()
     targets = torch.nn.functional.one_hot(torch.tensor(scene.truth["labels"][:, 0]), 10).double()
     exact = updates_of(scene.view, 1, protection.clip)(images, targets).numpy()
     seen = observed(scene.view)
-    errors = np.stack([each.vector for each in seen]) - exact
+    errors = np.stack([one.vector for one in seen]) - exact
     moved = np.abs(exact) > 1e-5  # coordinates that do not move are not rounded
     assert np.std(errors[moved]) == pytest.approx(seen[0].noise_std, rel=0.05)
     assert seen[0].noise_std >= rounding_std(scene.view)
 
 
 def test_matching_recovers_the_image_of_one_client():
-    found, blind = decibels(GradientMatching(), PLAIN)
-    assert found > 40 > 15 > blind
+    attacked, blind = decibels(GradientMatching(), PLAIN)
+    assert attacked > 40 > 15 > blind
 
 
 @pytest.mark.slow
@@ -108,8 +110,8 @@ def test_noise_in_the_sum_hides_ten_images():
 
 
 def test_local_noise_of_the_clip_hides_the_image():
-    found, blind = decibels(FirstLayer(), local(1.0))
-    assert found < blind + 1
+    attacked, blind = decibels(FirstLayer(), local(1.0))
+    assert attacked < blind + 1
 
 
 @pytest.mark.slow
@@ -144,8 +146,8 @@ def test_the_view_of_a_masked_sum_holds_no_image_and_no_update():
     scene = scene_of(MASKED, clients=3)
     plain = scene_of(PLAIN, clients=3).view
     secrets = [*scene.truth["inputs"].reshape(3, -1), *plain.contributions[0]]
-    arrays = [each for each in parts(sealed(scene.view)) if isinstance(each, np.ndarray)]
-    rows = [row for each in arrays if each.ndim for row in each.reshape(len(each), -1)]
+    arrays = [part for part in parts(sealed(scene.view)) if isinstance(part, np.ndarray)]
+    rows = [row for array in arrays if array.ndim for row in array.reshape(len(array), -1)]
     for secret in secrets:
         assert not any(len(row) == len(secret) and np.allclose(row, secret) for row in rows)
     rows = list(plain.contributions[0])  # the control: these are found
@@ -164,14 +166,14 @@ def corners_of(images):
 
 def test_corners_are_the_images_if_each_has_a_pixel_of_its_own():
     images = np.random.default_rng(0).random((4, 30)) * (np.arange(30) % 4 == np.arange(4)[:, None])
-    found = corners_of(images)
-    nearest = [np.abs(found - image).max(axis=1).min() for image in images]
+    corners = corners_of(images)
+    nearest = [np.abs(corners - image).max(axis=1).min() for image in images]
     assert max(nearest) < 1e-6
 
 
 def test_corners_are_not_the_images_if_none_has_a_pixel_of_its_own():
-    found = corners_of(images := 0.3 + 0.4 * np.random.default_rng(0).random((4, 30)))
-    assert max(np.abs(found - image).max(axis=1).min() for image in images) > 0.1
+    corners = corners_of(images := 0.3 + 0.4 * np.random.default_rng(0).random((4, 30)))
+    assert max(np.abs(corners - image).max(axis=1).min() for image in images) > 0.1
 
 
 def test_noise_lowers_the_rank_of_the_row_space():
@@ -228,5 +230,5 @@ def test_cosine_matching_reaches_its_reported_figures():
     assert decibels(attack, PLAIN, SEEDS)[0] > 35
     clipped = Defense("clip, five steps", clip=0.1)
     assert decibels(attack, clipped, SEEDS, steps=5)[0] > 35
-    found, blind = decibels(attack, local(0.1), SEEDS)
-    assert found < blind + 0.5
+    attacked, blind = decibels(attack, local(0.1), SEEDS)
+    assert attacked < blind + 0.5

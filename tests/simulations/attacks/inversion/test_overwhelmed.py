@@ -39,8 +39,8 @@ OF_EIGHT = Case(RoundsSetting(clients=4, records=8), distributed(SIGMA))
 DIFFERENCE = Case(TwoCohorts(clients=3), distributed(SIGMA))
 REPEATED = Case(repetition.asked(3), repetition.noised(SIGMA))
 
-MATCHING = [replace(each, iterations=20, starts=1) for each in gradient_matching.ATTACKS]
-IMPRINTS = [each for each in imprint.ATTACKS if each.name == "imprint"]
+MATCHING = [replace(attack, iterations=20, starts=1) for attack in gradient_matching.ATTACKS]
+IMPRINTS = [attack for attack in imprint.ATTACKS if attack.name == "imprint"]
 
 CELLS = [
     *(Cell(attack, case) for attack in MATCHING for case in (ONE, SUM)),
@@ -68,8 +68,8 @@ def test_an_attacker_that_ignores_noise_is_worse_than_blind():
     credulous = repetition.Repetition()
     view = REPEATED.setting.play(credulous, REPEATED.protection, 0)
     certain = replace(view.view, noise_std=view.view.noise_std / 100)
-    found, blind = (
+    attacked, blind = (
         credulous.score(guess(certain, None), view.truth)["PSNR"].values.mean()
         for guess in (credulous.run, credulous.baseline)
     )
-    assert found < blind - MARGINS["PSNR"]
+    assert attacked < blind - MARGINS["PSNR"]

@@ -24,8 +24,8 @@ def figures(attack, protection, seeds=(0,), setting=FEW):
     """Return the fractions of images that attack and baseline recover, over seeds."""
     outcomes = [play(0, Cell(attack, Case(setting, protection)), seed) for seed in seeds]
     name = "images above 20 dB"
-    found = np.mean([each.units[name].hits for each in outcomes])
-    return found, np.mean([each.baseline[name].hits for each in outcomes])
+    recovered = np.mean([outcome.units[name].hits for outcome in outcomes])
+    return recovered, np.mean([outcome.baseline[name].hits for outcome in outcomes])
 
 
 def test_traps_recover_images_under_noise_that_stops_an_imprint():
@@ -35,8 +35,8 @@ def test_traps_recover_images_under_noise_that_stops_an_imprint():
 
 
 def test_overwhelming_noise_leaves_the_blind_guess():
-    found, blind = figures(SMALL, distributed(1.0))
-    assert abs(found - blind) < 0.1
+    recovered, blind = figures(SMALL, distributed(1.0))
+    assert abs(recovered - blind) < 0.1
 
 
 def test_images_without_a_guess_are_not_recovered():
@@ -99,11 +99,11 @@ def test_rows_of_one_image_are_merged_and_rows_of_two_left_out():
     true[0, 6] = true[1, 6] = true[0, 7] = true[2, 7] = 1.0  # two in one row
     slopes = true.T @ np.concatenate([images, np.ones((3, 1))], axis=1)
     slopes += 0.05 * rng.normal(size=slopes.shape)
-    found = parts_in(Rows.of(slopes, like, 0.05, held=0.7), images=3)
-    groups = {tuple(np.flatnonzero(part)) for part in found}
+    parts = parts_in(Rows.of(slopes, like, 0.05, held=0.7), images=3)
+    groups = {tuple(np.flatnonzero(part)) for part in parts}
     assert groups == {(0, 1, 2), (3, 4), (5,)}
-    assert all(abs(abs(part[part != 0]) - 1).max() < 0.2 for part in found)
-    assert {np.sign(part[3]) for part in found} == {0.0, -1.0}
+    assert all(abs(abs(part[part != 0]) - 1).max() < 0.2 for part in parts)
+    assert {np.sign(part[3]) for part in parts} == {0.0, -1.0}
 
 
 def test_rows_of_noise_hold_no_image():
@@ -118,7 +118,7 @@ def test_traps_reach_their_reported_figures():
     for bins in (Imprint(), Imprint(measurements=1), Imprint(bins=96, measurements=1)):
         assert figures(bins, noise, seeds, TEN)[0] < 0.05
     assert figures(Traps(), noise, seeds, TEN)[0] > 0.8
-    clean, bins = (figures(each, MASKED, seeds, TEN)[0] for each in (Traps(), Imprint()))
+    clean, bins = (figures(attack, MASKED, seeds, TEN)[0] for attack in (Traps(), Imprint()))
     assert clean > bins - 0.1
-    found, blind = figures(Traps(), distributed(0.1), seeds, TEN)
-    assert found > blind - 0.03
+    recovered, blind = figures(Traps(), distributed(0.1), seeds, TEN)
+    assert recovered > blind - 0.03

@@ -40,8 +40,8 @@ def outcome(rehearsal: Rehearsal, sent: np.ndarray) -> np.ndarray:
 
 def test_the_scale_against_krum_is_the_largest_that_krum_selects() -> None:
     rehearsal, way = rehearsed("krum")
-    found, mean = rehearsal.furthest(way), KNOWN.mean(axis=0)
-    taken, beyond = mean + found * way, mean + 1.05 * found * way
+    scale, mean = rehearsal.furthest(way), KNOWN.mean(axis=0)
+    taken, beyond = mean + scale * way, mean + 1.05 * scale * way
     assert np.array_equal(outcome(rehearsal, taken), taken)
     assert not np.array_equal(outcome(rehearsal, beyond), beyond)
 

@@ -75,8 +75,8 @@ def test_success_counts_triggered_records_of_other_classes() -> None:
         "without": _says(3),
     }
     for answer, success, accuracy in ((0, 1.0, 0.25), (3, 0.0, 0.75), (5, 0.0, 0.0)):
-        found = BadNets().score(Guess({"model": _says(answer)}), truth)
-        figures = {name: float(units.values[0]) for name, units in found.items()}
+        scores = BadNets().score(Guess({"model": _says(answer)}), truth)
+        figures = {name: float(units.values[0]) for name, units in scores.items()}
         assert figures == {"attack success": success, "main accuracy": accuracy}
     nothing = BadNets().score(BadNets().baseline(VIEW, RNG), truth)
     assert nothing["main accuracy"].values[0] == 0.75

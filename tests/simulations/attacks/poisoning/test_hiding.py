@@ -30,9 +30,9 @@ def test_deviations_are_those_of_a_normal_table(clients, malicious, expected) ->
 
 
 def test_deviations_grow_with_the_colluders() -> None:
-    found = [deviations_of(20, malicious) for malicious in range(1, 10)]
-    assert found == sorted(found)
-    assert found[0] >= 0
+    deviations = [deviations_of(20, malicious) for malicious in range(1, 10)]
+    assert deviations == sorted(deviations)
+    assert deviations[0] >= 0
 
 
 @pytest.mark.parametrize("z", [None, 1.5])

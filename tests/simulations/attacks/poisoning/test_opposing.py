@@ -50,12 +50,14 @@ def test_updates_follow_the_colluders_order(attack) -> None:
 
 @pytest.mark.parametrize("name", ["sign flip", "inner product", "a little is enough", "min-max"])
 def test_variants_share_the_quick_columns_and_play_each_in_the_full_suite(name: str) -> None:
-    variants = [each for each in (*ATTACKS, *HIDING) if each.name == name and not each.own_code]
-    columns = [case.protection for each in variants for case in each.cases("quick")]
+    variants = [
+        attack for attack in (*ATTACKS, *HIDING) if attack.name == name and not attack.own_code
+    ]
+    columns = [case.protection for attack in variants for case in attack.cases("quick")]
     assert set(columns) == set(PROTECTIONS)
-    for each in variants:
-        assert {one.name for one in each.protections("quick")} == set(each.only)
-        assert {*PROTECTIONS, LOCAL} == {case.protection for case in each.cases("full")}
+    for attack in variants:
+        assert {one.name for one in attack.protections("quick")} == set(attack.only)
+        assert {*PROTECTIONS, LOCAL} == {case.protection for case in attack.cases("full")}
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, *HIDING, *REPLACING])

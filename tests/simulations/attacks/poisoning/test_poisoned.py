@@ -170,10 +170,10 @@ def test_epsilon_counts_the_noise_of_honest_clients_alone(
     """(n - k) / n of the noise, by the Gaussian mechanism in closed form."""
     noised = Defense("noised", clip=1.0, noise="distributed", sigma=2.0, masking="double")
     setting = replace(SMALL, malicious=malicious, clients=clients)
-    found = setting.play(Times(own_code=own_code), noised, 0).epsilon
+    epsilon = setting.play(Times(own_code=own_code), noised, 0).epsilon
     left = 2.0 * math.sqrt((clients - malicious) / clients)
-    assert found == pytest.approx(gaussian_epsilon(left, setting.rounds), rel=0.01)
-    assert found > 1.15 * gaussian_epsilon(2.0, setting.rounds)  # what outsiders see
+    assert epsilon == pytest.approx(gaussian_epsilon(left, setting.rounds), rel=0.01)
+    assert epsilon > 1.15 * gaussian_epsilon(2.0, setting.rounds)  # what outsiders see
 
 
 def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:
@@ -189,9 +189,9 @@ def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:
 
 def test_epsilon_of_local_noise_does_not_depend_on_colluders() -> None:
     local = Defense("local", clip=1.0, noise="local", sigma=4.0)
-    found = replace(SMALL, rounds=1).play(Times(), local, 0).epsilon
+    epsilon = replace(SMALL, rounds=1).play(Times(), local, 0).epsilon
     replaced = gaussian_epsilon(4.0 / 2, 1)  # one update for another: twice the clip
-    assert found == pytest.approx(replaced, rel=0.01)
+    assert epsilon == pytest.approx(replaced, rel=0.01)
 
 
 def test_epsilon_is_infinite_after_rounds_without_noise() -> None:

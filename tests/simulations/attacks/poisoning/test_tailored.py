@@ -43,7 +43,8 @@ def test_krum_selects_updates_rehearsed_on_imagined_peers(attack: Any, least: in
     view: Any = replace(SMALL, rounds=4).play(attack, RULE["Krum"], 0).view
     moved = np.diff([*view.vectors, view.final], axis=0)
     taken = [
-        np.allclose(each, sent[0], atol=1e-5) for each, sent in zip(moved, view.sent, strict=True)
+        np.allclose(change, sent[0], atol=1e-5)
+        for change, sent in zip(moved, view.sent, strict=True)
     ]
     assert len(taken) == 4
     assert sum(taken) >= least

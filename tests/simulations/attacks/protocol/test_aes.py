@@ -10,8 +10,8 @@ def test_encryption_gives_the_standard_s_block():
     """FIPS 197, appendix B."""
     key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
     block = bytes.fromhex("3243f6a8885a308d313198a2e0370734")
-    found = encrypt_blocks(*(np.frombuffer(each, np.uint8)[None] for each in (key, block)))
-    assert found.tobytes().hex() == "3925841d02dc09fbdc118597196a0b32"
+    encrypted = encrypt_blocks(*(np.frombuffer(data, np.uint8)[None] for data in (key, block)))
+    assert encrypted.tobytes().hex() == "3925841d02dc09fbdc118597196a0b32"
 
 
 def test_many_keys_at_once_equal_a_cipher_for_each_key():

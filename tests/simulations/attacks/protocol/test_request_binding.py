@@ -28,19 +28,19 @@ def hits(scored):
 
 @pytest.mark.parametrize("lie", HOW)
 def test_an_incomplete_digest_reveals_the_update(lie, one_thread):
-    found = outcome(lie, LOOSE)
-    assert (found.status, hits(found.units), hits(found.baseline)) == ("value", [True], [False])
+    played = outcome(lie, LOOSE)
+    assert (played.status, hits(played.units), hits(played.baseline)) == ("value", [True], [False])
 
 
 @pytest.mark.parametrize("lie", HOW)
 def test_masks_bound_to_the_whole_request_reveal_nothing(lie, one_thread):
-    found = outcome(lie, BOUND)
-    assert hits(found.units) == [False]
+    played = outcome(lie, BOUND)
+    assert hits(played.units) == [False]
     if lie in STOPPED:
-        assert found.status == "stopped"
-        assert STOPPED[lie] in found.note
+        assert played.status == "stopped"
+        assert STOPPED[lie] in played.note
     else:  # no node sees the lie: all train alike, and the sum is an ordinary one
-        assert (found.status, found.note) == ("value", "")
+        assert (played.status, played.note) == ("value", "")
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_an_honest_server_gets_equal_sums_from_bound_and_unbound_nodes(one_threa
     attack = type("Honest", (), {"threat": RequestBinding.threat})()
     for lie in ("group id", "numbers"):
         setting = AskedSumsSetting(lie, clients=4, trials=1)
-        bound, other = (setting.play(attack, each, 0) for each in (BOUND, LOOSE))
+        bound, other = (setting.play(attack, defense, 0) for defense in (BOUND, LOOSE))
         np.testing.assert_array_equal(bound.truth["updates"], other.truth["updates"])
         steps = 4 * bound.truth["steps"]
         assert (np.abs(bound.view.totals - other.view.totals) <= steps).all()
@@ -57,10 +57,10 @@ def test_an_honest_server_gets_equal_sums_from_bound_and_unbound_nodes(one_threa
 
 
 def test_request_binding_is_registered_by_name():
-    assert [each.lie for each in choose(["request-binding"])] == list(HOW)
-    assert sum(each.name == "request binding" for each in all_attacks()) == len(HOW)
-    (found,) = {
+    assert [attack.lie for attack in choose(["request-binding"])] == list(HOW)
+    assert sum(attack.name == "request binding" for attack in all_attacks()) == len(HOW)
+    (status,) = {
         play(0, Cell(RequestBinding(), Case(AskedSumsSetting("arrays"), protection)), 0).status
         for protection in (Defense("plain"), Defense("noised", "double", noise="local"))
     }
-    assert found == "not applicable"
+    assert status == "not applicable"

@@ -70,8 +70,8 @@ def test_an_honest_session_opens_the_plain_sum(protection, monkeypatch):
     (transcript,) = play(setting, plain).view.trials[0]
     session = transcript.opened()
     vectors = [
-        decode(each.answer, Contribution, session).vector
-        for each in transcript.answers("contribute")
+        decode(exchange.answer, Contribution, session).vector
+        for exchange in transcript.answers("contribute")
     ]
     play(setting, protection)
     (result,) = results
@@ -87,12 +87,12 @@ def test_the_view_holds_the_update_only_without_masks(masking):
     scene = play(setting, dataclasses.replace(DOUBLE, masking=masking))
     view = sealed(scene.view)
     session = view.trials[0][0].opened()
-    kept = b"".join(part for part in parts(view) if isinstance(part, bytes))
+    received = b"".join(part for part in parts(view) if isinstance(part, bytes))
     for update in scene.truth["updates"]:
         # Packed words, as they would be on the wire; one container after another as well.
         packed = session.ring.pack(update)
-        assert (packed in kept) == (masking == "none")
-        assert update.tobytes() not in kept
+        assert (packed in received) == (masking == "none")
+        assert update.tobytes() not in received
 
 
 def test_the_view_is_bytes_and_names_alone():
@@ -144,8 +144,8 @@ def test_a_late_contribution_is_in_the_view_and_not_in_the_sum(protection):
     session, victim = transcript.opened(), transcript.victim
     assert victims_vector(transcript).shape == (session.vector_length,)
     answers = transcript.answers("unmask")
-    assert {each.client for each in answers} == set(range(5)) - {victim}
-    gone = {decode(each.asked, UnmaskRequest, session).survivors for each in answers}
+    assert {exchange.client for exchange in answers} == set(range(5)) - {victim}
+    gone = {decode(exchange.asked, UnmaskRequest, session).survivors for exchange in answers}
     assert gone == {bytes([0b11111 & ~(1 << victim)])}
     assert set(secrets_of(transcript)) == {"mask"}
 

@@ -15,9 +15,9 @@ def test_weak_masks_reveal_updates_and_real_masks_hide_them(attack, seed):
     (metric,) = attack.metrics
     assert weak.units[metric.name].hits.all()
     assert not real.units[metric.name].hits.any()
-    for found in (weak, real):
-        assert found.status == "value"
-        assert not found.baseline[metric.name].hits.any()
+    for outcome in (weak, real):
+        assert outcome.status == "value"
+        assert not outcome.baseline[metric.name].hits.any()
 
 
 def test_a_scalar_mask_keeps_differences_of_coordinates():

@@ -35,10 +35,10 @@ def test_the_search_finds_a_short_seed_and_not_the_library_s(by, seed):
     assert short.units["update recovered"].hits.tolist() == [True]
     assert full.units["update recovered"].hits.tolist() == [False]
     assert f"{1 << BITS:,} seeds tried, none fits" in full.note
-    for found in (short, full):
-        assert not found.baseline["update recovered"].hits.any()
-        assert "28 bits" in found.note
-        assert "32 bits" in found.note
+    for outcome in (short, full):
+        assert not outcome.baseline["update recovered"].hits.any()
+        assert "28 bits" in outcome.note
+        assert "32 bits" in outcome.note
 
 
 def test_a_search_of_too_few_bits_finds_nothing():
@@ -83,7 +83,7 @@ def test_the_search_finds_22_bits_for_three_seeds(by):
     short, full = attack.cases("quick")
     assert short.protection.seed_bits == 22
     for seed in range(3):
-        found = play(0, Cell(attack, short), seed)
-        assert found.units["update recovered"].hits.all()
-        assert "28 bits" in found.note
+        outcome = play(0, Cell(attack, short), seed)
+        assert outcome.units["update recovered"].hits.all()
+        assert "28 bits" in outcome.note
     assert not play(0, Cell(attack, full), 0).units["update recovered"].hits.any()

@@ -17,7 +17,7 @@ ADULT = Path("../shared/data/adult.csv")
 PLAIN = Defense("plain")
 
 
-def found(setting, protection=PLAIN, seed=0):
+def fractions(setting, protection=PLAIN, seed=0):
     outcome = play(0, Cell(Linkage(), Case(setting, protection)), seed)
     assert outcome.status == "value", outcome.note
     return {name: units.hits.mean() for name, units in outcome.units.items()}
@@ -52,11 +52,11 @@ def test_unique_rows_match_pandas():
         frame = pd.DataFrame(people("").known[:, :attributes])
         unique = (~frame.duplicated(keep=False)).mean()
         everybody = ReleasedSetting(attributes, targets=442)
-        assert found(everybody)["unique rows"] == pytest.approx(unique)
+        assert fractions(everybody)["unique rows"] == pytest.approx(unique)
 
 
 def test_k_anonymity_leaves_many_values_certain():
-    raw, anonymous = found(ReleasedSetting(5)), found(ReleasedSetting(5, k=5))
+    raw, anonymous = fractions(ReleasedSetting(5)), fractions(ReleasedSetting(5, k=5))
     assert raw["unique rows"] > 0.9
     assert anonymous["unique rows"] == 0
     assert 0.1 < anonymous["sensitive value certain"] < raw["sensitive value certain"]
@@ -73,7 +73,7 @@ def test_noised_values_are_certain_for_nobody():
 @pytest.mark.slow
 def test_little_noise_does_not_stop_linkage():
     noise = Defense("noise", clip=1.0, noise="local", sigma=0.3)
-    assert found(ReleasedSetting(5), noise)["sensitive value guessed"] > 0.95
+    assert fractions(ReleasedSetting(5), noise)["sensitive value guessed"] > 0.95
 
 
 def test_register_and_rows_have_different_orders():
@@ -108,5 +108,5 @@ def test_a_missing_file_fails_the_cell_by_name(caplog):
 def test_seven_attributes_make_many_census_rows_unique():
     for attributes, (low, high) in {3: (0, 0.02), 5: (0.03, 0.1), 7: (0.3, 0.55)}.items():
         setting = ReleasedSetting(attributes, targets=400, path=str(ADULT))
-        unique = np.mean([found(setting, seed=seed)["unique rows"] for seed in range(3)])
+        unique = np.mean([fractions(setting, seed=seed)["unique rows"] for seed in range(3)])
         assert low <= unique <= high, attributes

@@ -27,13 +27,13 @@ PINNED = "ages pinned to 2 years"
 
 def brute_force(groups, together, ages):
     """Return all pairs of multisets of two and three people that agree."""
-    found = []
+    rows = []
     for first in itertools.combinations_with_replacement(ages, 2):
         for second in itertools.combinations_with_replacement(ages, 3):
             every = (first, second, first + second)
             if all(_within(one, of) for one, of in zip(every, (*groups, together), strict=True)):
-                found.append(first + second)
-    return np.array(found)
+                rows.append(first + second)
+    return np.array(rows)
 
 
 def _within(ages, limits):
@@ -57,10 +57,10 @@ def test_count_and_marginals_match_brute_force(mean, median):
     groups = (around(first, mean, np.inf), around(second, mean, median))
     together = around(first + second, mean, median)
     wanted = brute_force(groups, together, range(20, 28))
-    found = consistent((2, 3), groups, together, 20, 27)
-    assert found.count == len(wanted) > 0
-    assert (np.concatenate(found.marginals).argmax(axis=1) > 0).all()
-    for i, marginal in enumerate(np.concatenate(found.marginals)):
+    listed = consistent((2, 3), groups, together, 20, 27)
+    assert listed.count == len(wanted) > 0
+    assert (np.concatenate(listed.marginals).argmax(axis=1) > 0).all()
+    for i, marginal in enumerate(np.concatenate(listed.marginals)):
         assert (marginal == np.bincount(wanted[:, i], minlength=28)).all()
 
 
@@ -68,8 +68,8 @@ def test_the_common_median_alone_narrows_the_list():
     wide = consistent((2, 3), (FREE, FREE), FREE, 20, 27).count
     assert wide == math.comb(9, 2) * math.comb(10, 3)
     alone = around((21, 26, 20, 23, 25), np.inf, 0.0)
-    found = consistent((2, 3), (FREE, FREE), alone, 20, 27)
-    assert found.count == len(brute_force((FREE, FREE), alone, range(20, 28))) < wide
+    listed = consistent((2, 3), (FREE, FREE), alone, 20, 27)
+    assert listed.count == len(brute_force((FREE, FREE), alone, range(20, 28))) < wide
 
 
 def test_contradictory_figures_have_no_data_set():
@@ -89,7 +89,7 @@ def test_medians_shorten_the_list_and_rounding_lengthens_it():
     mean = scored(replace(SMALL, figures=("mean",)))
     both = scored(SMALL)
     rounded = scored(replace(SMALL, rounding=5.0))
-    counts = [each.units[COUNT].values.mean() for each in (mean, both, rounded)]
+    counts = [outcome.units[COUNT].values.mean() for outcome in (mean, both, rounded)]
     assert counts[1] < counts[0] - 2
     assert counts[1] < counts[2] - 2
     assert both.units[PINNED].hits.mean() > 0.1
@@ -101,8 +101,8 @@ def test_medians_shorten_the_list_and_rounding_lengthens_it():
 def test_noise_before_tabulating_keeps_the_list_long():
     noise = Defense("noise", clip=20.0, noise="local", sigma=2.5)
     outcome = scored(SMALL, noise)
-    found, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
-    assert (found > blind - 0.5).all()
+    attacked, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
+    assert (attacked > blind - 0.5).all()
     assert not outcome.units[PINNED].hits.any()
     # Two ages are 40 years apart at most, and the noise is of 50.
     assert outcome.epsilon == pytest.approx(epsilon_of_gaussian(40 / 50, 1e-5), rel=0.01)
@@ -130,7 +130,7 @@ def test_a_list_without_the_truth_counts_as_all_data_sets():
 def test_the_view_holds_figures_and_no_ages():
     scene = TablesSetting(tables=3).play(ConsistentRecords(), Defense("plain"), 0)
     arrays = [part for part in parts(sealed(scene.view)) if isinstance(part, np.ndarray)]
-    assert [each.shape for each in arrays] == [(3, 3, 4)]
+    assert [array.shape for array in arrays] == [(3, 3, 4)]
     assert np.isnan(arrays[0][:, :, 2:]).all()
 
 

@@ -33,8 +33,8 @@ def test_exact_answers_reveal_every_bit_masked_or_not(attack):
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
 def test_much_noise_leaves_little_beyond_the_majority(attack):
-    found, outcome = right(attack, SMALL, SMALL.noised("distributed", 8.0))
-    assert found < 0.85
+    fraction, outcome = right(attack, SMALL, SMALL.noised("distributed", 8.0))
+    assert fraction < 0.85
     assert 0 < outcome.epsilon < 1
 
 
@@ -132,8 +132,8 @@ def test_subset_sums_reach_their_reported_figures():
     wanted = {0.25: (0.9, 1.0), 0.5: (0.75, 0.93), 1.0: (0.6, 0.8), 2.0: (0.5, 0.72)}
     for level, (low, high) in wanted.items():
         noised = setting.noised("distributed", level)
-        found = np.mean([right(WithPrior(), setting, noised, seed)[0] for seed in range(3)])
-        assert low <= found <= high, level
+        fraction = np.mean([right(WithPrior(), setting, noised, seed)[0] for seed in range(3)])
+        assert low <= fraction <= high, level
 
 
 @pytest.mark.parametrize("wanted", [0, 570])

@@ -111,15 +111,15 @@ def secrets_of(seen: Transcript) -> Mapping[Kind, bytes]:
     wrong.
     """
     session, advert = seen.opened(), seen.answer("advertise", seen.victim, Advert)
-    secrets: dict[Kind, bytes] = {}
+    found: dict[Kind, bytes] = {}
     for kind, shares in shares_of(seen).items():
         points = sorted(shares)[: session.threshold]
         if len(points) < session.threshold:
             continue
         secret = combine(points, np.array([shares[point] for point in points]))
         if secret is not None and _fits(secret, kind, advert, session):
-            secrets[kind] = secret
-    return secrets
+            found[kind] = secret
+    return found
 
 
 def _fits(secret: bytes, kind: Kind, advert: Advert, session: Session) -> bool:
