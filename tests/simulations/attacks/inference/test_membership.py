@@ -51,7 +51,7 @@ def test_half_of_the_candidates_are_members_in_random_order() -> None:
 
 
 def test_the_target_is_trained_on_the_members_alone() -> None:
-    """A model that is trained long on few records is sure of all of them, and of no others."""
+    """A model that is trained long on few records is sure of all of them, not of all others."""
     long = replace(SMALL, rounds=10, epochs=30)
     scene, rows = scene_of(LossThreshold(), setting=long), RecordPool.drawn(long, 0)
     scores = confidences(scene.view.loaded(), rows.candidates.inputs, rows.candidates.targets)

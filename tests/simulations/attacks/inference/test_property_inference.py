@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 PLAIN = Defense("plain")
 MASKED = Defense("masked", masking="double", confirm=False)
-PAIRS = PropertySetting(cohort=2, sums=30)
+PAIRS = PropertySetting(cohort=2, sums=30, through_masks=4)
 
 
 def local_noise(sigma):
@@ -52,7 +52,7 @@ def pairs_scene(protection=PLAIN):
 
 
 def area_of(setting, protection, seeds=(0,)):
-    cells = [Cell(PropertyInference(simulated=600), Case(setting, protection))]
+    cells = [Cell(PropertyInference(simulated=300), Case(setting, protection))]
     (pooled,) = (r for r in rows_of(cells, play_all(cells, seeds, 1)) if r.seed == "pooled")
     return pooled
 
@@ -132,9 +132,9 @@ def test_the_target_is_the_first_client_of_its_sum() -> None:
 
 def test_scores_are_in_the_order_of_the_sums() -> None:
     view = pairs_scene().view
-    guess = PropertyInference(simulated=600).run(view, np.random.default_rng(0))
+    guess = PropertyInference(simulated=300).run(view, np.random.default_rng(0))
     moved = replace(view, contributions=view.contributions[::-1].copy())
-    reversed_ = PropertyInference(simulated=600).run(moved, np.random.default_rng(0))
+    reversed_ = PropertyInference(simulated=300).run(moved, np.random.default_rng(0))
     assert np.allclose(guess["scores"][::-1], reversed_["scores"])
 
 
