@@ -57,10 +57,10 @@ def test_an_honest_server_gets_equal_sums_from_bound_and_unbound_nodes(one_threa
 
 
 def test_request_binding_is_registered_by_name():
-    assert [attack.lie for attack in choose(["request-binding"])] == list(HOW)
-    assert sum(attack.name == "request binding" for attack in all_attacks()) == len(HOW)
-    (status,) = {
+    assert [each.lie for each in choose(["request-binding"])] == list(HOW)
+    assert sum(each.name == "request binding" for each in all_attacks()) == len(HOW)
+    (found,) = {
         play(0, Cell(RequestBinding(), Case(AskedSumsSetting("arrays"), protection)), 0).status
         for protection in (Defense("plain"), Defense("noised", "double", noise="local"))
     }
-    assert status == "not applicable"
+    assert found == "not applicable"
