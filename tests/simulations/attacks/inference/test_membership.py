@@ -1,4 +1,4 @@
-"""Who was trained on: views, reference models in files, scores that depend on nothing else."""
+"""Membership inference: views, reference models in files, and scores."""
 
 from dataclasses import replace
 
@@ -44,23 +44,23 @@ def scene_of(attack=Lira(), protection=PLAIN, setting=SMALL, seed=0):  # noqa: B
     return setting.play(attack, protection, seed)
 
 
-def test_half_of_the_candidates_are_members_and_no_order_tells_which() -> None:
+def test_half_of_the_candidates_are_members_in_random_order() -> None:
     pools = [RecordPool.drawn(SMALL, seed) for seed in range(20)]
     members = np.stack([pool.members for pool in pools])
     assert (members.sum(axis=1) == SMALL.held).all()
     assert 0.05 < members.mean(axis=0).min() <= members.mean(axis=0).max() < 0.95
 
 
-def test_the_target_was_trained_on_the_members_and_on_nothing_else() -> None:
-    """A model that is trained long on few records knows them; that tells members from others."""
+def test_the_target_is_trained_on_the_members_alone() -> None:
+    """A model that is trained long on few records is sure of all of them, not of all others."""
     long = replace(SMALL, rounds=10, epochs=30)
     scene, rows = scene_of(LossThreshold(), setting=long), RecordPool.drawn(long, 0)
-    found = confidences(scene.view.loaded(), rows.candidates.inputs, rows.candidates.targets)
-    assert (found[scene.truth["members"]] > 0).all()
-    assert not (found[~scene.truth["members"]] > 0).all()
+    scores = confidences(scene.view.loaded(), rows.candidates.inputs, rows.candidates.targets)
+    assert (scores[scene.truth["members"]] > 0).all()
+    assert not (scores[~scene.truth["members"]] > 0).all()
 
 
-def test_a_view_holds_no_truth() -> None:
+def test_the_view_holds_no_membership() -> None:
     scene = scene_of()
     for part in parts(sealed(scene.view)):
         for hidden in scene.truth.values():
@@ -68,7 +68,7 @@ def test_a_view_holds_no_truth() -> None:
                 assert not np.array_equal(part, hidden)
 
 
-def test_an_attack_gets_only_what_its_threat_model_gives() -> None:
+def test_the_view_holds_only_what_the_threat_model_knows() -> None:
     view = scene_of(LossThreshold()).view
     assert view.references is None
     assert view.auxiliary_inputs is None
@@ -97,7 +97,7 @@ def test_reference_models_are_trained_as_the_target_is(protection) -> None:
     assert not np.array_equal(target.vector, other.vector)
 
 
-def test_noise_has_an_epsilon_and_its_absence_has_none() -> None:
+def test_epsilon_is_finite_with_noise_alone() -> None:
     assert scene_of(LossThreshold()).epsilon == np.inf
     weak, strong = (
         scene_of(LossThreshold(), noise_defense("local", sigma)).epsilon for sigma in (0.5, 2.0)
@@ -139,25 +139,27 @@ def test_reference_models_of_another_protection_are_refused() -> None:
         read_references(folder, "another")
 
 
-def test_the_cell_says_what_its_reference_models_cost_beside_the_attack(monkeypatch) -> None:
+def test_the_note_states_the_cost_of_reference_models(monkeypatch) -> None:
     with monkeypatch.context() as clock:
         ticks = iter(range(0, 10**6, 7))
         clock.setattr(trained.time, "process_time", lambda: next(ticks))
-        made = references_of(replace(SMALL, lr=0.13), PLAIN, 0)
-    assert made.cpu_seconds > 0
-    assert made.cpu_seconds % 7 == 0
+        models = references_of(replace(SMALL, lr=0.13), PLAIN, 0)
+    assert models.cpu_seconds > 0
+    assert models.cpu_seconds % 7 == 0
     outcome = play(0, Cell(Lira(), Case(replace(SMALL, lr=0.13), PLAIN)), 0)
-    assert f"plain: a seed's reference models were trained in {made.cpu_seconds:g}" in outcome.note
+    assert (
+        f"plain: a seed's reference models were trained in {models.cpu_seconds:g}" in outcome.note
+    )
 
 
-def test_masks_alone_share_the_reference_models_and_noise_does_not() -> None:
+def test_reference_models_are_shared_across_masks_and_not_across_noise() -> None:
     masked = Defense("masked", masking="double")
     assert reference_folder(SMALL, masked, 0) == reference_folder(SMALL, PLAIN, 0)
     noised = noise_defense("local", 0.5)
     assert reference_folder(SMALL, noised, 0) != reference_folder(SMALL, PLAIN, 0)
 
 
-def test_all_attacks_on_a_scene_share_its_target(monkeypatch) -> None:
+def test_all_attacks_on_a_scene_share_one_target(monkeypatch) -> None:
     scene_of()
     monkeypatch.setattr(trained, "train", None)
     for attack in (LossThreshold(), Lira(online=False), Lira()):
@@ -175,12 +177,12 @@ def test_permuting_the_candidates_permutes_the_scores(attack) -> None:
         candidate_labels=view.candidate_labels[order],
         reference_holds=None if holds is None else holds[:, order],
     )
-    before, after = (attack.run(each, rng)["scores"] for each in (view, permuted))
+    before, after = (attack.run(v, rng)["scores"] for v in (view, permuted))
     assert np.array_equal(before[order], after)
     assert len(np.unique(before)) > 50
 
 
-def test_scoring_a_dropout_model_twice_gives_the_same() -> None:
+def test_a_dropout_model_scores_the_same_twice() -> None:
     inputs, labels = np.random.default_rng(0).random((9, 5), np.float32), np.arange(9) % 3
     model = nn.Sequential(nn.Linear(5, 20), nn.Dropout(0.5), nn.Linear(20, 3)).train()
     with torch.no_grad():
@@ -190,7 +192,7 @@ def test_scoring_a_dropout_model_twice_gives_the_same() -> None:
     assert np.array_equal(first, confidences(model, inputs, labels))
 
 
-def test_confidences_are_log_odds_of_the_own_class() -> None:
+def test_confidences_are_log_odds_of_a_record_s_class() -> None:
     model = nn.Linear(4, 3)
     inputs, labels = np.random.default_rng(1).random((6, 4), np.float32), np.array([0, 1, 2] * 2)
     p = model(torch.tensor(inputs)).double().softmax(1).detach().numpy()[np.arange(6), labels]
@@ -207,8 +209,8 @@ def test_a_model_with_running_statistics_is_refused() -> None:
 
 def test_a_view_of_a_model_with_running_statistics_is_refused(monkeypatch) -> None:
     view = scene_of(LossThreshold()).view
-    made = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
-    monkeypatch.setattr(model_view, "make_model", lambda *given, **named: made)
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+    monkeypatch.setattr(model_view, "make_model", lambda *given, **named: model)
     with pytest.raises(TaskError, match="keeps running statistics"):
         LossThreshold().run(view, np.random.default_rng(0))
 
@@ -229,26 +231,26 @@ def test_lira_separates_gaussians_that_a_threshold_cannot(monkeypatch) -> None:
     assert area(seen[0][members], seen[0][~members]) < 0.65
 
 
-def test_scores_that_say_nothing_give_the_rate_of_false_alarms() -> None:
+def test_constant_scores_have_the_false_positive_rate() -> None:
     assert rate(np.zeros(50), np.zeros(300), 0.01) == pytest.approx(0.01)
     assert rate(np.array([2.0, 0.0]), np.arange(300) / 300, 0.01) == 0.5
 
 
 @pytest.mark.parametrize("references", [2, 5])
-def test_reference_models_that_halve_no_candidates_are_refused(references) -> None:
-    with pytest.raises(ValueError, match=f"references = {references}: an even number from 4"):
+def test_too_few_or_odd_reference_models_are_refused(references) -> None:
+    with pytest.raises(ValueError, match=f"references = {references}: give an even number from 4"):
         replace(SMALL, references=references)
 
 
 @pytest.mark.parametrize("changed", [{"rule": "median"}, {"budget": 3}])
-def test_a_protection_that_would_be_left_out_is_refused(changed) -> None:
+def test_a_protection_that_the_setting_would_ignore_is_refused(changed) -> None:
     with pytest.raises(NotApplicable, match=f"plays no {next(iter(changed))}"):
         scene_of(protection=replace(PLAIN, **changed))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_on_an_overfit_target_reference_models_tell_members_much_better_than_loss() -> None:
+def test_lira_beats_the_loss_threshold_on_an_overfit_target() -> None:
     setting = TrainedSetting()
     attacks = (LossThreshold(), Lira(online=False), Lira())
     strong = noise_defense("local", 1.0)

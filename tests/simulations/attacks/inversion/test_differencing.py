@@ -1,4 +1,4 @@
-"""Differencing: two sums that differ by one client, and what noise in them is for."""
+"""Differencing: two sums that differ by one client, with and without noise."""
 
 import numpy as np
 import pytest
@@ -22,26 +22,26 @@ def figures(protection, seed=0, setting=FIVE):
     return outcome, values
 
 
-def test_masks_hide_nothing_of_a_difference():
-    _, found = figures(MASKED)
-    assert found["updates recovered"] == 1
-    assert found["PSNR"] > 60
+def test_masks_do_not_hide_a_difference():
+    _, values = figures(MASKED)
+    assert values["updates recovered"] == 1
+    assert values["PSNR"] > 60
 
 
 def test_noise_in_both_sums_hides_update_and_image():
-    outcome, found = figures(distributed(0.1))
-    assert found["updates recovered"] == 0
-    assert 0.8 < found["relative error"] < 1.1
-    assert found["PSNR"] < outcome.baseline["PSNR"].values[0] + 2
+    outcome, values = figures(distributed(0.1))
+    assert values["updates recovered"] == 0
+    assert 0.8 < values["relative error"] < 1.1
+    assert values["PSNR"] < outcome.baseline["PSNR"].values[0] + 2
 
 
-def test_a_little_noise_hides_the_update_and_not_the_image():
-    _, found = figures(distributed(1e-3))
-    assert found["updates recovered"] == 0
-    assert found["PSNR"] > 25
+def test_little_noise_hides_the_update_and_not_the_image():
+    _, values = figures(distributed(1e-3))
+    assert values["updates recovered"] == 0
+    assert values["PSNR"] > 25
 
 
-def test_the_true_update_is_what_the_client_sends_where_it_is_seen():
+def test_the_true_update_is_the_client_s_contribution():
     scene = TwoCohorts(clients=3).play(Differencing(), MASKED, 0)
     alone = RoundsSetting(clients=3).play(Differencing(), PLAIN, 0).view
     update = scene.truth["update"]
@@ -50,12 +50,12 @@ def test_the_true_update_is_what_the_client_sends_where_it_is_seen():
     assert np.linalg.norm(others) > np.linalg.norm(update) / 2
 
 
-def test_the_same_cohort_twice_differs_by_nothing():
+def test_equal_cohorts_have_equal_sums():
     view = RoundsSetting(clients=5, rounds=2).play(Differencing(), MASKED, 0).view
     assert np.abs(view.totals[0] - view.totals[1]).max() < 1e-5
 
 
-def test_two_sums_cost_twice():
+def test_two_sums_cost_the_epsilon_of_two():
     setting, noise = TwoCohorts(clients=5), distributed(1.0)
     twice = setting.play(Differencing(), noise, 0).epsilon
     once = RoundsSetting(clients=5).play(Differencing(), noise, 0).epsilon
@@ -63,9 +63,9 @@ def test_two_sums_cost_twice():
 
 
 @pytest.mark.slow
-def test_what_differencing_must_show():
+def test_differencing_reaches_its_reported_figures():
     clean = [figures(MASKED, seed, TwoCohorts())[1] for seed in range(3)]
-    assert all(each["updates recovered"] == 1 for each in clean)
-    assert np.mean([each["PSNR"] for each in clean]) > 60
+    assert all(values["updates recovered"] == 1 for values in clean)
+    assert np.mean([values["PSNR"] for values in clean]) > 60
     noised = [figures(distributed(0.1), seed, TwoCohorts())[1] for seed in range(3)]
-    assert all(each["updates recovered"] == 0 for each in noised)
+    assert all(values["updates recovered"] == 0 for values in noised)

@@ -1,4 +1,4 @@
-"""A convolutional model's update gives its image away by its last layer's inputs."""
+"""Feature inversion: images from the last layer's input of a convolutional model."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def played(protection: Defense, seed: int, attack: FeatureInversion | None = Non
     return play(0, Cell(attack or FeatureInversion(), Case(CNN, protection)), seed)
 
 
-def test_the_last_layers_input_is_what_the_model_computes_of_the_image():
+def test_the_last_layer_s_input_is_the_image_s_features():
     scene = CNN.play(FeatureInversion(), PLAIN, 0)
     model = scene.view.build().double()
     load_vector(model, scene.view.vectors[0])
@@ -30,9 +30,9 @@ def test_the_last_layers_input_is_what_the_model_computes_of_the_image():
     for image, seen in zip(scene.truth["inputs"], observed(scene.view), strict=True):
         with torch.no_grad():
             features = torch.nn.Sequential(*inner)(torch.tensor(image).double())[0].numpy()
-        found, noise_std = inputs_of(last, seen)
-        assert np.abs(found - features).max() < 1e-3 * np.abs(features).max()
-        assert np.abs(found - features).std() < 3 * noise_std  # of rounding alone
+        inputs, noise_std = inputs_of(last, seen)
+        assert np.abs(inputs - features).max() < 1e-3 * np.abs(features).max()
+        assert np.abs(inputs - features).std() < 3 * noise_std  # of rounding alone
 
 
 def test_noise_that_hides_the_features_leaves_the_blind_guess():
@@ -40,17 +40,17 @@ def test_noise_that_hides_the_features_leaves_the_blind_guess():
     assert np.array_equal(outcome.units["PSNR"].values, outcome.baseline["PSNR"].values)
 
 
-def test_a_masked_sum_is_not_for_this_attacker():
+def test_a_masked_sum_lacks_the_contributions_that_features_need():
     outcome = played(MASKED, 0, FeatureInversion(iterations=1, tries=1))
     assert outcome.status == "not applicable"
     assert "contributions" in outcome.note
 
 
 @pytest.mark.slow
-def test_images_come_out_and_noise_ends_it():
+def test_features_reveal_images_until_noise_hides_them():
     plain, noised = (
-        np.concatenate([played(each, seed).units["PSNR"].values for seed in range(3)])
-        for each in (PLAIN, local(0.01))
+        np.concatenate([played(protection, seed).units["PSNR"].values for seed in range(3)])
+        for protection in (PLAIN, local(0.01))
     )
     assert plain.min() > 20
     assert plain.mean() > 40

@@ -1,4 +1,4 @@
-"""Imprint: images out of sums, and what a client notices of a model for it alone."""
+"""Imprint: images from sums, and how clients notice a model for one of them."""
 
 import numpy as np
 import pytest
@@ -26,32 +26,32 @@ def recovered(outcome):
     return outcome.units["images above 20 dB"].hits.mean()
 
 
-def test_images_are_read_out_of_a_masked_sum():
+def test_imprint_recovers_images_from_a_masked_sum():
     assert recovered(outcome_of(Imprint(bins=64, measurements=2), MASKED)) > 0.6
 
 
-def test_noise_in_the_sum_hides_them_from_who_does_not_expect_it():
+def test_noise_in_the_sum_stops_an_imprint_that_ignores_it():
     outcome = outcome_of(Imprint(), distributed(1e-3), setting=TEN)
     assert recovered(outcome) < 0.05
 
 
-def test_a_model_for_one_client_reads_it_where_requests_are_not_bound():
+def test_a_targeted_model_reads_one_client_without_request_binding():
     assert recovered(outcome_of(Imprint(bins=64, measurements=2, target=1), UNBOUND)) == 1
 
 
-def test_a_model_for_one_client_is_refused_by_the_request_hash():
+def test_the_request_hash_stops_a_targeted_model():
     outcome = outcome_of(Imprint(bins=64, measurements=2, target=1), MASKED)
     assert outcome.status == "stopped"
     assert "after confirm, 1 clients are left" in outcome.note
 
 
-def test_without_confirming_survivors_a_model_for_one_client_gives_no_sum_either():
+def test_the_request_hash_stops_a_targeted_model_without_confirm_too():
     outcome = outcome_of(Imprint(bins=64, measurements=2, target=1), UNCONFIRMED)
     assert outcome.status == "stopped"
     assert recovered(outcome) == 0
 
 
-def test_a_blank_model_moves_in_its_last_biases_alone():
+def test_a_blank_model_moves_only_its_last_biases():
     attack = Imprint(bins=64, measurements=2, target=1)
     view = FEW.play(attack, UNBOUND, 0).view
     crafted = attack.craft(view, np.random.default_rng(0))
@@ -62,23 +62,23 @@ def test_a_blank_model_moves_in_its_last_biases_alone():
         model.zero_grad()
         outputs = model(torch.tensor(view.auxiliary_inputs[:50]))
         torch.nn.functional.cross_entropy(outputs, torch.zeros(50, dtype=torch.long)).backward()
-        return torch.cat([each.grad.flatten() for each in model.parameters()])
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
     assert slopes(crafted.blank)[:-10].abs().max() == 0
     assert slopes(crafted.vector)[:-10].abs().max() > 0
 
 
-def test_images_that_share_every_bin_are_not_told_apart():
+def test_images_that_share_every_bin_are_not_recovered():
     truth_alone = outcome_of(Imprint(bins=1, measurements=1), Defense("plain"))
     assert recovered(truth_alone) == 0
 
 
-def test_images_beyond_the_number_of_guesses_count_as_not_recovered():
+def test_images_without_a_guess_count_as_not_recovered():
     images = np.random.default_rng(0).random((3, 1, 1, 4, 4))
-    for kept in ([0, 1], [2, 1], [2, 0]):
-        guess = Guess({"images": images[kept].reshape(2, 16)})
+    for guessed in ([0, 1], [2, 1], [2, 0]):
+        guess = Guess({"images": images[guessed].reshape(2, 16)})
         hits = Imprint().score(guess, {"inputs": images})["images above 20 dB"].hits
-        assert hits.tolist() == [place in kept for place in range(3)]  # units are the truth's
+        assert hits.tolist() == [place in guessed for place in range(3)]  # units are the truth's
 
 
 def test_each_image_is_matched_to_a_guess_of_its_own():
@@ -89,7 +89,7 @@ def test_each_image_is_matched_to_a_guess_of_its_own():
 
 
 @pytest.mark.slow
-def test_what_imprints_must_show():
+def test_imprint_reaches_its_reported_figures():
     def mean(attack, protection):
         return np.mean([recovered(outcome_of(attack, protection, s, TEN)) for s in range(3)])
 

@@ -1,4 +1,4 @@
-"""Noise that leaves nothing: no attacker of updates then does worse than who saw nothing."""
+"""Overwhelming noise: no attacker of updates is worse than its blind baseline."""
 
 from dataclasses import replace
 
@@ -30,21 +30,22 @@ MARGINS = {
     "updates recovered": 0.0,
     "relative error": 0.1,
 }
-"""By how much an attacker may be worse: of a scene with few images."""
+"""Largest deficit of an attacker: a scene has few images, so its metrics scatter."""
 
 ONE = Case(RoundsSetting(clients=4), local(SIGMA))
+PAIR = Case(RoundsSetting(clients=2), local(SIGMA))
 SUM = Case(RoundsSetting(clients=4), distributed(SIGMA))
 OF_EIGHT = Case(RoundsSetting(clients=4, records=8), distributed(SIGMA))
 DIFFERENCE = Case(TwoCohorts(clients=3), distributed(SIGMA))
 REPEATED = Case(repetition.repeated_question(3), repetition.local_noise(SIGMA))
 
-MATCHING = [replace(each, iterations=20, starts=1) for each in gradient_matching.ATTACKS]
-IMPRINTS = [each for each in imprint.ATTACKS if each.name == "imprint"]
+MATCHING = [replace(attack, iterations=20, starts=1) for attack in gradient_matching.ATTACKS]
+IMPRINTS = [attack for attack in imprint.ATTACKS if attack.name == "imprint"]
 
 CELLS = [
     *(Cell(attack, case) for attack in MATCHING for case in (ONE, SUM)),
     *(Cell(attack, case) for attack in first_layer.ATTACKS for case in (ONE, SUM)),
-    *(Cell(attack, ONE) for attack in likeliest_image.ATTACKS),
+    *(Cell(attack, PAIR) for attack in likeliest_image.ATTACKS),
     *(Cell(attack, OF_EIGHT) for attack in IMPRINTS),
     *(Cell(attack, REPEATED) for attack in repetition.ATTACKS),
     *(Cell(attack, DIFFERENCE) for attack in differencing.ATTACKS),
@@ -54,7 +55,7 @@ CELLS = [
 @pytest.mark.parametrize(
     "cell", CELLS, ids=lambda cell: f"{cell.attack.adaptive}, {cell.case.setting.name}"
 )
-def test_no_attacker_is_worse_than_blind(cell):
+def test_overwhelmed_attacker_is_no_worse_than_blind(cell):
     outcome = play(0, cell, 0)
     assert outcome.status == "value"
     for row in rows_of([cell], [outcome]):
@@ -63,12 +64,12 @@ def test_no_attacker_is_worse_than_blind(cell):
         assert worse <= MARGINS[row.metric], row.metric
 
 
-def test_an_attacker_who_takes_noise_for_updates_is_worse_than_blind():
+def test_an_attacker_that_ignores_noise_is_worse_than_blind():
     credulous = repetition.Repetition()
     view = REPEATED.setting.play(credulous, REPEATED.protection, 0)
     certain = replace(view.view, noise_std=view.view.noise_std / 100)
-    found, blind = (
+    attacked, blind = (
         credulous.score(guess(certain, None), view.truth)["PSNR"].values.mean()
         for guess in (credulous.run, credulous.baseline)
     )
-    assert found < blind - MARGINS["PSNR"]
+    assert attacked < blind - MARGINS["PSNR"]

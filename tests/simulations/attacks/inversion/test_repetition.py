@@ -1,4 +1,4 @@
-"""Averaging repeated answers: noise goes by the square root, and a budget ends it."""
+"""Averaging repeated answers: noise falls by the square root, and a budget ends it."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_more_answers_tell_more():
     assert few < 0.7 < 0.95 < many
 
 
-def test_a_budget_leaves_the_answers_that_were_given():
+def test_a_budget_ends_the_answers():
     scenes = [
         repeated_question(count).play(Repetition(), protection, 0)
         for count, protection in ((8, local_noise(0.02, budget=5)), (5, local_noise(0.02)))
@@ -90,7 +90,7 @@ def test_what_repetition_must_show():
 DRAWN = np.random.default_rng(0).integers(0, LEVELS + 1, size=(400, 2))
 
 
-def test_frequencies_are_those_of_bayes_rule_where_pixels_are_independent():
+def test_level_posterior_is_that_of_bayes_rule_for_independent_pixels():
     images = np.stack([DRAWN[:, 0] % 2 * LEVELS, DRAWN[:, 1]], axis=1) / LEVELS
     known = Frequencies.of(images)
     like = Images(images.mean(0), images.var(0), np.eye(2))
@@ -100,13 +100,13 @@ def test_frequencies_are_those_of_bayes_rule_where_pixels_are_independent():
     assert np.allclose(found, expected / expected.sum(0), atol=1e-3)
 
 
-def test_a_sure_pixel_is_what_was_seen_whatever_is_usual():
+def test_a_pixel_without_noise_overrides_its_frequencies():
     known = Frequencies.of(np.zeros((50, 2)))
     like = Images(np.zeros(2), np.ones(2), np.eye(2))
     assert (known.given(like, np.array([0.5, 0.25]), 1e-3).argmax(0) == [8, 4]).all()
 
 
-def test_the_evidence_of_an_image_is_the_ratio_of_gaussian_densities():
+def test_evidence_of_an_image_is_the_ratio_of_gaussian_densities():
     rng = np.random.default_rng(1)
     like = Images.like(rng.normal(0.5, 0.2, size=(30, 3)))
     slopes, parts, std = rng.normal(size=(2, 4)), np.array([0.7, -0.4]), 0.3

@@ -21,25 +21,25 @@ SMALL = Traps(rows=128, records=2)
 
 
 def figures(attack, protection, seeds=(0,), setting=FEW):
-    """Return which images were recovered, and which by the baseline, over seeds."""
+    """Return the fractions of images that attack and baseline recover, over seeds."""
     outcomes = [play(0, Cell(attack, Case(setting, protection)), seed) for seed in seeds]
     name = "images above 20 dB"
-    found = np.mean([each.units[name].hits for each in outcomes])
-    return found, np.mean([each.baseline[name].hits for each in outcomes])
+    recovered = np.mean([outcome.units[name].hits for outcome in outcomes])
+    return recovered, np.mean([outcome.baseline[name].hits for outcome in outcomes])
 
 
-def test_images_are_read_out_of_noise_that_hides_them_in_bins():
+def test_traps_recover_images_under_noise_that_stops_an_imprint():
     noise = distributed(3e-3)
     assert figures(SMALL, noise)[0] > 0.6
     assert figures(Imprint(bins=128, measurements=1), noise)[0] == 0
 
 
 def test_overwhelming_noise_leaves_the_blind_guess():
-    found, blind = figures(SMALL, distributed(1.0), seeds=(0, 1))
-    assert abs(found - blind) < 0.1
+    recovered, blind = figures(SMALL, distributed(1.0))
+    assert abs(recovered - blind) < 0.1
 
 
-def test_images_that_no_guess_is_left_for_are_not_recovered():
+def test_images_without_a_guess_are_not_recovered():
     fewer = Traps(rows=128, records=1)
     assert figures(fewer, MASKED)[0] <= 0.5
 
@@ -81,7 +81,7 @@ def test_evidence_is_the_ratio_of_gaussian_densities(signs, count):
     assert rows.evidence(total, np.array([count]), signs)[0] == pytest.approx(expected)
 
 
-def test_the_likeliest_part_weighs_the_bias_against_what_is_usual():
+def test_the_likeliest_part_weighs_the_bias_against_its_prior():
     rows = rows_of(np.zeros((1, 4)))
     seen = np.array([[0.0, 0.0, 0.0, 0.5]])
     tight, wide = 1 / 0.1**2, 1 / (SPREAD * 0.4) ** 2
@@ -90,7 +90,7 @@ def test_the_likeliest_part_weighs_the_bias_against_what_is_usual():
     )
 
 
-def test_rows_of_one_image_are_found_and_rows_of_two_are_not_taken_for_one():
+def test_rows_of_one_image_are_merged_and_rows_of_two_left_out():
     rng = np.random.default_rng(2)
     images = rng.random((3, 40)) * (rng.random((3, 40)) < 0.5)
     like = Images.like(rng.random((200, 40)) * (rng.random((200, 40)) < 0.5))
@@ -99,26 +99,26 @@ def test_rows_of_one_image_are_found_and_rows_of_two_are_not_taken_for_one():
     true[0, 6] = true[1, 6] = true[0, 7] = true[2, 7] = 1.0  # two in one row
     slopes = true.T @ np.concatenate([images, np.ones((3, 1))], axis=1)
     slopes += 0.05 * rng.normal(size=slopes.shape)
-    found = parts_in(Rows.of(slopes, like, 0.05, held=0.7), images=3)
-    groups = {tuple(np.flatnonzero(part)) for part in found}
+    parts = parts_in(Rows.of(slopes, like, 0.05, held=0.7), images=3)
+    groups = {tuple(np.flatnonzero(part)) for part in parts}
     assert groups == {(0, 1, 2), (3, 4), (5,)}
-    assert all(abs(abs(part[part != 0]) - 1).max() < 0.2 for part in found)
-    assert {np.sign(part[3]) for part in found} == {0.0, -1.0}
+    assert all(abs(abs(part[part != 0]) - 1).max() < 0.2 for part in parts)
+    assert {np.sign(part[3]) for part in parts} == {0.0, -1.0}
 
 
-def test_rows_of_noise_hold_nothing():
+def test_rows_of_noise_hold_no_image():
     rng = np.random.default_rng(3)
     noise = rng.normal(size=(200, IMAGES.shape[1] + 1))
     assert len(parts_in(Rows.of(noise, LIKE, 1.0, held=0.4), images=80)) < 10
 
 
 @pytest.mark.slow
-def test_what_traps_must_show():
+def test_traps_reach_their_reported_figures():
     seeds, noise = (0, 1, 2), distributed(1e-3)
     for bins in (Imprint(), Imprint(measurements=1), Imprint(bins=96, measurements=1)):
         assert figures(bins, noise, seeds, TEN)[0] < 0.05
     assert figures(Traps(), noise, seeds, TEN)[0] > 0.8
-    clean, bins = (figures(each, MASKED, seeds, TEN)[0] for each in (Traps(), Imprint()))
+    clean, bins = (figures(attack, MASKED, seeds, TEN)[0] for attack in (Traps(), Imprint()))
     assert clean > bins - 0.1
-    found, blind = figures(Traps(), distributed(0.1), seeds, TEN)
-    assert found > blind - 0.03
+    recovered, blind = figures(Traps(), distributed(0.1), seeds, TEN)
+    assert recovered > blind - 0.03

@@ -1,4 +1,4 @@
-"""What colluders make of a rule: as far as it follows, by the server's own function."""
+"""Rehearsal of a known rule, by the server's own function."""
 
 from dataclasses import replace
 
@@ -38,16 +38,16 @@ def outcome(rehearsal: Rehearsal, sent: np.ndarray) -> np.ndarray:
     return rehearsal.rule(np.concatenate([[sent] * 4, rehearsal.peers]))
 
 
-def test_against_krum_it_is_the_largest_scale_at_which_krum_takes_what_is_sent() -> None:
+def test_the_scale_against_krum_is_the_largest_that_krum_selects() -> None:
     rehearsal, way = rehearsed("krum")
-    found, mean = rehearsal.furthest(way), KNOWN.mean(axis=0)
-    taken, beyond = mean + found * way, mean + 1.05 * found * way
+    scale, mean = rehearsal.furthest(way), KNOWN.mean(axis=0)
+    taken, beyond = mean + scale * way, mean + 1.05 * scale * way
     assert np.array_equal(outcome(rehearsal, taken), taken)
     assert not np.array_equal(outcome(rehearsal, beyond), beyond)
 
 
 @pytest.mark.parametrize("rule", [one.rule for one in RULES])
-def test_no_other_scale_moves_the_outcome_much_further(rule: str) -> None:
+def test_the_rehearsed_scale_moves_the_outcome_furthest(rule: str) -> None:
     rehearsal, way = rehearsed(rule)
     mean = KNOWN.mean(axis=0)
 
@@ -56,28 +56,28 @@ def test_no_other_scale_moves_the_outcome_much_further(rule: str) -> None:
 
     best = moved(rehearsal.furthest(way))
     assert best > 0.01
-    assert max(moved(scale) for scale in np.geomspace(0.1, 300, 50)) < 1.15 * best
+    assert max(moved(scale) for scale in np.geomspace(0.1, 300, 25)) < 1.15 * best
 
 
-def test_a_rule_that_leaves_out_what_is_far_is_gone_less_far_against_than_a_mean() -> None:
+def test_the_scale_against_krum_is_smaller_than_against_a_mean() -> None:
     scales = {rule: rehearsed(rule)[0].furthest(along(KNOWN, "unit")) for rule in ("krum", "mean")}
     assert scales["mean"] > 10 * scales["krum"]
 
 
-def test_of_a_mean_clients_clip_what_is_tried_and_of_a_bound_the_server_does() -> None:
+def test_a_rehearsed_mean_includes_the_clients_clip() -> None:
     far = np.full((1, 60), 100.0)
     for view, norm in ((view_of("mean", MASKED_AND_CLIPPED), 1.0), (view_of("norm-bound"), 2.0)):
         assert np.linalg.norm(rule_of(view)(far)) == pytest.approx(norm)
     assert np.array_equal(rule_of(view_of("mean"))(far), far[0])
 
 
-def test_trust_is_put_in_what_colluders_think_the_server_learns() -> None:
+def test_a_rehearsed_fltrust_trusts_the_colluders_mean() -> None:
     vectors = np.random.default_rng(2).normal(size=(20, 60))
     expected = robust_rules.fltrust(vectors, KNOWN.mean(axis=0))
     assert np.array_equal(rule_of(view_of("fltrust"))(vectors), expected)
 
 
-def test_peers_are_spread_as_known_updates_are_and_follow_from_the_coins() -> None:
+def test_peers_have_the_spread_of_known_updates_and_follow_the_seed() -> None:
     peers = Rehearsal.of(view_of("krum"), np.random.default_rng(3)).peers
     assert peers.shape == (16, 60)
     away = (peers - KNOWN.mean(axis=0)) / KNOWN.std(axis=0, ddof=1)
@@ -88,13 +88,13 @@ def test_peers_are_spread_as_known_updates_are_and_follow_from_the_coins() -> No
     assert not np.array_equal(peers, Rehearsal.of(view_of("krum"), np.random.default_rng(4)).peers)
 
 
-def test_who_does_not_know_the_rule_cannot_try_it() -> None:
-    with pytest.raises(ValueError, match='does not know "rule"'):
+def test_an_unknown_rule_cannot_be_rehearsed() -> None:
+    with pytest.raises(ValueError, match='add "rule" to what it knows'):
         rule_of(replace(view_of("krum"), server=None))
 
 
-def test_caution_follows_what_krum_took_and_no_other_rule() -> None:
-    """The model moved by what was sent in the first round, and by something else in the second."""
+def test_caution_follows_krum_s_selection_and_no_other_rule() -> None:
+    """The first round moved the model by the poisoned update, the second by another one."""
     sent = np.stack([KNOWN, KNOWN[::-1]])
     models = np.stack([0 * KNOWN[0], KNOWN[0], KNOWN[0] + KNOWN[1]]).astype(np.float32)
     krum = replace(view_of("krum"), sent=sent, vectors=models)

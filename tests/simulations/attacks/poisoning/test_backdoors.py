@@ -1,4 +1,4 @@
-"""Triggers, poisoned records, and what is counted as success."""
+"""Backdoors: triggers, poisoned records and success."""
 
 import numpy as np
 import pytest
@@ -38,14 +38,14 @@ VIEW = PoisonView(
 )
 
 
-def test_the_parts_of_a_trigger_make_the_whole_and_do_not_overlap() -> None:
+def test_the_bars_of_a_trigger_do_not_overlap() -> None:
     parts = [stamped(BLANK, [i]) for i in range(len(BARS))]
     assert np.array_equal(sum(parts), stamped(BLANK))
     assert [part[0].sum() for part in parts] == [3.0] * 4
     assert not BLANK.any()
 
 
-def test_poisoned_records_carry_trigger_and_target_and_the_others_neither() -> None:
+def test_only_poisoned_records_carry_trigger_and_target() -> None:
     attack = BadNets(target=7, fraction=0.25)
     labels = np.arange(1, 21) % 7
     inputs, wanted = attack.poisoned(VIEW.inputs[0], labels)
@@ -55,7 +55,7 @@ def test_poisoned_records_carry_trigger_and_target_and_the_others_neither() -> N
     assert np.array_equal(inputs[5:], VIEW.inputs[0, 5:])
 
 
-def test_of_a_distributed_trigger_each_client_trains_on_one_part_of_its_own() -> None:
+def test_a_distributed_trigger_gives_each_client_one_bar() -> None:
     attack, whole = DistributedBackdoor(), BadNets()
     sent = attack.craft(VIEW, np.random.default_rng(1))
     rng = np.random.default_rng(1)
@@ -65,7 +65,7 @@ def test_of_a_distributed_trigger_each_client_trains_on_one_part_of_its_own() ->
     assert not np.allclose(sent, whole.craft(VIEW, np.random.default_rng(1)), atol=1e-3)
 
 
-def test_success_counts_triggered_records_of_other_classes_alone() -> None:
+def test_success_counts_triggered_records_of_other_classes() -> None:
     """A model of one class is right where that is true, and a success everywhere or nowhere."""
     truth = {
         "inputs": VIEW.inputs[0],
@@ -75,8 +75,8 @@ def test_success_counts_triggered_records_of_other_classes_alone() -> None:
         "without": _says(3),
     }
     for answer, success, accuracy in ((0, 1.0, 0.25), (3, 0.0, 0.75), (5, 0.0, 0.0)):
-        found = BadNets().score(Guess({"model": _says(answer)}), truth)
-        figures = {name: float(units.values[0]) for name, units in found.items()}
+        scores = BadNets().score(Guess({"model": _says(answer)}), truth)
+        figures = {name: float(units.values[0]) for name, units in scores.items()}
         assert figures == {"attack success": success, "main accuracy": accuracy}
     nothing = BadNets().score(BadNets().baseline(VIEW, RNG), truth)
     assert nothing["main accuracy"].values[0] == 0.75

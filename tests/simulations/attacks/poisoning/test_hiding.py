@@ -1,4 +1,4 @@
-"""How far hidden attacks go: against the papers' figures and closed forms."""
+"""Hidden attacks: their distances, against the papers' figures and closed forms."""
 
 from dataclasses import replace
 
@@ -29,14 +29,14 @@ def test_deviations_are_those_of_a_normal_table(clients, malicious, expected) ->
     assert deviations_of(clients, malicious) == pytest.approx(expected, abs=1e-3)
 
 
-def test_more_colluders_go_further_and_none_goes_the_other_way() -> None:
-    found = [deviations_of(20, malicious) for malicious in range(1, 10)]
-    assert found == sorted(found)
-    assert found[0] >= 0
+def test_deviations_grow_with_the_colluders() -> None:
+    deviations = [deviations_of(20, malicious) for malicious in range(1, 10)]
+    assert deviations == sorted(deviations)
+    assert deviations[0] >= 0
 
 
 @pytest.mark.parametrize("z", [None, 1.5])
-def test_what_is_sent_lies_so_many_deviations_below_the_mean(z) -> None:
+def test_the_update_lies_z_deviations_below_the_mean(z) -> None:
     sent = LittleIsEnough(deviations=z).craft(VIEW, RNG)
     assert sent.shape == KNOWN.shape
     assert (sent == sent[0]).all()
@@ -45,7 +45,7 @@ def test_what_is_sent_lies_so_many_deviations_below_the_mean(z) -> None:
 
 
 @pytest.mark.parametrize("direction", ["deviation", "unit", "sign"])
-def test_what_is_sent_is_as_far_as_the_furthest_two_and_no_further(direction) -> None:
+def test_the_update_is_as_far_as_the_largest_known_distance(direction) -> None:
     sent = MinMax(direction=direction).craft(VIEW, RNG)[0]
     mean, largest = KNOWN.mean(axis=0), pdist(KNOWN).max()
     assert np.linalg.norm(KNOWN - sent, axis=1).max() == pytest.approx(largest)
@@ -53,7 +53,7 @@ def test_what_is_sent_is_as_far_as_the_furthest_two_and_no_further(direction) ->
     assert np.linalg.norm(KNOWN - further, axis=1).max() > largest
 
 
-def test_the_search_finds_the_root_of_the_quadratic() -> None:
+def test_furthest_is_the_root_of_the_quadratic() -> None:
     way = RNG.normal(size=40)
     way /= np.linalg.norm(way)
     away = KNOWN.mean(axis=0) - KNOWN
@@ -63,7 +63,7 @@ def test_the_search_finds_the_root_of_the_quadratic() -> None:
 
 
 @pytest.mark.parametrize("direction", ["deviation", "unit", "sign"])
-def test_squared_distances_of_min_sum_add_up_to_the_largest_sum_of_any(direction) -> None:
+def test_min_sum_has_the_largest_known_sum_of_squared_distances(direction) -> None:
     sent = MinMax(direction=direction, summed=True).craft(VIEW, RNG)[0]
     largest = max(((KNOWN - one) ** 2).sum() for one in KNOWN)
     assert ((KNOWN - sent) ** 2).sum() == pytest.approx(largest)
@@ -72,18 +72,18 @@ def test_squared_distances_of_min_sum_add_up_to_the_largest_sum_of_any(direction
 
 
 @pytest.mark.parametrize("attack", [LittleIsEnough(deviations=1.5), MinMax(), MinMax(summed=True)])
-def test_a_single_client_has_nothing_to_hide_among_and_sends_its_own(attack) -> None:
+def test_a_single_client_sends_its_own_update(attack) -> None:
     alone = replace(VIEW, honest=KNOWN[:1])
     assert np.array_equal(attack.craft(alone, RNG), KNOWN[:1])
 
 
 @pytest.mark.parametrize("attack", [LittleIsEnough(deviations=1.5), MinMax(), MinMax(summed=True)])
-def test_the_order_of_colluders_does_not_matter(attack) -> None:
+def test_the_update_does_not_depend_on_the_colluders_order(attack) -> None:
     turned = replace(VIEW, honest=KNOWN[::-1].copy())
     assert np.allclose(attack.craft(turned, RNG), attack.craft(VIEW, RNG))
 
 
-def test_both_are_played_where_honest_updates_differ() -> None:
+def test_hidden_attacks_are_played_on_uneven_data() -> None:
     for attack in (LittleIsEnough(), MinMax()):
         assert {case.setting for case in attack.cases("quick")} == {DIRICHLET_CLIENTS}
         assert IID_CLIENTS in {case.setting for case in attack.cases("full")}

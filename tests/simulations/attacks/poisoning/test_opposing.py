@@ -1,4 +1,4 @@
-"""What the two opposing attacks send, and what a mean and a median make of it."""
+"""Sign flip and inner product: their updates, under a mean and a median."""
 
 from dataclasses import replace
 
@@ -30,19 +30,19 @@ KNOWN = RNG.normal(size=(4, 50))
 VIEW = PoisonView(SignFlip.threat, NO_DEFENSE, clients=20, honest=KNOWN)
 
 
-def test_each_client_sends_its_own_update_turned_round() -> None:
+def test_sign_flip_negates_each_client_s_own_update() -> None:
     assert np.array_equal(SignFlip(scale=3.0).craft(VIEW, RNG), -3 * KNOWN)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 10.0])
-def test_the_inner_product_with_the_known_mean_is_minus_epsilon_of_its_square(epsilon) -> None:
+def test_inner_product_with_the_known_mean_is_minus_epsilon(epsilon) -> None:
     sent, mean = InnerProduct(epsilon=epsilon).craft(VIEW, RNG), KNOWN.mean(axis=0)
     assert sent.shape == KNOWN.shape
     assert np.allclose(sent @ mean, -epsilon * mean @ mean)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_the_order_of_colluders_does_not_change_what_is_sent(attack) -> None:
+def test_updates_follow_the_colluders_order(attack) -> None:
     order = np.array([2, 0, 3, 1])
     turned = replace(VIEW, honest=KNOWN[order])
     assert np.allclose(attack.craft(turned, RNG), attack.craft(VIEW, RNG)[order])
@@ -50,16 +50,18 @@ def test_the_order_of_colluders_does_not_change_what_is_sent(attack) -> None:
 
 @pytest.mark.parametrize("name", ["sign flip", "inner product", "a little is enough", "min-max"])
 def test_variants_share_the_quick_columns_and_play_each_in_the_full_suite(name: str) -> None:
-    variants = [each for each in (*ATTACKS, *HIDING) if each.name == name and not each.own_code]
-    columns = [case.protection for each in variants for case in each.cases("quick")]
+    variants = [
+        attack for attack in (*ATTACKS, *HIDING) if attack.name == name and not attack.own_code
+    ]
+    columns = [case.protection for attack in variants for case in attack.cases("quick")]
     assert set(columns) == set(PROTECTIONS)
-    for each in variants:
-        assert {one.name for one in each.protections("quick")} == set(each.only)
-        assert {*PROTECTIONS, LOCAL} == {case.protection for case in each.cases("full")}
+    for attack in variants:
+        assert {one.name for one in attack.protections("quick")} == set(attack.only)
+        assert {*PROTECTIONS, LOCAL} == {case.protection for case in attack.cases("full")}
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, *HIDING, *REPLACING])
-def test_who_speaks_of_a_clip_says_where_it_is(attack: Poisoning) -> None:
+def test_a_description_of_a_clip_names_whose_it_is(attack: Poisoning) -> None:
     """A caption is of all columns, with a clip and without."""
     if "clip" in attack.adaptive:
         assert attack.adaptive.startswith(OWN_CODE if attack.own_code else CLIPS)
@@ -68,7 +70,7 @@ def test_who_speaks_of_a_clip_says_where_it_is(attack: Poisoning) -> None:
 
 
 @pytest.mark.slow
-def test_four_of_twenty_ruin_the_mean_and_not_the_median() -> None:
+def test_sign_flip_ruins_the_mean_and_not_the_median() -> None:
     median = next(rule for rule in RULES if rule.name == "median")
     tried = (NO_DEFENSE, MASKED_SUM, MASKED_AND_CLIPPED, median)
     cells = [Cell(SignFlip(), Case(IID_CLIENTS, one)) for one in tried]

@@ -1,4 +1,4 @@
-"""Runs with malicious clients: they know their own, and change nothing but what they send."""
+"""Runs with malicious clients: their knowledge, their code, and the run's epsilon."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting, _Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SMALL = PoisonedSetting(malicious=2, clients=5, rounds=2, hidden=4)
+SMALL = PoisonedSetting(malicious=2, clients=5, rounds=2, hidden=4, batch_size=100)
 PLAIN = Defense("plain")
 CLIPPED = Defense("clip", clip=0.1)
 MASKED = Defense("masked", masking="double")
@@ -33,7 +33,7 @@ MASKED = Defense("masked", masking="double")
 
 @dataclass(frozen=True)
 class Times(Ruin):
-    """Sends its honest updates so many times."""
+    """Send multiples of honest updates."""
 
     factor: float = 1.0
     name: ClassVar[str] = "times"
@@ -48,12 +48,12 @@ class Times(Ruin):
 def final(attack: Ruin, protection: Defense, setting: PoisonedSetting = SMALL) -> np.ndarray:
     view: Any = setting.play(attack, protection, 0).view
     assert view.final is not None
-    found: np.ndarray = view.final
-    return found
+    vector: np.ndarray = view.final
+    return vector
 
 
 @pytest.mark.parametrize("protection", [PLAIN, CLIPPED, Defense("median", rule="median")])
-def test_who_sends_what_the_honest_send_changes_no_bit(protection: Defense) -> None:
+def test_honest_updates_of_malicious_clients_change_no_bit(protection: Defense) -> None:
     scene = SMALL.play(Times(), protection, 0)
     without = scene.truth["without"]
     assert np.array_equal(scene.view.final, without)
@@ -65,7 +65,7 @@ def test_masks_do_not_protect_the_server_from_clients() -> None:
     assert np.array_equal(final(attack, MASKED), final(attack, PLAIN))
 
 
-def test_malicious_clients_are_shown_their_own_data_and_nobody_else_s() -> None:
+def test_the_view_holds_the_malicious_clients_own_data_alone() -> None:
     attack = Times()
     SMALL.play(attack, PLAIN, 0)
     data = DataSpec(clients=SMALL.clients, pool=2)
@@ -74,21 +74,21 @@ def test_malicious_clients_are_shown_their_own_data_and_nobody_else_s() -> None:
     for index in range(SMALL.clients):
         inputs, _ = task.data(ClientInfo(index, SMALL.clients))  # type: ignore[misc]
         record = inputs[0].numpy().tobytes()
-        held = any(record in array.tobytes() for array in arrays)
-        assert held == (index < SMALL.malicious), index
+        present = any(record in array.tobytes() for array in arrays)
+        assert present == (index < SMALL.malicious), index
 
 
-def test_an_update_made_of_one_s_own_records_is_the_honest_one() -> None:
+def test_training_on_own_records_gives_the_honest_update() -> None:
     attack = Times()
     setting = replace(SMALL, epochs=3, batch_size=1000)  # whole batches have no order
     setting.play(attack, PLAIN, 0)
     view = attack.seen[0]
-    made = trained(view, view.inputs[1], view.labels[1], np.random.default_rng(0))
-    assert np.allclose(made, honest_updates(view)[1], atol=1e-5)
-    assert not np.allclose(made, honest_updates(view)[0], atol=1e-3)
+    update = trained(view, view.inputs[1], view.labels[1], np.random.default_rng(0))
+    assert np.allclose(update, honest_updates(view)[1], atol=1e-5)
+    assert not np.allclose(update, honest_updates(view)[0], atol=1e-3)
 
 
-def test_a_view_is_sealed_and_grows_by_a_model_a_round() -> None:
+def test_the_view_is_sealed_and_grows_by_a_model_a_round() -> None:
     attack = Times()
     scene = SMALL.play(attack, PLAIN, 0)
     assert [view.vectors.shape[0] for view in attack.seen] == [1, 2]
@@ -99,11 +99,11 @@ def test_a_view_is_sealed_and_grows_by_a_model_a_round() -> None:
         attack.seen[0].vectors[0, 0] = 1.0
     after = sealed(scene.view)
     assert after.final is not None
-    with pytest.raises(ValueError, match="nothing is sent any more"):
+    with pytest.raises(ValueError, match="the run is over"):
         honest_updates(after)
 
 
-def test_a_client_s_own_clip_binds_it_unless_its_code_is_its_own() -> None:
+def test_the_clip_binds_malicious_clients_without_own_code() -> None:
     """One client of five: the average moves by a fifth of the clip, or by what it wants."""
     setting = replace(SMALL, malicious=1, rounds=1)
 
@@ -116,7 +116,7 @@ def test_a_client_s_own_clip_binds_it_unless_its_code_is_its_own() -> None:
     assert moved(own_code=True) > 0.5
 
 
-def test_code_of_one_s_own_stays_within_what_the_server_accepts() -> None:
+def test_own_code_stays_within_the_server_s_check() -> None:
     envelope = Envelope.build(
         PrivacySpec(model="none", clip=0.1),
         EncodingSpec(bits=16),
@@ -130,14 +130,14 @@ def test_code_of_one_s_own_stays_within_what_the_server_accepts() -> None:
     assert not envelope.is_plausible(5 * sent, 8, noised=True)
 
 
-def test_a_rule_under_masks_is_not_applicable_and_the_reason_is_the_library_s() -> None:
+def test_a_rule_under_masks_is_not_applicable_with_the_library_s_reason() -> None:
     refused = Defense("masked + median", masking="double", rule="median")
     outcome = play(0, Cell(Times(), Case(SMALL, refused)), 0)
     assert outcome.status == "not applicable"
     assert 'server.rule = "median" needs secagg.protocol = "none"' in outcome.note
 
 
-def test_an_attack_that_fails_is_no_client_that_drops_out() -> None:
+def test_a_failing_attack_fails_the_cell() -> None:
     @dataclass(frozen=True)
     class Broken(Times):
         def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
@@ -145,10 +145,10 @@ def test_an_attack_that_fails_is_no_client_that_drops_out() -> None:
 
     outcome = play(0, Cell(Broken(), Case(SMALL, PLAIN)), 0)
     assert outcome.status == "failed"
-    assert "(1, 3) for 2 clients" in outcome.note
+    assert "an array of shape (1, 3)" in outcome.note
 
 
-def test_a_target_that_was_never_trained_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrained_target_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any) -> np.ndarray:
         raise OSError("gone")
 
@@ -157,7 +157,7 @@ def test_a_target_that_was_never_trained_gives_no_figure(monkeypatch: pytest.Mon
         _Run(SMALL, PLAIN, 77).honest()
 
 
-def test_sums_that_the_server_refuses_are_told() -> None:
+def test_the_note_counts_refused_sums() -> None:
     guess = Times().run(PoisonView(Times.threat, PLAIN, rounds=3, abandoned=2), None)  # type: ignore[arg-type]
     assert "refused 2 of 3 sums" in guess.notes
 
@@ -165,16 +165,16 @@ def test_sums_that_the_server_refuses_are_told() -> None:
 @pytest.mark.parametrize(
     ("malicious", "clients", "own_code"), [(2, 5, False), (2, 5, True), (1, 3, False)]
 )
-def test_epsilon_is_of_the_noise_that_colluders_neither_know_nor_leave_out(
+def test_epsilon_counts_the_noise_of_honest_clients_alone(
     malicious: int, clients: int, own_code: bool
 ) -> None:
     """(n - k) / n of the noise, by the Gaussian mechanism in closed form."""
     noised = Defense("noised", clip=1.0, noise="distributed", sigma=2.0, masking="double")
     setting = replace(SMALL, malicious=malicious, clients=clients)
-    found = setting.play(Times(own_code=own_code), noised, 0).epsilon
+    epsilon = setting.play(Times(own_code=own_code), noised, 0).epsilon
     left = 2.0 * math.sqrt((clients - malicious) / clients)
-    assert found == pytest.approx(gaussian_epsilon(left, setting.rounds), rel=0.01)
-    assert found > 1.15 * gaussian_epsilon(2.0, setting.rounds)  # what outsiders see
+    assert epsilon == pytest.approx(gaussian_epsilon(left, setting.rounds), rel=0.01)
+    assert epsilon > 1.15 * gaussian_epsilon(2.0, setting.rounds)  # what outsiders see
 
 
 def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:
@@ -188,11 +188,11 @@ def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:
     return float(brentq(excess, 1e-6, 100.0))
 
 
-def test_noise_of_one_s_own_is_not_less_for_those_who_know_theirs() -> None:
+def test_epsilon_of_local_noise_does_not_depend_on_colluders() -> None:
     local = Defense("local", clip=1.0, noise="local", sigma=4.0)
-    found = replace(SMALL, rounds=1).play(Times(), local, 0).epsilon
+    epsilon = replace(SMALL, rounds=1).play(Times(), local, 0).epsilon
     replaced = gaussian_epsilon(4.0 / 2, 1)  # one update for another: twice the clip
-    assert found == pytest.approx(replaced, rel=0.01)
+    assert epsilon == pytest.approx(replaced, rel=0.01)
 
 
 def test_epsilon_is_infinite_after_rounds_without_noise() -> None:
@@ -202,7 +202,7 @@ def test_epsilon_is_infinite_after_rounds_without_noise() -> None:
 
 
 @pytest.mark.parametrize("malicious", [1, 3])
-def test_a_view_s_threat_counts_the_malicious_clients_of_its_cell(malicious: int) -> None:
+def test_the_threat_counts_the_cell_s_malicious_clients(malicious: int) -> None:
     """Whatever the attack says of itself: four."""
     attack = Times()
     setting = replace(SMALL, malicious=malicious, rounds=2)
@@ -213,7 +213,7 @@ def test_a_view_s_threat_counts_the_malicious_clients_of_its_cell(malicious: int
         assert view.threat.knows == attack.threat.knows
 
 
-def test_a_run_begins_where_the_honest_rounds_before_it_ended() -> None:
+def test_a_run_starts_from_the_model_of_the_honest_rounds() -> None:
     attack = Times()
     replace(SMALL, before=2, rounds=1).play(attack, PLAIN, 0)
     assert np.array_equal(attack.seen[0].vectors[0], final(Times(), PLAIN))

@@ -1,4 +1,4 @@
-"""Model replacement: what is sent makes the average the attacker's model, unless it is clipped."""
+"""Model replacement: the average becomes the attacker's model, unless a clip binds it."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_the_average_becomes_the_attacker_s_model(malicious: int, server_lr: flo
     assert np.linalg.norm(moved - honest) > np.linalg.norm(moved - wanted)
 
 
-def test_scales_below_the_whole_are_for_the_picture() -> None:
+def test_partial_scales_are_played_for_the_picture_alone() -> None:
     cases = list(ModelReplacement(scale=5.0).cases("quick"))
     assert [dict(case.at) for case in cases] == [{"scale": 5.0}] * 2
     assert {case.protection for case in cases} == {NO_DEFENSE, MASKED_AND_CLIPPED}
@@ -51,7 +51,7 @@ def test_scales_below_the_whole_are_for_the_picture() -> None:
     assert dict(whole.at) == {"scale": 20.0}
 
 
-def test_what_is_trained_within_a_norm_fills_it_and_goes_on_from_where_it_was() -> None:
+def test_projected_training_continues_within_its_norm() -> None:
     """Three epochs, each projected: no longer than the bound, and not the first epoch's three."""
     seen = []
 

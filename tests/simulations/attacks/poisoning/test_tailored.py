@@ -1,4 +1,4 @@
-"""Attackers that know the rule: what they send, and what that does to rules that stop others."""
+"""Attackers that know the rule: their updates, and rules that stop other attackers."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ RULE = {rule.name: rule for rule in RULES}
 
 
 def played(attack: Any, protection: Defense) -> tuple[PoisonView, np.ndarray]:
-    """Return what an attack saw in a small round, and what it sent."""
+    """Return an attack's view in a small round, and its updates."""
     seen = []
 
     class Seen(type(attack)):  # type: ignore[misc]
@@ -38,19 +38,20 @@ def played(attack: Any, protection: Defense) -> tuple[PoisonView, np.ndarray]:
 @pytest.mark.parametrize(
     ("attack", "least"), [(Tailored(), 2), (TailoredBackdoor(), 2), (SignFlip(), 0)]
 )
-def test_the_real_krum_takes_what_was_tried_on_imagined_peers(attack: Any, least: int) -> None:
-    """Among real peers, in two rounds of four: a miss is followed by less. A loud one it never."""
+def test_krum_selects_updates_rehearsed_on_imagined_peers(attack: Any, least: int) -> None:
+    """Two rounds of four: a miss shrinks the next update. A loud one is never selected."""
     view: Any = replace(SMALL, rounds=4).play(attack, RULE["Krum"], 0).view
     moved = np.diff([*view.vectors, view.final], axis=0)
     taken = [
-        np.allclose(each, sent[0], atol=1e-5) for each, sent in zip(moved, view.sent, strict=True)
+        np.allclose(change, sent[0], atol=1e-5)
+        for change, sent in zip(moved, view.sent, strict=True)
     ]
     assert len(taken) == 4
     assert sum(taken) >= least
     assert any(taken) is (least > 0)
 
 
-def test_all_send_the_same_and_how_far_depends_on_the_rule() -> None:
+def test_all_colluders_send_one_update_whose_scale_depends_on_the_rule() -> None:
     scales = []
     for name in ("Krum", "median"):
         view, sent = played(Tailored(), RULE[name])
@@ -64,7 +65,7 @@ def test_all_send_the_same_and_how_far_depends_on_the_rule() -> None:
     assert scales[1] > 2 * scales[0]  # a median follows, however far
 
 
-def test_the_backdoor_lies_from_honest_updates_towards_poisoned_ones() -> None:
+def test_the_backdoor_s_direction_is_from_honest_to_poisoned_updates() -> None:
     attack = TailoredBackdoor()
     view, sent = played(attack, RULE["multi-Krum"])
     assert view.honest is not None
@@ -79,7 +80,7 @@ def test_the_backdoor_lies_from_honest_updates_towards_poisoned_ones() -> None:
     assert away @ towards > 0.9 * np.linalg.norm(away) * np.linalg.norm(towards)
 
 
-def test_who_does_not_know_the_rule_is_not_told_how_it_is_set() -> None:
+def test_the_view_holds_the_rule_only_where_known() -> None:
     seen = []
 
     class Ignorant(SignFlip):
@@ -105,7 +106,7 @@ def pooled(cells: list[Cell]) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.slow
-def test_a_backdoor_passes_krum_and_fltrust_and_not_the_middle_of_coordinates() -> None:
+def test_a_tailored_backdoor_passes_krum_and_fltrust_not_median_and_bulyan() -> None:
     names = ("Krum", "FLTrust", "median", "Bulyan")
     attacks = (BadNets(), TailoredBackdoor())
     found = pooled([Cell(a, Case(IID_CLIENTS, RULE[name])) for a in attacks for name in names])

@@ -18,10 +18,10 @@ DOUBLE = Defense("double", "double", 6, confirm=False)
 
 def outcome(attack, protection, seed=0, **setting):
     case = Case(SessionsSetting(attack.clients, attack.trials, **setting), protection)
-    found = play(0, Cell(attack, case), seed)
-    assert found.status == "value", found.note
-    assert not found.baseline["update recovered"].hits.any()
-    return found
+    outcome = play(0, Cell(attack, case), seed)
+    assert outcome.status == "value", outcome.note
+    assert not outcome.baseline["update recovered"].hits.any()
+    return outcome
 
 
 def recovered(attack, protection, **setting):
@@ -33,50 +33,50 @@ def confirmed(protection):
 
 
 @pytest.mark.parametrize("confirm", [False, True])
-def test_single_masks_fall_to_one_lie_and_double_masks_do_not(confirm):
+def test_one_lie_opens_single_masks_and_not_double_masks(confirm):
     attack = LyingAboutDropouts("dropped", trials=3)
-    single, double = (dataclasses.replace(each, confirm=confirm) for each in (SINGLE, DOUBLE))
+    single, double = (dataclasses.replace(defense, confirm=confirm) for defense in (SINGLE, DOUBLE))
     assert recovered(attack, single) == [True] * 3
-    found = outcome(attack, double)
-    assert not found.units["update recovered"].hits.any()
-    assert found.note == "", "the lie is a possible truth: nobody refuses it"
+    lied = outcome(attack, double)
+    assert not lied.units["update recovered"].hits.any()
+    assert lied.note == "", "the lie is a possible truth: nobody refuses it"
 
 
-def test_both_kinds_of_shares_are_given_by_clients_without_the_check_alone():
+def test_only_clients_without_the_check_give_both_kinds_of_shares():
     attack = LyingAboutDropouts("both", trials=3)
     assert recovered(attack, DOUBLE, weakness="one-kind check") == [True] * 3
-    found = outcome(attack, DOUBLE)
-    assert not found.units["update recovered"].hits.any()
-    assert found.note == "clients refused: ConflictingMessage at unmask"
+    lied = outcome(attack, DOUBLE)
+    assert not lied.units["update recovered"].hits.any()
+    assert lied.note == "clients refused: ConflictingMessage at unmask"
 
 
-def test_a_signature_binds_clients_without_the_check_too():
+def test_confirm_binds_clients_without_the_check_too():
     attack = LyingAboutDropouts("both", trials=2)
-    found = outcome(attack, confirmed(DOUBLE), weakness="one-kind check")
-    assert not found.units["update recovered"].hits.any()
-    assert "ConflictingMessage at confirm" in found.note
+    lied = outcome(attack, confirmed(DOUBLE), weakness="one-kind check")
+    assert not lied.units["update recovered"].hits.any()
+    assert "ConflictingMessage at confirm" in lied.note
 
 
 @pytest.mark.parametrize(("clients", "threshold"), [(9, 6), (8, 5), (6, 4), (7, 6)])
 @pytest.mark.parametrize("confirm", [False, True])
-def test_a_split_view_opens_a_vector_exactly_from_the_bound_on(clients, threshold, confirm):
+def test_a_split_view_opens_a_vector_from_the_bound_on(clients, threshold, confirm):
     attack = LyingAboutDropouts("split", clients, threshold, trials=2)
     # As many colluders as the threshold need nobody, whatever was signed: it tells where t = k.
     bound = min(threshold, 2 * threshold - (clients - 1) + confirm)
     protection = dataclasses.replace(DOUBLE, threshold=threshold, confirm=confirm)
     for colluders in (bound - 1, bound, bound + 1):
         if colluders < clients:
-            found = recovered(attack, protection, colluders=colluders)
-            assert found == [colluders >= bound] * 2, colluders
+            opened = recovered(attack, protection, colluders=colluders)
+            assert opened == [colluders >= bound] * 2, colluders
 
 
-def test_below_the_bound_the_side_that_refuses_is_named():
+def test_a_split_view_below_the_bound_names_the_refusal():
     attack = LyingAboutDropouts("split", trials=2)
-    found = outcome(attack, confirmed(DOUBLE), colluders=attack.bound)
-    assert found.note == "clients refused: TooFewSignatures at unmask"
+    refused = outcome(attack, confirmed(DOUBLE), colluders=attack.bound)
+    assert refused.note == "clients refused: TooFewSignatures at unmask"
 
 
-def test_a_client_s_own_policy_refuses_a_threshold_at_which_the_bound_is_reached():
+def test_the_client_s_policy_refuses_a_threshold_within_the_bound():
     setting = SessionsSetting(9, trials=1)
     (transcript,) = setting.play(LyingAboutDropouts(), confirmed(DOUBLE), 0).view.trials[0]
     session = transcript.opened()
@@ -85,18 +85,18 @@ def test_a_client_s_own_policy_refuses_a_threshold_at_which_the_bound_is_reached
         Policy(corruption=4 / 9, smallest_cohort=2).admit(session)
 
 
-def test_trials_in_another_order_are_answered_in_that_order():
+def test_guesses_follow_the_order_of_trials():
     attack = LyingAboutDropouts("split", trials=4)
     setting = SessionsSetting(9, 4, colluders=4)
     view = sealed(setting.play(attack, DOUBLE, 0).view)
     turned = dataclasses.replace(view, trials=view.trials[::-1])
     rng = np.random.default_rng(0)
-    straight, back = (attack.run(each, rng)["updates"] for each in (view, turned))
+    straight, back = (attack.run(v, rng)["updates"] for v in (view, turned))
     assert straight.any(axis=1).all()
     np.testing.assert_array_equal(straight, back[::-1])
 
 
-def test_the_quick_cases_stand_on_both_sides_of_the_bound():
+def test_quick_cases_lie_on_both_sides_of_the_bound():
     at = [case.at["colluders"] for case in LyingAboutDropouts("split").cases("quick")]
     assert at == [3, 3, 4, 4, 5, 5]
     assert len(list(LyingAboutDropouts("split").cases("full"))) == 14
@@ -111,10 +111,10 @@ def test_the_quick_cases_stand_on_both_sides_of_the_bound():
         ("split", [0, 0, 1, 0, 1, 1]),
     ],
 )
-def test_the_table_s_figures_of_three_seeds(lie, rates):
+def test_dropout_lies_reach_their_reported_figures(lie, rates):
     attack = LyingAboutDropouts(lie)
-    found = [
+    measured = [
         np.mean([play(0, Cell(attack, case), s).units["update recovered"].hits for s in range(3)])
         for case in attack.cases("quick")
     ]
-    assert found == rates
+    assert measured == rates

@@ -1,4 +1,4 @@
-"""A client that is asked something else than its fellows: read exactly, or not at all."""
+"""Request binding: a client asked something else than its peers."""
 
 import numpy as np
 import pytest
@@ -27,35 +27,36 @@ def hits(scored):
 
 
 @pytest.mark.parametrize("lie", HOW)
-def test_a_digest_that_leaves_something_out_gives_the_update_away(lie, one_thread):
-    found = outcome(lie, LOOSE)
-    assert (found.status, hits(found.units), hits(found.baseline)) == ("value", [True], [False])
+def test_an_incomplete_digest_reveals_the_update(lie, one_thread):
+    played = outcome(lie, LOOSE)
+    assert (played.status, hits(played.units), hits(played.baseline)) == ("value", [True], [False])
 
 
 @pytest.mark.parametrize("lie", HOW)
-def test_masks_bound_to_all_that_a_client_observes_give_nothing(lie, one_thread):
-    found = outcome(lie, BOUND)
-    assert hits(found.units) == [False]
+def test_masks_bound_to_the_whole_request_reveal_nothing(lie, one_thread):
+    played = outcome(lie, BOUND)
+    assert hits(played.units) == [False]
     if lie in STOPPED:
-        assert found.status == "stopped"
-        assert STOPPED[lie] in found.note
-    else:  # nobody sees what was chosen: all train alike, and the sum is a sum
-        assert (found.status, found.note) == ("value", "")
+        assert played.status == "stopped"
+        assert STOPPED[lie] in played.note
+    else:  # no node sees the lie: all train alike, and the sum is an ordinary one
+        assert (played.status, played.note) == ("value", "")
 
 
-def test_an_honest_server_gets_the_same_sum_of_bound_and_unbound_nodes(one_thread):
-    """The control lacks the binding and nothing else."""
+@pytest.mark.slow
+def test_an_honest_server_gets_equal_sums_from_bound_and_unbound_nodes(one_thread):
+    """The control lacks the binding alone."""
     attack = type("Honest", (), {"threat": RequestBinding.threat})()
     for lie in ("group id", "numbers"):
         setting = AskedSumsSetting(lie, clients=4, trials=1)
-        bound, other = (setting.play(attack, each, 0) for each in (BOUND, LOOSE))
+        bound, other = (setting.play(attack, defense, 0) for defense in (BOUND, LOOSE))
         np.testing.assert_array_equal(bound.truth["updates"], other.truth["updates"])
         steps = 4 * bound.truth["steps"]
         assert (np.abs(bound.view.totals - other.view.totals) <= steps).all()
         assert np.abs(bound.view.totals).max() > 0.01
 
 
-def test_the_command_knows_the_attack_by_its_name():
+def test_request_binding_is_registered_by_name():
     assert [each.lie for each in choose(["request-binding"])] == list(HOW)
     assert sum(each.name == "request binding" for each in built_in()) == len(HOW)
     (found,) = {

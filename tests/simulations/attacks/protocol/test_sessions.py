@@ -1,4 +1,4 @@
-"""Sessions around a lying server: real parties, and nothing but bytes for who attacks."""
+"""Sessions around a lying server: real parties, and views of bytes alone."""
 
 import dataclasses
 
@@ -55,7 +55,7 @@ def victims_vector(transcript):
 
 
 @pytest.mark.parametrize("protection", [DOUBLE, CONFIRMED], ids=["double", "confirmed"])
-def test_a_session_of_real_clients_ends_in_the_plain_sum(protection, monkeypatch):
+def test_an_honest_session_opens_the_plain_sum(protection, monkeypatch):
     results = []
     close = ServerParty.close
 
@@ -71,8 +71,8 @@ def test_a_session_of_real_clients_ends_in_the_plain_sum(protection, monkeypatch
     (transcript,) = play(setting, plain).view.trials[0]
     session = transcript.opened()
     vectors = [
-        decode(each.answer, Contribution, session).vector
-        for each in transcript.answers("contribute")
+        decode(exchange.answer, Contribution, session).vector
+        for exchange in transcript.answers("contribute")
     ]
     play(setting, protection)
     (result,) = results
@@ -83,20 +83,20 @@ def test_a_session_of_real_clients_ends_in_the_plain_sum(protection, monkeypatch
 
 
 @pytest.mark.parametrize("masking", ["none", "double"])
-def test_a_view_holds_the_update_exactly_where_nothing_masks_it(masking):
+def test_the_view_holds_the_update_only_without_masks(masking):
     setting = SessionsSetting(5, trials=2, colluders=2)
     scene = play(setting, dataclasses.replace(DOUBLE, masking=masking))
     view = sealed(scene.view)
     session = view.trials[0][0].opened()
-    kept = b"".join(part for part in parts(view) if isinstance(part, bytes))
+    received = b"".join(part for part in parts(view) if isinstance(part, bytes))
     for update in scene.truth["updates"]:
         # Packed words, as they would be on the wire; one container after another as well.
         packed = session.ring.pack(update)
-        assert (packed in kept) == (masking == "none")
-        assert update.tobytes() not in kept
+        assert (packed in received) == (masking == "none")
+        assert update.tobytes() not in received
 
 
-def test_a_view_is_bytes_and_names_alone():
+def test_the_view_is_bytes_and_names_alone():
     view = sealed(play(SessionsSetting(5, trials=1, colluders=2), CONFIRMED).view)
     inside = list(parts(view.trials))
     assert {type(part).__name__ for part in inside} == {
@@ -105,7 +105,7 @@ def test_a_view_is_bytes_and_names_alone():
     assert not any(isinstance(part, ClientParty | IdealClientParty) for part in inside)
 
 
-def test_a_liar_is_shown_bytes_of_the_past_alone():
+def test_a_liar_sees_the_bytes_of_past_exchanges_alone():
     liar = Truthful()
     scene = play(SessionsSetting(4, trials=1, colluders=1), CONFIRMED, liar)
     assert not scene.view.stopped
@@ -119,7 +119,7 @@ def test_a_liar_is_shown_bytes_of_the_past_alone():
         assert bool(seen.states) == (count >= 12), "colluders speak after contribute"
 
 
-def test_colluders_hand_over_their_own_state_and_no_one_else_s():
+def test_the_view_holds_the_states_of_colluders_alone():
     (transcript,) = play(SessionsSetting(6, trials=1, colluders=2), CONFIRMED).view.trials[0]
     assert len(transcript.states) == len(transcript.identities) == 2
     assert transcript.victim not in transcript.states
@@ -127,7 +127,7 @@ def test_colluders_hand_over_their_own_state_and_no_one_else_s():
         assert ClientState.from_bytes(state).index == index
 
 
-def test_a_scene_is_its_seed_s():
+def test_a_scene_is_determined_by_its_seed():
     setting = SessionsSetting(4, trials=2, colluders=1)
     first, again, other = (play(setting, CONFIRMED, seed=seed) for seed in (3, 3, 4))
     assert first.view == again.view
@@ -139,19 +139,19 @@ def test_a_scene_is_its_seed_s():
 
 
 @pytest.mark.parametrize("protection", [DOUBLE, CONFIRMED], ids=["double", "confirmed"])
-def test_a_late_contribution_is_in_the_servers_hands_and_not_in_its_sum(protection):
+def test_a_late_contribution_is_in_the_view_and_not_in_the_sum(protection):
     setting = SessionsSetting(5, trials=1, late=True)
     (transcript,) = play(setting, protection).view.trials[0]
     session, victim = transcript.opened(), transcript.victim
     assert victims_vector(transcript).shape == (session.vector_length,)
     answers = transcript.answers("unmask")
-    assert {each.client for each in answers} == set(range(5)) - {victim}
-    gone = {decode(each.asked, UnmaskRequest, session).survivors for each in answers}
+    assert {exchange.client for exchange in answers} == set(range(5)) - {victim}
+    gone = {decode(exchange.asked, UnmaskRequest, session).survivors for exchange in answers}
     assert gone == {bytes([0b11111 & ~(1 << victim)])}
     assert set(secrets_of(transcript)) == {"mask"}
 
 
-def test_single_masks_lack_the_self_mask_and_nothing_else():
+def test_single_masks_lack_the_self_mask_alone():
     setting = SessionsSetting(4, trials=1)
     (real,) = play(setting, DOUBLE).view.trials[0]
     (single,) = play(setting, SINGLE).view.trials[0]
@@ -163,7 +163,7 @@ def test_single_masks_lack_the_self_mask_and_nothing_else():
     np.testing.assert_array_equal(session.ring.reduce(sent), victims_vector(single))
 
 
-def test_a_short_seed_is_as_short_as_it_says():
+def test_a_short_seed_has_its_stated_bits():
     (transcript,) = play(
         SessionsSetting(4, trials=1), dataclasses.replace(DOUBLE, seed_bits=9)
     ).view.trials[0]
@@ -173,12 +173,12 @@ def test_a_short_seed_is_as_short_as_it_says():
     assert int.from_bytes(secrets_of(real)["self"], "little") >> 200
 
 
-def test_a_control_lacks_one_part():
+def test_a_control_that_lacks_two_parts_is_refused():
     assert client_of(DOUBLE) is ClientParty
     with pytest.raises(ValueError, match="SingleMaskClient and ForgetfulClient"):
         client_of(SINGLE, "one-kind check")
 
 
-def test_no_view_is_printed_where_nobody_takes_part():
-    """What was not received is None, and an attack that needs it says so."""
+def test_a_view_without_trials_lacks_them():
+    """A field that was not received is None, and an attack that requires it is not run."""
     assert SessionsView(ThreatModel("curious server"), DOUBLE).lacks(("trials",)) == ("trials",)

@@ -1,4 +1,4 @@
-"""Masks of one scalar and masks that come twice give an update away; the library's do not."""
+"""Masks of one scalar and repeated masks, against the library's."""
 
 import numpy as np
 import pytest
@@ -10,17 +10,17 @@ from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarM
 
 @pytest.mark.parametrize("attack", [ScalarMasks(3), ReusedMasks(3)], ids=lambda a: a.name)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_weak_masks_leave_what_real_ones_hide(attack, seed):
+def test_weak_masks_reveal_updates_and_real_masks_hide_them(attack, seed):
     weak, real = (play(0, Cell(attack, case), seed) for case in attack.cases("quick"))
     (metric,) = attack.metrics
     assert weak.units[metric.name].hits.all()
     assert not real.units[metric.name].hits.any()
-    for found in (weak, real):
-        assert found.status == "value"
-        assert not found.baseline[metric.name].hits.any()
+    for outcome in (weak, real):
+        assert outcome.status == "value"
+        assert not outcome.baseline[metric.name].hits.any()
 
 
-def test_a_scalar_hides_no_difference_of_coordinates():
+def test_a_scalar_mask_keeps_differences_of_coordinates():
     attack = ScalarMasks(1)
     case = next(iter(attack.cases("quick")))
     scene = case.setting.play(attack, case.protection, 0)
@@ -30,7 +30,7 @@ def test_a_scalar_hides_no_difference_of_coordinates():
     assert offset[0] != 0
 
 
-def test_equal_seeds_in_two_rounds_are_no_equal_masks():
+def test_equal_seeds_in_two_rounds_give_different_masks():
     """The real clients of the comparison do repeat their seed: session and request differ."""
     attack = ReusedMasks(1)
     _, real = attack.cases("quick")

@@ -1,4 +1,4 @@
-"""Short seeds are found, whatever tells them; 256 bits are not."""
+"""Search of short seeds, and of the library's 256 bits."""
 
 import base64
 
@@ -29,16 +29,16 @@ def scene(attack, number=0, seed=0):
 
 @pytest.mark.parametrize("by", ["plaintext", "commitment"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_short_seed_is_found_and_the_library_s_is_not(by, seed):
+def test_the_search_finds_a_short_seed_and_not_the_library_s(by, seed):
     attack = SeedSearch(by, BITS)
     short, full = (play(0, Cell(attack, case), seed) for case in attack.cases("quick"))
     assert short.units["update recovered"].hits.tolist() == [True]
     assert full.units["update recovered"].hits.tolist() == [False]
     assert f"{1 << BITS:,} seeds tried, none fits" in full.note
-    for found in (short, full):
-        assert not found.baseline["update recovered"].hits.any()
-        assert "28 bits" in found.note
-        assert "32 bits" in found.note
+    for outcome in (short, full):
+        assert not outcome.baseline["update recovered"].hits.any()
+        assert "28 bits" in outcome.note
+        assert "32 bits" in outcome.note
 
 
 def test_a_search_of_too_few_bits_finds_nothing():
@@ -53,7 +53,7 @@ def test_a_search_of_too_few_bits_finds_nothing():
         assert how(seen, vector, needed - 1).seed is None
 
 
-def test_what_is_left_of_a_late_contribution_is_the_library_s_own_self_mask():
+def test_a_late_contribution_keeps_its_self_mask_alone():
     attack = SeedSearch(bits=BITS)
     played = scene(attack)
     (seen,) = played.view.trials[0]
@@ -64,7 +64,7 @@ def test_what_is_left_of_a_late_contribution_is_the_library_s_own_self_mask():
     np.testing.assert_array_equal(session.ring.reduce(masked), vector)
 
 
-def test_flower_s_masks_are_those_of_a_seed_of_32_bits_and_of_28_for_a_pair():
+def test_flower_s_masks_have_32_bits_and_28_for_a_pair():
     rng, state = np.random.default_rng(0), np.random.RandomState(0)
     for length in (32, 44):
         key = rng.bytes(32)
@@ -78,12 +78,12 @@ def test_flower_s_masks_are_those_of_a_seed_of_32_bits_and_of_28_for_a_pair():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["plaintext", "commitment"])
-def test_a_seed_of_22_bits_is_found_with_each_of_three_seeds(by):
+def test_the_search_finds_22_bits_for_three_seeds(by):
     attack = SeedSearch(by)
     short, full = attack.cases("quick")
     assert short.protection.seed_bits == 22
     for seed in range(3):
-        found = play(0, Cell(attack, short), seed)
-        assert found.units["update recovered"].hits.all()
-        assert "28 bits" in found.note
+        outcome = play(0, Cell(attack, short), seed)
+        assert outcome.units["update recovered"].hits.all()
+        assert "28 bits" in outcome.note
     assert not play(0, Cell(attack, full), 0).units["update recovered"].hits.any()

@@ -1,4 +1,4 @@
-"""All data sets that agree with small tables: counted as brute force counts them."""
+"""Small tables: all consistent data sets, against brute force."""
 
 import itertools
 import math
@@ -28,13 +28,13 @@ PINNED = "ages pinned to 2 years"
 
 def brute_force(groups, together, ages):
     """Return all pairs of multisets of two and three people that agree."""
-    found = []
+    rows = []
     for first in itertools.combinations_with_replacement(ages, 2):
         for second in itertools.combinations_with_replacement(ages, 3):
             every = (first, second, first + second)
             if all(_within(one, of) for one, of in zip(every, (*groups, together), strict=True)):
-                found.append(first + second)
-    return np.array(found)
+                rows.append(first + second)
+    return np.array(rows)
 
 
 def _within(ages, limits):
@@ -53,15 +53,15 @@ def around(ages, mean, median):
 
 @pytest.mark.parametrize("mean", [0.0, 0.7, np.inf])
 @pytest.mark.parametrize("median", [0.0, 1.0, np.inf])
-def test_the_count_and_the_marginals_are_those_of_brute_force(mean, median):
+def test_count_and_marginals_match_brute_force(mean, median):
     first, second = (21, 26), (20, 23, 25)
     groups = (around(first, mean, np.inf), around(second, mean, median))
     together = around(first + second, mean, median)
     wanted = brute_force(groups, together, range(20, 28))
-    found = consistent((2, 3), groups, together, 20, 27)
-    assert found.count == len(wanted) > 0
-    assert (np.concatenate(found.marginals).argmax(axis=1) > 0).all()
-    for i, marginal in enumerate(np.concatenate(found.marginals)):
+    listed = consistent((2, 3), groups, together, 20, 27)
+    assert listed.count == len(wanted) > 0
+    assert (np.concatenate(listed.marginals).argmax(axis=1) > 0).all()
+    for i, marginal in enumerate(np.concatenate(listed.marginals)):
         assert (marginal == np.bincount(wanted[:, i], minlength=28)).all()
 
 
@@ -69,11 +69,11 @@ def test_the_common_median_alone_narrows_the_list():
     wide = consistent((2, 3), (FREE, FREE), FREE, 20, 27).count
     assert wide == math.comb(9, 2) * math.comb(10, 3)
     alone = around((21, 26, 20, 23, 25), np.inf, 0.0)
-    found = consistent((2, 3), (FREE, FREE), alone, 20, 27)
-    assert found.count == len(brute_force((FREE, FREE), alone, range(20, 28))) < wide
+    listed = consistent((2, 3), (FREE, FREE), alone, 20, 27)
+    assert listed.count == len(brute_force((FREE, FREE), alone, range(20, 28))) < wide
 
 
-def test_figures_that_contradict_each_other_leave_nothing():
+def test_contradictory_figures_have_no_data_set():
     old = Limits((26.0, 26.0, -math.inf, -math.inf), (27.0, 27.0, math.inf, math.inf))
     young = Limits((20.0, 20.0, -math.inf, -math.inf), (21.0, 21.0, math.inf, math.inf))
     assert consistent((2, 3), (old, old), young, 20, 27).count == 0
@@ -86,11 +86,11 @@ def scored(setting, protection=None, seed=0):
     return outcome
 
 
-def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
+def test_medians_shorten_the_list_and_rounding_lengthens_it():
     mean = scored(replace(SMALL, figures=("mean",)))
     both = scored(SMALL)
     rounded = scored(replace(SMALL, rounding=5.0))
-    counts = [each.units[COUNT].values.mean() for each in (mean, both, rounded)]
+    counts = [outcome.units[COUNT].values.mean() for outcome in (mean, both, rounded)]
     assert counts[1] < counts[0] - 2
     assert counts[1] < counts[2] - 2
     assert both.units[PINNED].hits.mean() > 0.1
@@ -99,11 +99,11 @@ def test_medians_narrow_what_means_leave_and_rounding_gives_it_back():
     assert mean.epsilon == np.inf
 
 
-def test_noise_before_tabulating_leaves_the_list_as_long_as_it_was():
+def test_noise_before_tabulating_keeps_the_list_long():
     noise = Defense("noise", clip=20.0, noise="local", sigma=2.5)
     outcome = scored(SMALL, noise)
-    found, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
-    assert (found > blind - 0.5).all()
+    attacked, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
+    assert (attacked > blind - 0.5).all()
     assert not outcome.units[PINNED].hits.any()
     # Two ages are 40 years apart at most, and the noise is of 50.
     assert outcome.epsilon == pytest.approx(epsilon_of_gaussian(40 / 50, 1e-5), rel=0.01)
@@ -118,7 +118,7 @@ def epsilon_of_gaussian(mu, delta):
     return brentq(beyond, 0, 500)
 
 
-def test_a_list_without_the_truth_counts_as_all_there_are():
+def test_a_list_without_the_truth_counts_as_all_data_sets():
     attack = ConsistentRecords()
     scene = SMALL.play(attack, Defense("plain"), 0)
     guess = attack.run(scene.view, np.random.default_rng(0))
@@ -131,11 +131,11 @@ def test_a_list_without_the_truth_counts_as_all_there_are():
 def test_the_view_holds_figures_and_no_ages():
     scene = TablesSetting(tables=3).play(ConsistentRecords(), Defense("plain"), 0)
     arrays = [part for part in parts(sealed(scene.view)) if isinstance(part, np.ndarray)]
-    assert [each.shape for each in arrays] == [(3, 3, 4)]
+    assert [array.shape for array in arrays] == [(3, 3, 4)]
     assert np.isnan(arrays[0][:, :, 2:]).all()
 
 
-def test_nobody_is_in_the_tables_of_two_seeds():
+def test_two_seeds_share_no_people():
     setting, groups = TablesSetting(), ages_of_groups()
     for group, size in zip(groups, (4, 3), strict=True):
         taken = [dealt("people of small tables", len(group), 10 * size, seed) for seed in range(5)]
@@ -146,7 +146,7 @@ def test_nobody_is_in_the_tables_of_two_seeds():
     assert "nobody is counted twice" in outcome.note
 
 
-def test_masked_ages_are_no_table():
+def test_masked_ages_are_refused():
     masked = Defense("m", masking="double", clip=36.0, noise="distributed", sigma=1.0)
     with pytest.raises(ValueError, match="a median is no sum"):
         TablesSetting(tables=2).play(ConsistentRecords(), masked, 0)

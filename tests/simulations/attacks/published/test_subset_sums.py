@@ -1,4 +1,4 @@
-"""Bits from subset sums: they fall to exact answers and not to noise of order sqrt(n)."""
+"""Subset sums: exact answers reveal bits, noise of order sqrt(n) hides them."""
 
 import numpy as np
 import pytest
@@ -26,16 +26,16 @@ def right(attack, setting, protection, seed=0):
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
-def test_exact_answers_give_every_bit_masked_or_not(attack):
+def test_exact_answers_reveal_every_bit_masked_or_not(attack):
     masked = Defense("masked", masking="double", clip=SMALL.clip)
     assert right(attack, SMALL, PLAIN)[0] == 1
     assert right(attack, SMALL, masked)[0] == 1
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
-def test_much_noise_leaves_hardly_more_than_the_majority(attack):
-    found, outcome = right(attack, SMALL, SMALL.noised("distributed", 8.0))
-    assert found < 0.85
+def test_much_noise_leaves_little_beyond_the_majority(attack):
+    fraction, outcome = right(attack, SMALL, SMALL.noised("distributed", 8.0))
+    assert fraction < 0.85
     assert 0 < outcome.epsilon < 1
 
 
@@ -45,7 +45,7 @@ def test_too_few_answers_do_not_determine_the_bits():
 
 
 @pytest.mark.parametrize("kind", ["distributed", "central", "local"])
-def test_an_answer_has_the_noise_that_its_name_says(kind):
+def test_an_answer_has_the_noise_of_its_defense(kind):
     setting = AnswersSetting(people=30, queries=2000)
     scene = setting.play(LeastSquares(), setting.noised(kind, 0.5), 3)
     errors = scene.view.answers - scene.view.queries.astype(float) @ scene.truth["bits"]
@@ -55,7 +55,7 @@ def test_an_answer_has_the_noise_that_its_name_says(kind):
     assert abs(errors.mean()) < 5 * wanted / np.sqrt(2000)
 
 
-def test_nobody_is_clipped_for_everybody_is_in_half_of_the_queries():
+def test_the_clip_changes_no_contribution():
     view = SMALL.play(LeastSquares(), PLAIN, 0).view
     assert (view.queries.sum(axis=0) == 80).all()
     assert SMALL.clip**2 == pytest.approx(80)
@@ -70,7 +70,7 @@ def test_the_view_holds_no_bits():
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
-def test_people_in_another_order_are_guessed_in_that_order(attack):
+def test_guesses_follow_the_order_of_people(attack):
     view = SMALL.play(attack, SMALL.noised("distributed", 0.5), 1).view
     order = np.random.default_rng(0).permutation(40)
     other = AnswersView(
@@ -85,7 +85,7 @@ def test_people_in_another_order_are_guessed_in_that_order(attack):
     assert (attack.run(other, rng)["bits"] == attack.run(view, rng)["bits"][order]).all()
 
 
-def test_more_noise_costs_less_epsilon_than_less():
+def test_epsilon_falls_with_noise():
     spent = [
         SMALL.play(LeastSquares(), SMALL.noised("central", level), 0).epsilon for level in (0.5, 2)
     ]
@@ -93,7 +93,7 @@ def test_more_noise_costs_less_epsilon_than_less():
     assert SMALL.play(LeastSquares(), PLAIN, 0).epsilon == np.inf
 
 
-def test_an_analyst_s_epsilon_is_of_one_bit_and_of_all_noise_in_the_answers():
+def test_an_analyst_s_epsilon_counts_all_noise_of_an_answer():
     """Whoever adds it: noise of one deviation promises the same of the answers that carry it."""
     local, central = (
         SMALL.play(LeastSquares(), SMALL.noised(kind, 1.0), 0).epsilon
@@ -106,14 +106,14 @@ def test_an_analyst_s_epsilon_is_of_one_bit_and_of_all_noise_in_the_answers():
     assert local == pytest.approx(central, rel=0.01)
 
 
-def test_no_two_seeds_ask_of_the_same_person():
+def test_two_seeds_share_no_people():
     taken = [dealt("people of subset sums", 569, 100, seed) for seed in range(5)]
     assert len(np.unique(taken)) == 500
     with pytest.raises(NotApplicable, match=r"seeds from 0 to 4 take 100 people each, of 569"):
         AnswersSetting().play(LeastSquares(), PLAIN, 5)
 
 
-def test_a_private_sum_of_vectors_is_their_sum():
+def test_a_private_sum_of_vectors_equals_their_sum():
     vectors = np.random.default_rng(0).uniform(-1, 1, (5, 7))
     for protection in (Defense("p", clip=3.0), Defense("m", masking="double", clip=3.0)):
         answered = private_sum_of(vectors, protection, 0)
@@ -121,23 +121,23 @@ def test_a_private_sum_of_vectors_is_their_sum():
         assert (answered.contributions is None) == protection.masked
 
 
-def test_a_file_that_is_not_there_is_named():
+def test_a_missing_file_is_named():
     gone = AnswersSetting(path="gone/heart.csv")
     with pytest.raises(DataError, match=r"gone/heart\.csv.*no such file"):
         gone.play(LeastSquares(), PLAIN, 0)
 
 
 @pytest.mark.slow
-def test_bits_fall_with_noise_as_they_should():
+def test_subset_sums_reach_their_reported_figures():
     setting = AnswersSetting()
     wanted = {0.25: (0.9, 1.0), 0.5: (0.75, 0.93), 1.0: (0.6, 0.8), 2.0: (0.5, 0.72)}
     for level, (low, high) in wanted.items():
         noised = setting.noised("distributed", level)
-        found = np.mean([right(WithPrior(), setting, noised, seed)[0] for seed in range(3)])
-        assert low <= found <= high, level
+        fraction = np.mean([right(WithPrior(), setting, noised, seed)[0] for seed in range(3)])
+        assert low <= fraction <= high, level
 
 
 @pytest.mark.parametrize("wanted", [0, 570])
-def test_more_people_than_there_are_is_a_mistake_and_not_a_cell_that_does_not_apply(wanted):
+def test_too_many_people_are_an_error_not_an_inapplicable_cell(wanted):
     with pytest.raises(ValueError, match=f"{wanted} of 569 people; choose 1 to 569"):
         dealt("people of subset sums", 569, wanted, 0)

@@ -74,10 +74,10 @@ def test_units_of_all_seeds_are_counted():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"masking": "triple"}, "masking = 'triple' of protection 'x': write one of \"none\""),
-        ({"masking": "None"}, "masking = 'None'"),
-        ({"noise": 0.1}, 'noise = 0.1 of protection \'x\': write one of "none", "local"'),
-        ({"noise": "Local"}, "noise = 'Local'"),
+        ({"masking": "triple"}, "masking\n.*'none', 'single' or 'double'.*'triple'"),
+        ({"masking": "None"}, "masking\n.*'None'"),
+        ({"noise": 0.1}, "noise\n.*'none', 'local', 'distributed' or 'central'.*0.1"),
+        ({"noise": "Local"}, "noise\n.*'Local'"),
     ],
 )
 def test_a_protection_of_unknown_words_is_refused(given, said):

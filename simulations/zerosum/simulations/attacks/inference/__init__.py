@@ -1,1 +1,1 @@
-"""Attacks on models and updates: who was trained on, and what the data are like."""
+"""Infer from models and updates who was trained on, and what the data are like."""

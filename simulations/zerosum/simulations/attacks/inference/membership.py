@@ -1,4 +1,4 @@
-"""Membership inference: of which records can it be said that they were trained on.
+"""Infer membership: rank records by how likely the model was trained on them.
 
 Three attackers of rising strength. Yeom et al. 2018, section 3.2: a small loss says member. Carlini
 et al. 2022 ("LiRA"): a record's loss is compared with its losses under reference models that were
@@ -29,26 +29,41 @@ AT_ONE_PERCENT = Metric("TPR at 1 % FPR")
 
 
 def confidences(model: nn.Module, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return log(p / (1 - p)) of each record's own class, float64, shape (n,).
+    """Return log(p / (1 - p)) of each record's own class.
 
     Carlini et al. 2022, section VI-B: so scaled, confidences of one record under many models are
-    about Gaussian. The model is scored in evaluation mode, whatever mode it comes in, and records
-    in an order of their own: a record's bits do not depend on its place.
+    about Gaussian.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Scored, and left, in evaluation mode.
+    inputs : ndarray of float32
+        Shape (n, ...).
+    labels : ndarray of int64
+        Shape (n,).
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (n,).
     """
+    # Matrix products round by a row's place in the batch. An order that depends on the records
+    # alone makes a record's score the same bits wherever it stands.
     order = sorted(range(len(labels)), key=lambda i: (inputs[i].tobytes(), int(labels[i])))
     model.eval()
     with torch.no_grad():
-        found = model(torch.tensor(inputs[order])).double()
+        logits = model(torch.tensor(inputs[order])).double()
     own = torch.tensor(labels[order]).unsqueeze(1)
-    others = found.scatter(1, own, -math.inf).logsumexp(1)
+    others = logits.scatter(1, own, -math.inf).logsumexp(1)
     scores = np.empty(len(labels))
-    scores[order] = (found.gather(1, own).squeeze(1) - others).numpy()
+    scores[order] = (logits.gather(1, own).squeeze(1) - others).numpy()
     return scores
 
 
 @dataclass(frozen=True)
 class LossThreshold:
-    """A small loss says member: one threshold for all records."""
+    """Rank candidates by their loss: one threshold for all records."""
 
     name: ClassVar[str] = "membership inference"
     adaptive: ClassVar[str] = "loss threshold"
@@ -57,7 +72,7 @@ class LossThreshold:
     metrics: ClassVar[tuple[Metric, ...]] = (AREA, AT_ONE_PERCENT)
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return an overfit target, plain and under noise."""
+        """Yield an overfit target, plain and under noise."""
         full = suite == "full"
         sigmas = (0.03, 0.1, 0.3, 1.0, 3.0) if full else (0.1, 1.0)
         settings = [TrainedSetting(references=128 if full else 24)]
@@ -72,7 +87,7 @@ class LossThreshold:
                 yield Case(setting, noise_defense("distributed", sigma), {"sigma": sigma})
 
     def baseline(self, view: TrainedView, rng: np.random.Generator) -> Guess:
-        """Tell no candidate from another."""
+        """Give every candidate the same score."""
         return Guess({"scores": np.zeros(len(_candidates(view)[1]))})
 
     def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
@@ -80,7 +95,7 @@ class LossThreshold:
         return Guess({"scores": confidences(view.loaded(), *_candidates(view))})
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Return how well scores rank members above others."""
+        """Return how well the scores rank members above others."""
         scores, members = guess["scores"], truth["members"]
         return {
             AREA.name: Ranking(scores, members),
@@ -90,13 +105,13 @@ class LossThreshold:
 
 @dataclass(frozen=True)
 class Lira(LossThreshold):
-    """The likelihood-ratio attack.
+    """Rank candidates by the likelihood ratio of their confidence under reference models.
 
     Attributes
     ----------
     online : bool
-        Whether models trained with a record are looked at too. Without, the candidates need not be
-        known before the reference models are trained.
+        Whether to use reference models trained with a record too. Offline, the candidates need not
+        be known before the reference models are trained.
     """
 
     online: bool = True
@@ -113,18 +128,18 @@ class Lira(LossThreshold):
         return "online LiRA" if self.online else "offline LiRA"
 
     def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
-        """Return the log-likelihood ratio of member to other, or how unlikely another would be."""
+        """Return the log-likelihood ratio of member to other or, offline, the other's z-score."""
         inputs, labels = _candidates(view)
         if view.references is None or view.reference_holds is None:
-            raise ValueError("the view holds no reference models")
-        found = confidences(view.loaded(), inputs, labels)
+            raise ValueError("the view holds no reference models: require them of the setting")
+        target = confidences(view.loaded(), inputs, labels)
         models = map(view.loaded, view.references)
-        seen = np.stack([confidences(each, inputs, labels) for each in models])
-        mean_out, std_out = _gaussians(seen, ~view.reference_holds)
-        scores = (found - mean_out) / std_out
+        reference = np.stack([confidences(model, inputs, labels) for model in models])
+        mean_out, std_out = _gaussians(reference, ~view.reference_holds)
+        scores = (target - mean_out) / std_out
         if self.online:
-            mean_in, std_in = _gaussians(seen, view.reference_holds)
-            scores = (scores**2 - ((found - mean_in) / std_in) ** 2) / 2
+            mean_in, std_in = _gaussians(reference, view.reference_holds)
+            scores = (scores**2 - ((target - mean_in) / std_in) ** 2) / 2
             scores += math.log(std_out / std_in)
         return Guess({"scores": scores}, _cost(view))
 
@@ -134,23 +149,23 @@ def _cost(view: TrainedView) -> str:
     return f"LiRA, {view.protection.name}: a seed's reference models were trained in {seconds}"
 
 
-def _gaussians(seen: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return each record's mean over the chosen models, and one deviation for all records.
+def _gaussians(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return each record's mean over the chosen models, and one standard deviation for all.
 
-    One for all, since each record has few models (Carlini et al. 2022, section VI-C); its sum is
-    exact, so that it does not depend on the records' order.
+    One for all, since each record has few models (Carlini et al. 2022, section VI-C). The sum is
+    exact, by ``fsum``, so that it does not depend on the records' order.
     """
     count = chosen.sum(axis=0)
-    mean = np.where(chosen, seen, 0).sum(axis=0) / count
-    squares = np.where(chosen, (seen - mean) ** 2, 0).sum(axis=0) / (count - 1)
+    mean = np.where(chosen, scores, 0).sum(axis=0) / count
+    squares = np.where(chosen, (scores - mean) ** 2, 0).sum(axis=0) / (count - 1)
     return mean, math.sqrt(math.fsum(squares) / len(squares))
 
 
 def _candidates(view: TrainedView) -> tuple[np.ndarray, np.ndarray]:
     if view.candidate_inputs is None or view.candidate_labels is None:
-        raise ValueError("the view holds no candidates")
+        raise ValueError("the view holds no candidates: add them to what the threat knows")
     return view.candidate_inputs, view.candidate_labels
 
 
 ATTACKS = (LossThreshold(), Lira(online=False), Lira())
-"""As the table has them."""
+"""As the table lists them."""

@@ -1,7 +1,7 @@
-"""A setting: many sums, each over clients of its own, of whom one is asked about.
+"""Play many sums, each over its own clients; the attacker asks about one client of each.
 
-A coin decides for each client whether it has a property: some of its images are mirrored, which
-says nothing of their labels. The server wants to know the coin of one client of each sum.
+A fair coin decides for each client whether it has a property: some of its images are mirrored,
+which is independent of their labels. The server wants the coin of one client of each sum.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,28 +27,28 @@ from zerosum.simulations.data.datasets import Records
 from zerosum.simulations.engine.grid import InProcessGrid
 
 TARGET = 0
-"""The client of each sum that is asked about, by its place in the sum."""
+"""Index within its sum of the client whose property is inferred."""
 
 
 @dataclass(frozen=True)
 class PropertyView(LearningView):
-    """What a server receives in many sums about one model.
+    """Hold what a server receives in many sums about one model.
 
     Attributes
     ----------
     cohort, records : int
         Clients in a sum; records of each client.
     mirrored : float
-        Part of its images that a client with the property has mirrored.
+        Fraction of its images that a client with the property has mirrored.
     vector : ndarray
-        float32, shape (d,): the model that was sent.
+        float32, shape (d,): the model that the server sent.
     totals : ndarray
         float64, shape (sums, d): the opened sums.
     contributions : ndarray or None
-        float64, shape (sums, d): the one of the client that is asked about, where the server sees
-        single contributions.
+        float64, shape (sums, d): the target client's contributions, where the server sees single
+        ones.
     noise_std : float
-        Of each coordinate of a sum.
+        Standard deviation of each coordinate of a sum.
     auxiliary_inputs, auxiliary_labels : ndarray or None
         Records of the same population that no client holds, where the threat model has them.
     """
@@ -66,16 +66,16 @@ class PropertyView(LearningView):
 
 @dataclass(frozen=True)
 class PropertySetting:
-    """Sums over clients that have a property or not, each by a fair coin.
+    """Open sums over clients that have a property or not, each by a fair coin.
 
     Attributes
     ----------
     cohort, sums : int
-        Clients in a sum; sums, of clients who take part in no other.
+        Clients in a sum; sums. No client takes part in two.
     records : int
         Of each client, drawn from the training records.
     mirrored : float
-        Part of its images that a client with the property has mirrored.
+        Fraction of its images that a client with the property has mirrored.
     steps : int
         Local steps, each on all records of the client.
     lr : float
@@ -83,8 +83,8 @@ class PropertySetting:
     task : str
         "mnist5k" or "digits".
     through_masks : int
-        Where sums are masked and carry no noise, so many are; the others, whose totals are the same
-        bit for bit, are opened without, in a fraction of the time.
+        Number of sums that use masks where sums are masked and carry no noise. The others are
+        opened without masks: their totals are the same bits, in a fraction of the time.
     """
 
     cohort: int = 10
@@ -99,16 +99,16 @@ class PropertySetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the row's name in the table."""
         return f"one of {self.cohort} clients, {self.records} images each"
 
     @property
     def training(self) -> TrainSpec:
-        """Local training: full-batch steps."""
+        """Return the local training: full-batch steps."""
         return TrainSpec(epochs=None, steps=self.steps, batch_size=None, lr=self.lr)
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Play the sums; see :class:`Setting`."""
+        """Open the sums; see :class:`~.interface.Setting`."""
         check_played(protection)
         coins = numpy_generator(seed, "property").random((self.sums, self.cohort)) < 0.5
         task = self._task(coins.ravel(), seed)
@@ -122,8 +122,8 @@ class PropertySetting:
         drawn = [client_records(collection.train, self, coin, rng) for coin in coins]
         return RecordsTask(
             self.model,
-            np.stack([each.inputs for each in drawn]),
-            np.stack([each.targets for each in drawn]),
+            np.stack([records.inputs for records in drawn]),
+            np.stack([records.targets for records in drawn]),
             collection.test,
             collection.classes or 1,
             seed,
@@ -131,16 +131,16 @@ class PropertySetting:
 
 
 class Population(Protocol):
-    """What is public of a client's records."""
+    """Define what is public about a client's records."""
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """Return the number of records."""
         ...
 
     @property
     def mirrored(self) -> float:
-        """Which part is mirrored where the client has the property."""
+        """Return the fraction that is mirrored where the client has the property."""
         ...
 
 
@@ -152,10 +152,15 @@ def client_records(
     Parameters
     ----------
     source : Records
-        Images, shape (n, channels, height, width).
+        Images, float32, shape (n, channels, height, width).
     public : PropertySetting or PropertyView
     has_property : bool
     rng : numpy.random.Generator
+
+    Returns
+    -------
+    Records
+        ``public.records`` of them, without repetition.
     """
     drawn = source.take(rng.permutation(len(source))[: public.records])
     count = round(public.mirrored * public.records) if has_property else 0
@@ -164,15 +169,17 @@ def client_records(
 
 
 class _Sums:
-    """The sums of one scene, once they were played."""
+    """Play the sums of one scene."""
 
     def __init__(
         self, setting: PropertySetting, task: RecordsTask, protection: Defense, seed: int
     ) -> None:
         self._setting, self._task, self._protection = setting, task, protection
         self._vector = initial_vector(task, seed)
-        alike = protection.masked and protection.noise == "none"
-        masked = min(setting.through_masks, setting.sums) if alike else setting.sums
+        # Masks cancel exactly: without noise a masked total equals the bare one bit for bit, so
+        # most sums skip them. Noise that is drawn in shares differs, and is always played in full.
+        identical = protection.masked and protection.noise == "none"
+        masked = min(setting.through_masks, setting.sums) if identical else setting.sums
         self._sums = self._asking(protection, seed)
         self._opened = [self._open(self._sums, number) for number in range(1, masked + 1)]
         if masked < setting.sums:
@@ -205,9 +212,9 @@ class _Sums:
         """Return what the server received."""
         setting, spare = self._setting, self._task.spare
         auxiliary = "auxiliary data" in threat.knows
-        # Masked ones that were opened without masks show what all masked ones do.
-        seen = [None if self._protection.masked else each.contributions for each in self._opened]
-        single = [each[k * setting.cohort + TARGET] for k, each in enumerate(seen) if each]
+        # The server of a masked sum sees no contributions, with or without real masks.
+        contributions = [None if self._protection.masked else s.contributions for s in self._opened]
+        single = [c[k * setting.cohort + TARGET] for k, c in enumerate(contributions) if c]
         return PropertyView(
             threat=threat,
             protection=self._protection,
@@ -219,7 +226,7 @@ class _Sums:
             records=setting.records,
             mirrored=setting.mirrored,
             vector=self._vector,
-            totals=np.stack([each.total for each in self._opened]),
+            totals=np.stack([opened.total for opened in self._opened]),
             contributions=np.stack(single) if single else None,
             noise_std=self._opened[0].noise_std,
             auxiliary_inputs=spare.inputs if auxiliary else None,
@@ -227,20 +234,20 @@ class _Sums:
         )
 
     def epsilon(self) -> float:
-        """Return what the ledger says of a client, for a server that sees what this one does."""
+        """Return the ledger's epsilon of a client, for a server that sees what this one does."""
         return self._sums.epsilon()
 
 
 def simulated_updates(
     view: PropertyView, coins: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the updates of clients that an attacker makes up of auxiliary records.
+    """Simulate updates of clients whose records are drawn from auxiliary data.
 
     Parameters
     ----------
     view : PropertyView
     coins : ndarray
-        bool, shape (k,): which of them have the property.
+        bool, shape (k,): which clients have the property.
     rng : numpy.random.Generator
         Draws their records.
 
@@ -255,7 +262,7 @@ def simulated_updates(
         If the view holds no auxiliary data.
     """
     if view.auxiliary_inputs is None or view.auxiliary_labels is None:
-        raise ValueError("the view holds no auxiliary data")
+        raise ValueError("the view holds no auxiliary data: add it to what the threat knows")
     spare = Records(view.auxiliary_inputs, view.auxiliary_labels)
     drawn = [client_records(spare, view, bool(coin), rng) for coin in coins]
     inputs, labels = (np.stack([getattr(r, n) for r in drawn]) for n in ("inputs", "targets"))

@@ -1,11 +1,12 @@
-"""Model inversion: what a class looks like, from the released model.
+"""Invert a released model: reconstruct what a class looks like.
 
 Fredrikson et al. 2015, section 5.2 (Algorithm 1): gradient descent on the input until the model is
-sure of the class. It shows what a class has in common, which is no secret of any one record; and
-of that only what tells it from other classes. What all digits have in common is no secret of the
-model at all: alone it correlates 0.81 with the mean of a class on MNIST. So the first figure is of
-what remains once the mean of all classes is taken out, and an attacker who has the mean digit,
-which is public, puts what the model says on top of it.
+sure of the class. The result shows what a class has in common, which is no secret of one record,
+and of that only what tells the class from others.
+
+What all digits have in common is no secret of the model either: the mean digit alone correlates
+0.81 with the mean of a class on MNIST. The first figure therefore takes the mean over classes out.
+An attacker that has the mean digit, which is public, adds to it what the model reveals.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,21 +35,20 @@ OTHERS = Metric("correlation with other classes' means", higher=False)
 
 @dataclass(frozen=True)
 class ModelInversion:
-    """Descends from one image, class by class, within the range of pixels.
+    """Descend from one image, class by class, within the range of pixels.
 
     Attributes
     ----------
     mean_known : bool
-        Whether the attacker has the mean digit: it starts there and stays near. Without, it starts
-        from grey.
+        Whether the attacker has the mean digit: it starts there and stays near it. Otherwise it
+        starts from grey.
     steps : int
     lr : float
         Of the descent along the gradient.
     smooth : float
-        Weight of the squared differences of neighbouring pixels' changes: the prior that they are
-        smooth.
+        Weight of the squared differences of neighbouring pixels' changes: a smoothness prior.
     near : float
-        Weight of the squared changes, where the start says something.
+        Weight of the squared changes, where the descent starts from the mean digit.
     """
 
     mean_known: bool = False
@@ -62,21 +62,21 @@ class ModelInversion:
 
     @property
     def adaptive(self) -> str:
-        """From where it descends."""
+        """Return where the descent starts."""
         return "white box, from the mean digit" if self.mean_known else "white box, from grey"
 
     @property
     def threat(self) -> ThreatModel:
-        """An outsider with the model, and perhaps what all digits have in common."""
+        """Return an outsider with the model, and perhaps the mean digit."""
         return ThreatModel("outsider", knows=frozenset({"mean image"} if self.mean_known else ()))
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """The model, and where to start."""
+        """Return the model, and the mean image where the descent starts from it."""
         return ("vector", "mean_image") if self.mean_known else ("vector",)
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return the target of membership inference and, in full, one of more records."""
+        """Yield the target of membership inference and, in full, one of more records."""
         full = suite == "full"
         sigmas = (0.01, 0.03, 0.1, 0.3, 1.0) if full else (0.1, 1.0)
         more = [TrainedSetting(records=100, rounds=5)] if full else []
@@ -91,7 +91,7 @@ class ModelInversion:
         return Guess({"images": self._start(view)})
 
     def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
-        """Return one image a class, shape (classes, ...)."""
+        """Return one image a class, float32, shape (classes, ...)."""
         model = view.loaded().requires_grad_(False)
         start, labels = torch.tensor(self._start(view)), torch.arange(view.classes)
         images = start.clone().requires_grad_(True)
@@ -111,27 +111,40 @@ class ModelInversion:
         if not self.mean_known:
             return np.full(shape, 0.5, dtype=np.float32)
         if view.mean_image is None:
-            raise ValueError("the view holds no mean image")
+            raise ValueError("the view holds no mean image: add it to what the threat knows")
         return np.broadcast_to(view.mean_image, shape).astype(np.float32)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Correlate each class' image with the means of its members, and of others'.
 
-        Beyond the mean digit: once the mean over classes is taken out of images and means alike,
-        so that whoever gives all classes one image has nothing.
+        Beyond the mean digit: with the mean over classes taken out of images and means alike, so
+        that one image for all classes scores nothing.
         """
         images, means = guess["images"], truth["class_means"]
-        found = correlations(images, means)
-        own, classes = np.diagonal(found), len(found)
+        correlation = correlations(images, means)
+        own, classes = np.diagonal(correlation), len(correlation)
         beyond = correlations(images - images.mean(axis=0), means - means.mean(axis=0))
         return {
             BEYOND.name: Mean(np.diagonal(beyond)),
             OWN.name: Mean(own),
-            OTHERS.name: Mean((found.sum(axis=1) - own) / (classes - 1)),
+            OTHERS.name: Mean((correlation.sum(axis=1) - own) / (classes - 1)),
         }
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return each class' mean above its image."""
+        """Draw each class' mean above its image.
+
+        Parameters
+        ----------
+        guess : Guess
+            Of :meth:`run` or :meth:`baseline`.
+        truth : mapping of str to ndarray
+            The scene's.
+
+        Returns
+        -------
+        mapping of str to ndarray
+            "reconstruction": shape (classes, 2, height, width).
+        """
         pair = np.stack([truth["class_means"], guess["images"]], axis=1)
         return {"reconstruction": pair[:, :, 0]}
 
@@ -142,4 +155,4 @@ def _roughness(images: torch.Tensor) -> torch.Tensor:
 
 
 ATTACKS = (ModelInversion(), ModelInversion(mean_known=True))
-"""As the table has them."""
+"""As the table lists them."""

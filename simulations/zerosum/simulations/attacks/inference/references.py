@@ -1,4 +1,4 @@
-"""Reference models in a folder: files, and a manifest that says which there have to be."""
+"""Store reference models in a folder: one file each, and a manifest of their digests."""
 
 import hashlib
 import json
@@ -14,12 +14,12 @@ MANIFEST = "manifest.json"
 
 
 class ReferenceModelError(RuntimeError):
-    """A reference model is not there, or is not what was written."""
+    """Raised if a reference model is missing or differs from what was written."""
 
 
 @dataclass(frozen=True)
 class References:
-    """Models trained as the target was, and on what.
+    """Hold models trained as the target was, and which candidates each was trained on.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class References:
     holds : ndarray
         bool, shape (r, n): whether reference r was trained on candidate n.
     cpu_seconds : float
-        That training all of them took.
+        CPU time of training all of them.
     """
 
     vectors: np.ndarray
@@ -36,30 +36,43 @@ class References:
     cpu_seconds: float
 
 
-def write_references(folder: Path, made: References, trained_as: str) -> None:
-    """Write one file a model, and the manifest last.
+def write_references(folder: Path, models: References, trained_as: str) -> None:
+    """Write one file a model, and the manifest last: a folder without one is incomplete.
 
     Parameters
     ----------
     folder : Path
         New, or empty.
-    made : References
+    models : References
     trained_as : str
-        Protection and procedure, as :func:`read_references` will be asked for them.
+        Protection and procedure, which :func:`read_references` compares.
     """
     folder.mkdir(parents=True, exist_ok=True)
     digests = {}
-    for number, (vector, holds) in enumerate(zip(made.vectors, made.holds, strict=True)):
+    for number, (vector, holds) in enumerate(zip(models.vectors, models.holds, strict=True)):
         data = save({"vector": vector, "holds": holds})
         name = f"reference-{number:04d}.safetensors"
         (folder / name).write_bytes(data)
         digests[name] = hashlib.sha256(data).hexdigest()
-    manifest = {"trained_as": trained_as, "cpu_seconds": made.cpu_seconds, "files": digests}
+    manifest = {"trained_as": trained_as, "cpu_seconds": models.cpu_seconds, "files": digests}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def read_references(folder: Path, trained_as: str) -> References:
-    """Read all models that the manifest names: fewer would be another attack, so none is left out.
+    """Read all models that the manifest names.
+
+    A missing one is an error: with fewer reference models the attack would be another one.
+
+    Parameters
+    ----------
+    folder : Path
+        As :func:`write_references` left it.
+    trained_as : str
+        Protection and procedure of the target.
+
+    Returns
+    -------
+    models : References
 
     Raises
     ------
@@ -95,7 +108,7 @@ def _checked(path: Path, digest: str, count: int) -> bytes:
             f"{path} is missing, one of {count} reference models: {_CURE}"
         ) from None
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ReferenceModelError(f"{path} was changed since it was written: {_CURE}")
+        raise ReferenceModelError(f"{path} was changed after it was written: {_CURE}")
     return data
 
 
@@ -103,4 +116,4 @@ def _stacked(parts: Sequence[dict[str, np.ndarray]], name: str) -> np.ndarray:
     return np.stack([part[name] for part in parts])
 
 
-_CURE = "remove the folder and train all of them anew"
+_CURE = "remove the folder and train all reference models anew"

@@ -1,7 +1,7 @@
-"""A setting: a model that the simulator's own federated training made, and who was in it.
+"""Train a target model with the simulator's own federated training, and reference models like it.
 
-An outsider has the model. What it can train it trains as the target was trained: the same
-procedure under the same protection, on records of its own choice.
+An outsider has the released model. It trains reference models as the target was trained: by the
+same procedure under the same protection, on records of its own choice.
 """
 
 import math
@@ -46,29 +46,30 @@ from zerosum.simulations.data.datasets import Records
 
 @dataclass(frozen=True)
 class TrainedView(LearningView):
-    """What an outsider has of a trained model.
+    """Hold what an outsider has of a trained model.
 
     Attributes
     ----------
     clients, records, rounds : int
-        Clients, all of whom took part in each round; records of each.
+        Clients, all of which took part in each round; records of each.
     vector : ndarray
         float32, shape (d,): the released model.
     candidate_inputs, candidate_labels : ndarray
-        float32, shape (n, ...), and int64, shape (n,): records of which half were trained on, in
-        no order.
+        float32, shape (n, ...), and int64, shape (n,): records, half of which were trained on, in
+        random order.
     auxiliary_inputs, auxiliary_labels : ndarray or None
-        Records of the same population, none of them a candidate; where the threat model has them.
+        float32, shape (m, ...), and int64, shape (m,): other records of the same population, where
+        the threat model has "auxiliary data".
     mean_image : ndarray or None
-        float32, shape (...): the mean of such records, of all classes together; where the threat
-        model has a "mean image".
+        float32, shape (...): the mean of such records over all classes, where the threat model has
+        a "mean image".
     references : ndarray or None
-        float32, shape (r, d): models that the attacker trained as the target was trained, on other
-        halves of the candidates. None where the attack asks for none.
+        float32, shape (r, d): models trained as the target was, on other halves of the candidates.
+        None where the attack requires none.
     reference_holds : ndarray or None
         bool, shape (r, n): which candidates each was trained on.
     reference_seconds : float
-        CPU time that the attacker spent on training them, before it was handed the rest.
+        CPU time of training them, which the attack's own time does not include.
     """
 
     clients: int = 0
@@ -85,21 +86,30 @@ class TrainedView(LearningView):
     reference_seconds: float = 0.0
 
     def loaded(self, vector: np.ndarray | None = None) -> nn.Module:
-        """Return the released model, or another of its kind, in evaluation mode.
+        """Build the released model, or another of its kind, in evaluation mode.
+
+        Parameters
+        ----------
+        vector : ndarray of float32, optional
+            Shape (d,): parameters; default those of the released model.
+
+        Returns
+        -------
+        torch.nn.Module
 
         Raises
         ------
         TaskError
-            If it moves running statistics, which are no part of what was released.
+            If it moves running statistics, which the released vector does not contain.
         """
-        made = self.build()
-        load_vector(made, self.vector if vector is None else vector)
-        return made.eval()
+        model = self.build()
+        load_vector(model, self.vector if vector is None else vector)
+        return model.eval()
 
 
 @dataclass(frozen=True)
 class TrainedSetting:
-    """Federated training on few records, until they are known by heart.
+    """Train on few records for many epochs, until the model overfits.
 
     Attributes
     ----------
@@ -118,7 +128,7 @@ class TrainedSetting:
     references : int
         Reference models, an even number: each candidate is in half of them.
     auxiliary : int
-        Records that the attacker may have, if the threat model says so.
+        Auxiliary records, where the threat model has them.
     """
 
     clients: int = 10
@@ -136,38 +146,38 @@ class TrainedSetting:
     def __post_init__(self) -> None:
         if self.references % 2 or self.references < 4:
             raise ValueError(
-                f"references = {self.references}: an even number from 4, each candidate is in half "
-                "of them"
+                f"references = {self.references}: give an even number from 4; each candidate is "
+                "in half of the reference models"
             )
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the row's name in the table."""
         return f"model trained on {self.held} records of {self.task}, {self.clients} clients"
 
     @property
     def held(self) -> int:
-        """Records that a model is trained on."""
+        """Return the number of records that a model is trained on."""
         return self.clients * self.records
 
     @property
     def model(self) -> ModelSpec:
-        """What is trained."""
+        """Return the architecture."""
         if not self.hidden:
             return ModelSpec(name="linear")
         return ModelSpec(hidden=list(self.hidden))
 
     @property
     def training(self) -> TrainSpec:
-        """Local training."""
+        """Return the local training."""
         return TrainSpec(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Train the target and, where an attack requires them, reference models."""
         pool = RecordPool.drawn(self, seed)
         target = _target(self, protection, seed)
-        wanted = "references" in attack.requires
-        made = references_of(self, protection, seed) if wanted else None
+        required = "references" in attack.requires
+        models = references_of(self, protection, seed) if required else None
         auxiliary = "auxiliary data" in attack.threat.knows
         candidates = "candidates" in attack.threat.knows
         mean = "mean image" in attack.threat.knows
@@ -187,9 +197,9 @@ class TrainedSetting:
             auxiliary_inputs=pool.spare.inputs if auxiliary else None,
             auxiliary_labels=pool.spare.targets if auxiliary else None,
             mean_image=pool.spare.inputs.mean(axis=0) if mean else None,
-            references=None if made is None else made.vectors,
-            reference_holds=None if made is None else made.holds,
-            reference_seconds=0.0 if made is None else made.cpu_seconds,
+            references=None if models is None else models.vectors,
+            reference_holds=None if models is None else models.holds,
+            reference_seconds=0.0 if models is None else models.cpu_seconds,
         )
         truth = {"members": pool.members, "class_means": pool.class_means()}
         return Scene(view, truth, target.epsilon, DELTA)
@@ -197,16 +207,42 @@ class TrainedSetting:
 
 @dataclass(frozen=True)
 class RecordPool:
-    """Candidates, those of them that were trained on, and other records."""
+    """Hold candidates, which of them were trained on, and other records.
+
+    Attributes
+    ----------
+    candidates : Records
+        Shape (n, ...).
+    members : ndarray
+        bool, shape (n,): the half that was trained on.
+    spare : Records
+        Auxiliary ones.
+    classes : int
+    """
 
     candidates: Records
-    members: np.ndarray  # bool, (n,)
+    members: np.ndarray
     spare: Records
     classes: int
 
     @classmethod
     def drawn(cls, setting: TrainedSetting, seed: int) -> "RecordPool":
-        """Draw twice as many candidates as are trained on, and half of them."""
+        """Draw twice as many candidates as are trained on, and half of them as members.
+
+        Parameters
+        ----------
+        setting : TrainedSetting
+        seed : int
+
+        Returns
+        -------
+        RecordPool
+
+        Raises
+        ------
+        ValueError
+            If the data have too few records.
+        """
         collection = datasets.prepare(
             collection_of(setting.task), DataSpec(pool=setting.pool), seed
         )
@@ -214,14 +250,15 @@ class RecordPool:
         count = 2 * setting.held
         if count > len(collection.train):
             raise ValueError(
-                f"{count} candidates of {setting.task}: there are {len(collection.train)} records"
+                f"{count} candidates of {setting.task}: there are {len(collection.train)} records; "
+                "lower clients or records"
             )
         chosen = collection.train.take(rng.permutation(len(collection.train))[:count])
         spare = collection.test.take(np.arange(min(setting.auxiliary, len(collection.test))))
         return cls(chosen, half_of(count, rng), spare, collection.classes or 1)
 
     def class_means(self) -> np.ndarray:
-        """Return the mean of each class' members, float64, shape (classes, ...); NaN of none."""
+        """Return each class' mean over members, float64, shape (classes, ...); NaN for none."""
         inputs = self.candidates.inputs[self.members].astype(np.float64)
         labels = self.candidates.targets[self.members]
         means = np.full((self.classes, *inputs.shape[1:]), np.nan)
@@ -231,14 +268,33 @@ class RecordPool:
 
 
 def half_of(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return bool, shape (count,): a random half is true."""
+    """Choose a random half.
+
+    Parameters
+    ----------
+    count : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of bool
+        Shape (count,), of which count // 2 are true.
+    """
     chosen: np.ndarray = rng.permutation(count) < count // 2
     return chosen
 
 
 @dataclass(frozen=True)
 class ReleasedModel:
-    """A released model, and what the ledger says of its release."""
+    """Hold a released model and the ledger's epsilon of its release.
+
+    Attributes
+    ----------
+    vector : ndarray
+        float32, shape (d,).
+    epsilon : float
+        Infinite without noise.
+    """
 
     vector: np.ndarray
     epsilon: float
@@ -252,7 +308,7 @@ def train(
     *,
     protocol: str | None = None,
 ) -> ReleasedModel:
-    """Run federated training on these records, dealt to clients in their order.
+    """Run federated training on records, dealt to clients in their order.
 
     Parameters
     ----------
@@ -263,7 +319,11 @@ def train(
     seed : int
         Of the model's initialisation, batches and noise.
     protocol : str, optional
-        Another than the protection's: "ideal" gives the same model bit for bit, in less time.
+        In place of the protection's: "ideal" gives the same model bit for bit, in less time.
+
+    Returns
+    -------
+    ReleasedModel
 
     Raises
     ------
@@ -312,14 +372,14 @@ def _task(setting: TrainedSetting, records: Records, seed: int) -> RecordsTask:
 
 @lru_cache(maxsize=16)
 def _target(setting: TrainedSetting, protection: Defense, seed: int) -> ReleasedModel:
-    """Train the target once for all attacks on it in this process."""
+    """Train the target, once for all attacks on it in this process."""
     pool = RecordPool.drawn(setting, seed)
     dealt = numpy_generator(seed, "members dealt").permutation(np.flatnonzero(pool.members))
     return train(setting, protection, pool.candidates.take(dealt), seed)
 
 
 class _Folder:
-    """A temporary folder that goes when nothing needs it any more, or with the process."""
+    """Own a temporary folder, removed when nothing refers to it or the process ends."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="zerosum-references-"))
@@ -327,7 +387,20 @@ class _Folder:
 
 
 def references_of(setting: TrainedSetting, protection: Defense, seed: int) -> References:
-    """Return the reference models of a scene, from the files that they are kept in.
+    """Read the reference models of a scene, trained once in this process.
+
+    They are read from files each time: fewer models in memory, and a deleted or changed one is
+    found.
+
+    Parameters
+    ----------
+    setting : TrainedSetting
+    protection : Defense
+    seed : int
+
+    Returns
+    -------
+    models : References
 
     Raises
     ------
@@ -339,12 +412,24 @@ def references_of(setting: TrainedSetting, protection: Defense, seed: int) -> Re
 
 
 def reference_folder(setting: TrainedSetting, protection: Defense, seed: int) -> Path:
-    """Return the folder with the reference models of a scene, trained once in this process."""
+    """Return the folder with the reference models of a scene, trained once in this process.
+
+    Parameters
+    ----------
+    setting : TrainedSetting
+    protection : Defense
+        Those that differ only in their masks share a folder.
+    seed : int
+
+    Returns
+    -------
+    Path
+    """
     return _trained_references(setting, _unmasked(protection), seed).path
 
 
 def _unmasked(protection: Defense) -> Defense:
-    """Return what a protection is once sums are open: masks cancel, noise and clip remain."""
+    """Return a protection without its masks: once sums are open, noise and clip remain."""
     return replace(protection, name="", masking="none", confirm=True, threshold=None)
 
 
@@ -352,19 +437,20 @@ def _unmasked(protection: Defense) -> Defense:
 def _trained_references(setting: TrainedSetting, protection: Defense, seed: int) -> _Folder:
     pool, started = RecordPool.drawn(setting, seed), time.process_time()
     vectors: list[np.ndarray] = []
-    held: list[np.ndarray] = []
+    halves: list[np.ndarray] = []
     rng = numpy_generator(seed, "reference halves")
     for number in range(setting.references):
-        # Two halves of one permutation: every candidate is in exactly half of the references.
-        holds = ~held[-1] if number % 2 else half_of(len(pool.members), rng)
+        # Every second half is the complement of the one before: each candidate is in exactly half
+        # of the references, so that neither of its two Gaussians is estimated from fewer models.
+        holds = ~halves[-1] if number % 2 else half_of(len(pool.members), rng)
         dealt = rng.permutation(np.flatnonzero(holds))
         own = int.from_bytes(derive_seed(seed, "reference model", number)[:7], "little")
-        made = train(setting, protection, pool.candidates.take(dealt), own, protocol="ideal")
-        vectors.append(made.vector)
-        held.append(holds)
+        model = train(setting, protection, pool.candidates.take(dealt), own, protocol="ideal")
+        vectors.append(model.vector)
+        halves.append(holds)
     folder = _Folder()
     spent = time.process_time() - started
-    references = References(np.stack(vectors), np.stack(held), spent)
+    references = References(np.stack(vectors), np.stack(halves), spent)
     write_references(folder.path, references, _procedure(setting, protection))
     return folder
 
@@ -374,7 +460,19 @@ def _procedure(setting: TrainedSetting, protection: Defense) -> str:
 
 
 def noise_defense(noise: Literal["none", "local", "distributed"], sigma: float = 0.0) -> Defense:
-    """Return plain training, local noise without masks, or masked sums with distributed noise."""
+    """Return plain training, local noise without masks, or masked sums with distributed noise.
+
+    Parameters
+    ----------
+    noise : str
+        "none", "local" or "distributed".
+    sigma : float
+        Standard deviation of the noise in a coordinate, in clips.
+
+    Returns
+    -------
+    Defense
+    """
     if noise == "none":
         return Defense("plain")
     masked = noise == "distributed"

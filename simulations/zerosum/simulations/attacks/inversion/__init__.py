@@ -1,1 +1,1 @@
-"""Attacks of a server on updates and their sums: whose records made them."""
+"""Reconstruct records from updates and sums."""

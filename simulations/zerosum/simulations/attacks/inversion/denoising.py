@@ -1,4 +1,8 @@
-"""What noise leaves of images that a first layer's slope was made of: their posterior mean."""
+"""Denoise images that a first layer's gradient contains: compute their posterior mean.
+
+A first layer's change is called "slopes" here: shape (width, p + 1), the bias' change in the last
+column. It is a sum over images of an outer product: the image's "parts", one a unit, times (x, 1).
+"""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,14 +12,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Images:
-    """What images look like: a Gaussian with the moments of auxiliary ones.
+    """Model images as a Gaussian with the moments of auxiliary ones.
 
     Attributes
     ----------
     mean : ndarray
-        Shape (p,).
+        float64, shape (p,), pixels in [0, 1].
     variances, directions : ndarray
-        Of the principal directions: shapes (p,) and (p, p), a direction a column.
+        Of the principal directions: float64, shapes (p,) and (p, p), a direction a column.
     """
 
     mean: np.ndarray
@@ -24,48 +28,85 @@ class Images:
 
     @classmethod
     def like(cls, images: np.ndarray) -> Self:
-        """Return the moments of images of shape (m, p)."""
+        """Estimate mean and covariance from images of shape (m, p).
+
+        Variances are at least 1e-6: dark border pixels have none, and would be divided by.
+        """
         variances, directions = np.linalg.eigh(np.cov(images.T))
         return cls(images.mean(0), np.maximum(variances, 1e-6), directions)
 
     @classmethod
     def of_classes(cls, images: np.ndarray, labels: np.ndarray, classes: int) -> list[Self]:
-        """Return each class's mean, and the variances that images have beside their classes' means.
+        """Estimate each class' mean, and the covariance that all classes share.
 
         Parameters
         ----------
-        images : ndarray
+        images : ndarray of float64
             Shape (m, p).
-        labels : ndarray of int
-            Shape (m,). Of a class that none has, the mean is that of all.
+        labels : ndarray of int64
+            Shape (m,). A class without images has the mean of all.
         classes : int
+
+        Returns
+        -------
+        list of Images
+            One a class; the covariance is of deviations from class means.
         """
         means = np.tile(images.mean(0), (classes, 1))
         present = np.unique(labels)
         for label in present:
             means[label] = images[labels == label].mean(0)
-        beside = images - means[labels]
-        shared = beside.T @ beside / max(len(images) - len(present), 1)
+        deviations = images - means[labels]
+        shared = deviations.T @ deviations / max(len(images) - len(present), 1)
         variances, directions = np.linalg.eigh(shared)
         return [cls(mean, np.maximum(variances, 1e-6), directions) for mean in means]
 
     def pixels(self, image: np.ndarray, noise_std: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return each pixel's posterior mean and variance, of an image seen once, each (p,)."""
-        kept = self.variances / (self.variances + noise_std**2)
-        moved = self.directions @ (kept * (self.directions.T @ (image - self.mean)))
-        return self.mean + moved, self.directions**2 @ (kept * noise_std**2)
+        """Return each pixel's posterior mean and variance, for one noisy image.
+
+        Parameters
+        ----------
+        image : ndarray of float64
+            Shape (p,), noise included.
+        noise_std : float
+            Of each pixel.
+
+        Returns
+        -------
+        means, variances : ndarray of float64
+            Shape (p,) each.
+        """
+        gain = self.variances / (self.variances + noise_std**2)
+        change = self.directions @ (gain * (self.directions.T @ (image - self.mean)))
+        return self.mean + change, self.directions**2 @ (gain * noise_std**2)
 
     def evidence(self, slopes: np.ndarray, parts: np.ndarray, noise_std: float) -> float:
-        """Return log p(slopes | one image) - log p(slopes | noise), of parts (width,)."""
+        """Return log p(slopes | one image) - log p(slopes | noise).
+
+        Parameters
+        ----------
+        slopes : ndarray of float64
+            Shape (width, p + 1).
+        parts : ndarray of float64
+            Shape (width,): of the one image.
+        noise_std : float
+            Of each entry of the slopes.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
         power = float(parts @ parts) / noise_std**2
-        seen = parts @ slopes / noise_std**2
-        turned, mean = seen[:-1] @ self.directions, self.mean @ self.directions
+        # The slopes' projection on the parts is all that depends on the image.
+        projected = parts @ slopes / noise_std**2
+        turned, mean = projected[:-1] @ self.directions, self.mean @ self.directions
         gain = 1 + power * self.variances
         exponent = (turned * mean + self.variances * turned**2 / 2 - power * mean**2 / 2) / gain
-        return float((exponent - np.log(gain) / 2).sum() + seen[-1] - power / 2)
+        return float((exponent - np.log(gain) / 2).sum() + projected[-1] - power / 2)
 
     def posterior(self, slopes: np.ndarray, parts: np.ndarray, noise_std: float) -> np.ndarray:
-        """Return the posterior mean of images, given each one's part in the slopes.
+        """Return the posterior mean of images, given their parts in the slopes.
 
         Slopes are parts' (x, 1) plus Gaussian noise: in the principal directions the images' n
         coordinates have the prior N(0, e), and the posterior mean
@@ -86,32 +127,69 @@ class Images:
             Shape (n, p), in [0, 1].
         """
         rest = slopes[:, :-1] - parts.sum(0)[:, None] * self.mean
-        seen = parts @ rest @ self.directions
+        projected = parts @ rest @ self.directions
         sizes, frame = np.linalg.eigh(parts @ parts.T)
         shrunk = sizes[:, None] + noise_std**2 / self.variances
-        coordinates = frame @ ((frame.T @ seen) / np.maximum(shrunk, 1e-30))
+        coordinates = frame @ ((frame.T @ projected) / np.maximum(shrunk, 1e-30))
         clipped: np.ndarray = np.clip(self.mean + coordinates @ self.directions.T, 0.0, 1.0)
         return clipped
 
     def freedom(self, parts: np.ndarray, noise_std: float) -> float:
-        """Return how many pixels a posterior is free to choose, of parts (n, width).
+        """Return the effective number of pixels that a posterior fits.
 
-        The trace of its influence, as of ridge regression: Hastie, Tibshirani, Friedman 2009, "The
-        elements of statistical learning", equation 3.50.
+        The trace of its influence matrix, as of ridge regression: Hastie, Tibshirani, Friedman
+        2009, "The elements of statistical learning", equation 3.50.
+
+        Parameters
+        ----------
+        parts : ndarray of float64
+            Shape (n, width).
+        noise_std : float
+            Of each entry of the slopes.
+
+        Returns
+        -------
+        float
+            Between 0 and n p.
         """
         sizes = np.maximum(np.linalg.eigvalsh(parts @ parts.T), 0.0)[:, None]
         return float((sizes / (sizes + noise_std**2 / self.variances)).sum())
 
 
 def parts_of(slopes: np.ndarray, images: np.ndarray) -> np.ndarray:
-    """Return the parts that images have in slopes, least squares, shape (n, width)."""
+    """Return the parts that images have in slopes, by least squares.
+
+    Parameters
+    ----------
+    slopes : ndarray of float64
+        Shape (width, p + 1).
+    images : ndarray of float64
+        Shape (n, p).
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (n, width).
+    """
     rows = np.concatenate([images, np.ones((len(images), 1))], axis=1)
-    found: np.ndarray = np.linalg.lstsq(rows.T, slopes.T, rcond=None)[0]
-    return found
+    parts: np.ndarray = np.linalg.lstsq(rows.T, slopes.T, rcond=None)[0]
+    return parts
 
 
 def unexplained(slopes: np.ndarray, images: np.ndarray) -> float:
-    """Return the squares that images leave of slopes, whatever their parts are."""
+    """Return the sum of squares that images leave of slopes, with their best parts.
+
+    Parameters
+    ----------
+    slopes : ndarray of float64
+        Shape (width, p + 1).
+    images : ndarray of float64
+        Shape (n, p).
+
+    Returns
+    -------
+    float
+    """
     rows = np.concatenate([images, np.ones((len(images), 1))], axis=1)
     return float(np.sum((slopes - parts_of(slopes, images).T @ rows) ** 2))
 
@@ -119,7 +197,26 @@ def unexplained(slopes: np.ndarray, images: np.ndarray) -> float:
 def refined(
     slopes: np.ndarray, images: np.ndarray, noise_std: float, like: Images, turns: int
 ) -> np.ndarray:
-    """Return images and their parts fitted in turn, from the images of shape (n, p) on."""
+    """Fit images and their parts in turn.
+
+    Parameters
+    ----------
+    slopes : ndarray of float64
+        Shape (width, p + 1).
+    images : ndarray of float64
+        Shape (n, p): the start.
+    noise_std : float
+        Of each entry of the slopes.
+    like : Images
+        The prior.
+    turns : int
+        0 returns the start.
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (n, p), in [0, 1].
+    """
     for _ in range(turns):
         images = like.posterior(slopes, parts_of(slopes, images), noise_std)
     return images

@@ -1,4 +1,4 @@
-"""Two ways to descend: by curvature where a slope is exact, by its signs where it is noisy."""
+"""Minimise by curvature (L-BFGS) where gradients are exact, and by their signs where noisy."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,11 +8,21 @@ Objective = Callable[[], torch.Tensor]
 
 
 def by_curvature(free: Sequence[torch.Tensor], objective: Objective, iterations: int) -> None:
-    """Minimise in place by L-BFGS (Zhu et al. 2019, section 4.1), with a line search."""
+    """Minimise in place by L-BFGS with a line search (Zhu et al. 2019, section 4.1).
+
+    Parameters
+    ----------
+    free : sequence of torch.Tensor
+        Leaves that require gradients; changed in place.
+    objective : callable
+        Returns a scalar tensor of the leaves.
+    iterations : int
+    """
     optimiser = torch.optim.LBFGS(
         free,
         max_iter=iterations,
         history_size=50,
+        # An image is exact only once the misfit has fallen by many powers of ten.
         tolerance_grad=1e-14,
         tolerance_change=1e-16,
         line_search_fn="strong_wolfe",
@@ -30,10 +40,20 @@ def by_curvature(free: Sequence[torch.Tensor], objective: Objective, iterations:
 def by_signs(
     images: torch.Tensor, others: Sequence[torch.Tensor], objective: Objective, iterations: int
 ) -> None:
-    """Minimise in place by Adam on signs of the slope; images stay within [0, 1].
+    """Minimise in place by Adam on the gradient's signs; images stay within [0, 1].
 
     Geiping et al. 2020, section 6 and appendix: the rate 0.1 falls tenfold after 3/8, 5/8 and 7/8
     of the iterations.
+
+    Parameters
+    ----------
+    images : torch.Tensor
+        Shape (n, ...); a leaf, changed in place by signs.
+    others : sequence of torch.Tensor
+        Further leaves, changed in place by their gradient.
+    objective : callable
+        Returns a scalar tensor of the leaves.
+    iterations : int
     """
     optimiser = torch.optim.Adam([images, *others], lr=0.1)
     falls = [iterations * part // 8 for part in (3, 5, 7)]

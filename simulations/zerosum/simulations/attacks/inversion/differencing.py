@@ -1,8 +1,8 @@
-"""Differencing: two sums that differ by one client differ by its update.
+"""Recover one client's update as the difference of two sums that differ by that client.
 
-Masks hide what is in a sum, not what is in the difference of two: Pejo and Biczok 2023, "Quality
+Masks hide the terms of a sum, not the difference of two sums: Pejo and Biczok 2023, "Quality
 inference in federated learning with secure aggregation", section 3, use the same difference. The
-update gives its image away as any does: see :mod:`~.first_layer`.
+update reveals its image as any update does: see :mod:`~.first_layer`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,17 +26,20 @@ from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 EXACT = 0.01
-"""Relative error below which an update counts as recovered: of rounding, no more."""
+"""Relative error below which an update counts as recovered.
+
+An update that only stochastic rounding disturbs stays below it.
+"""
 
 
 @dataclass(frozen=True)
 class Differencing:
-    """Takes the sum without a client from the sum with it.
+    """Subtract the sum without a client from the sum with it.
 
     Attributes
     ----------
     turns : int
-        In which the image and its part are fitted to a noisy update.
+        Alternations in which the image and its parts are fitted to a noisy update.
     """
 
     turns: int = 10
@@ -54,7 +57,7 @@ class Differencing:
     )
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return sums of ten, with and without noise; in full, of more."""
+        """Yield sums of ten, with and without noise; in full, of more."""
         full = suite == "full"
         for count in (10, 50) if full else (10,):
             setting = TwoCohorts(clients=count)
@@ -63,18 +66,19 @@ class Differencing:
                 yield Case(setting, protection, {"cohort": count, "sigma": protection.sigma})
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Guess an equal share of the sum, or nothing where that is noise, and the mean image."""
+        """Guess an equal share of the sum, shrunk by its noise, and the mean image."""
         share = np.zeros(view.vectors.shape[1])
         if view.totals is not None:
             share = _shrunk(view.totals[0], view.noise_std) / view.clients
         return _guess(view, share, typical(view, 1, rng))
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Subtract, and solve for the image."""
+        """Subtract the sums, and solve for the image."""
         if view.totals is None or len(view.totals) < 2:
-            raise ValueError("the view holds no two sums")
+            raise ValueError("the view holds fewer than two sums: a difference needs two")
         update = view.totals[0] - view.totals[1]
-        # Noise is of each sum; of rounding, each contribution has its own.
+        # Both sums carry their own noise, hence sqrt(2). Each of the n + (n - 1) contributions is
+        # rounded on its own.
         rounding = rounding_std(view) * (2 * view.clients - 1) ** 0.5
         noise = float(np.hypot(view.noise_std * 2**0.5, rounding))
         like = Images.like(auxiliary(view))
@@ -82,7 +86,7 @@ class Differencing:
         return _guess(view, _shrunk(update, noise), image)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Return the error of the update, and of the image."""
+        """Return the error of the update and of the image."""
         update = truth["update"]
         error = np.linalg.norm(guess["update"] - update) / np.linalg.norm(update)
         return {
@@ -92,16 +96,32 @@ class Differencing:
         }
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the client's image above the guess."""
+        """Draw the client's image above the guess.
+
+        Parameters
+        ----------
+        guess : Guess
+            Of :meth:`run` or :meth:`baseline`.
+        truth : mapping of str to ndarray
+            The scene's.
+
+        Returns
+        -------
+        mapping of str to ndarray
+            "reconstruction": shape (1, 2, height, width).
+        """
         pair = np.stack([truth["inputs"][0], guess["image"]], axis=1)
         return {"reconstruction": pair.reshape(1, 2, *guess["image"].shape[-2:])}
 
 
 def _shrunk(update: np.ndarray, noise_std: float) -> np.ndarray:
-    """Return less of what noise may be all of: the positive part of James and Stein 1961."""
+    """Shrink an update by what noise alone would explain.
+
+    The positive part of the estimator of James and Stein 1961: of pure noise, nothing is left.
+    """
     power = max(float(update @ update), 1e-30)
-    found: np.ndarray = update * max(0.0, 1 - len(update) * noise_std**2 / power)
-    return found
+    shrunk: np.ndarray = update * max(0.0, 1 - len(update) * noise_std**2 / power)
+    return shrunk
 
 
 def _guess(view: RoundsView, update: np.ndarray, images: np.ndarray) -> Guess:
@@ -109,4 +129,4 @@ def _guess(view: RoundsView, update: np.ndarray, images: np.ndarray) -> Guess:
 
 
 ATTACKS = (Differencing(),)
-"""As the table has them."""
+"""As the table lists them."""

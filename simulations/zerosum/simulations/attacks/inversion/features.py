@@ -1,9 +1,10 @@
-"""Feature inversion: what a last layer was fed is exact in its slope, and an image follows from it.
+"""Invert features: the last layer's gradient reveals its input, and descent finds the image.
 
-Of a network that sees patches no first layer gives the image away. But the output layer's slope is
-an outer product with its one input (Phong et al. 2018, section 3), the features of the image; and
-an image with given features is found by descent (Mahendran, Vedaldi, "Understanding deep image
-representations by inverting them" (2015), equation 1), where matching the whole slope gets stuck.
+The first layer of a network that sees patches does not reveal the image. The output layer's
+gradient, though, is an outer product with its one input (Phong et al. 2018, section 3): the
+features of the image. An image with given features is found by descent (Mahendran, Vedaldi,
+"Understanding deep image representations by inverting them" (2015), equation 1). Matching the whole
+gradient gets stuck instead.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,27 +32,30 @@ SMOOTH = 1e-4
 """Weight of the total variation, beside a misfit of 1 for features that are all zero."""
 
 SOLVED = 1e-8
-"""Misfit at which an image is found."""
+"""Misfit at which an image counts as recovered."""
 
 SHAKE = 0.3
-"""Standard deviation of what is added to each pixel before the next descent."""
+"""Standard deviation of the noise added to each pixel before the next descent."""
 
 HOPELESS = 0.3
-"""Part of the features' squares, if noise's, at which nothing is better than the mean image."""
+"""Share of noise in the features' squared norm from which the mean image is the better guess.
+
+With more noise than that, descent fits the noise.
+"""
 
 
 @dataclass(frozen=True)
 class FeatureInversion(Reconstruction):
-    """Solves for the last layer's input, then seeks an image that gives it.
+    """Solve for the last layer's input, then search for an image that gives it.
 
     Attributes
     ----------
     iterations : int
-        Of a descent by signs; then as many by curvature.
+        Of each descent: by signs, then as many by curvature.
     tries : int
-        Descents, from the mean image and then from the best image so far, shaken, until one has
-        succeeded (Wales and Doye 1997, "Global optimization by basin-hopping"): pooling does not
-        tell where in a patch its largest value was; a descent that begins elsewhere stays there.
+        Descents: from the mean image, then from the best image so far plus noise, until one
+        succeeds (Wales and Doye 1997, "Global optimization by basin-hopping"). Pooling does not
+        say where in a patch its largest value was, and a descent that starts elsewhere stays there.
     """
 
     iterations: int = 150
@@ -61,19 +65,21 @@ class FeatureInversion(Reconstruction):
 
     @property
     def adaptive(self) -> str:
-        """What the attacker uses."""
+        """Return how the attack reads an update."""
         return "last layer's inputs, and an image that has them"
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return one client's updates of a model that sees patches."""
+        """Return one client's updates of a convolutional model."""
         return convolved(suite)
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Seek the image of each update that was seen."""
+        """Search for the image of each observed update."""
         inner, last = _parted(view)
         mean = typical(view, 1, rng).reshape(1, *view.input_shape)
-        found = [self._nearest(inner, *inputs_of(last, each), mean, rng) for each in observed(view)]
-        return guessed(view, np.concatenate(found))
+        images = [
+            self._nearest(inner, *inputs_of(last, seen), mean, rng) for seen in observed(view)
+        ]
+        return guessed(view, np.concatenate(images))
 
     def _nearest(
         self,
@@ -83,7 +89,7 @@ class FeatureInversion(Reconstruction):
         mean: np.ndarray,
         rng: np.random.Generator,
     ) -> np.ndarray:
-        """Return the image whose features are nearest, shape (1, ...)."""
+        """Return the image with the nearest features, shape (1, ...)."""
         target = torch.tensor(features)
         size = target.square().sum().clamp_min(1e-30)
         noise = noise_std**2 * len(features) / float(size)
@@ -99,28 +105,28 @@ class FeatureInversion(Reconstruction):
             if least < SOLVED + noise:
                 break
             shaken = np.clip(best + SHAKE * rng.normal(size=best.shape), 0.0, 1.0)
-            found, left = self._descended(misfit, shaken)
+            image, left = self._descended(misfit, shaken)
             if left < least:
-                best, least = found, left
+                best, least = image, left
         return best
 
     def _descended(
         self, misfit: Callable[[torch.Tensor], torch.Tensor], first: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return an image and its misfit."""
+        """Return an image, shape (1, ...), and its misfit."""
         images = torch.tensor(first, requires_grad=True)
         by_signs(images, [], lambda: misfit(images) + SMOOTH * variation(images), self.iterations)
         by_curvature([images], lambda: misfit(images), self.iterations)
         clipped = images.detach().clamp(0.0, 1.0)
-        found: np.ndarray = clipped.numpy()
-        return found, float(misfit(clipped))
+        image: np.ndarray = clipped.numpy()
+        return image, float(misfit(clipped))
 
 
 def inputs_of(last: nn.Linear, seen: Observed) -> tuple[np.ndarray, float]:
-    """Return a last layer's one input, float64, shape (features,), and the noise of each entry.
+    """Solve for a last layer's one input, by least squares.
 
-    Its change is the outer product of a slope and the input, with 1 for the biases: least squares
-    of the weights' change over the biases'. Of several local steps it is a mean over them.
+    Its change is the outer product of a gradient and the input, with 1 for the biases: the weights'
+    change is projected on the biases'. Over several local steps the result is a mean.
 
     Parameters
     ----------
@@ -128,6 +134,13 @@ def inputs_of(last: nn.Linear, seen: Observed) -> tuple[np.ndarray, float]:
         With biases.
     seen : Observed
         One client's change of all parameters, those of ``last`` at its end.
+
+    Returns
+    -------
+    features : ndarray of float64
+        Shape (features,).
+    noise_std : float
+        Of each of them.
     """
     outputs, features = last.weight.shape
     biases = seen.vector[-outputs:]
@@ -137,7 +150,7 @@ def inputs_of(last: nn.Linear, seen: Observed) -> tuple[np.ndarray, float]:
 
 
 def _parted(view: RoundsView) -> tuple[nn.Sequential, nn.Linear]:
-    """Return a model's features and its last layer, double precision, weights fixed."""
+    """Return a model's features and its last layer, in double precision, weights fixed."""
     model = view.build().double()
     load_vector(model, view.vectors[0])
     *inner, last = model.requires_grad_(False).children()
@@ -147,4 +160,4 @@ def _parted(view: RoundsView) -> tuple[nn.Sequential, nn.Linear]:
 
 
 ATTACKS = (FeatureInversion(),)
-"""As the table has them."""
+"""As the table lists them."""

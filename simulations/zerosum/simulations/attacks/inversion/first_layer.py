@@ -1,8 +1,8 @@
-"""The first layer's slope gives images away: of one client exactly, of a sum those at its corners.
+"""Read images out of the first layer's gradient: one client's exactly, a sum's by its corners.
 
-However many local steps a client makes and whatever it is clipped to, its change of a fully
-connected first layer is an outer product with its one image: Phong et al. 2018, section 3; for sums
-see :mod:`~.separation`, for noise :mod:`~.denoising`.
+However many local steps a client makes and however it is clipped, its change of a fully connected
+first layer is an outer product with its one image: Phong et al. 2018, section 3. For sums see
+:mod:`~.separation`, for noise :mod:`~.denoising`.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,19 @@ from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 
 def slopes_of(view: RoundsView, vector: np.ndarray) -> np.ndarray:
-    """Return the first layer's part of a change, biases last: shape (width, pixels + 1).
+    """Return the first layer's part of a change of all parameters.
+
+    Parameters
+    ----------
+    view : RoundsView
+        Whose model it is.
+    vector : ndarray of float64
+        Shape (d,).
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (width, pixels + 1), biases last.
 
     Raises
     ------
@@ -50,10 +62,20 @@ def slopes_of(view: RoundsView, vector: np.ndarray) -> np.ndarray:
 def images_in(
     view: RoundsView, seen: Observed, like: Images, turns: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return an image for each client in a sum: of all candidates, those that explain most of it.
+    """Return the images, one a client of a sum, that explain the sum best among all candidates.
 
-    Each is charged for what so many free pixels explain of noise: Akaike 1974, "A new look at the
-    statistical model identification", section V. The blind guess has none.
+    Each candidate is charged for the noise that its free pixels explain: Akaike 1974, "A new look
+    at the statistical model identification", section V. The blind guess has no free pixel.
+
+    Parameters
+    ----------
+    view : RoundsView
+    seen : Observed
+    like : Images
+        The prior.
+    turns : int
+        Alternations in which images and their parts are fitted.
+    rng : numpy.random.Generator
 
     Returns
     -------
@@ -63,37 +85,37 @@ def images_in(
     slopes = slopes_of(view, seen.vector)
     blind = typical(view, seen.clients, rng)
     solved = [
-        np.concatenate([each, blind])[: seen.clients]
-        for each in candidates(slopes, seen.clients, seen.noise_std, rng)
+        np.concatenate([images, blind])[: seen.clients]
+        for images in candidates(slopes, seen.clients, seen.noise_std, rng)
     ]
-    fitted = [refined(slopes, each, seen.noise_std, like, turns) for each in (blind, *solved)]
+    fitted = [refined(slopes, start, seen.noise_std, like, turns) for start in (blind, *solved)]
 
     def charged(images: np.ndarray, free: float) -> float:
         return unexplained(slopes, images) + 2 * free * seen.noise_std**2
 
     tried = [(charged(blind, 0.0), blind)]
-    tried += [(charged(each, each.size), each) for each in solved]
-    for each in fitted:
-        free = like.freedom(parts_of(slopes, each), seen.noise_std)
-        tried.append((charged(each, free), each))
+    tried += [(charged(images, images.size), images) for images in solved]
+    for images in fitted:
+        free = like.freedom(parts_of(slopes, images), seen.noise_std)
+        tried.append((charged(images, free), images))
     return min(tried, key=lambda pair: pair[0])[1]
 
 
 @dataclass(frozen=True)
 class FirstLayer(Reconstruction):
-    """Solves for the first layer's inputs.
+    """Solve for the first layer's inputs.
 
     Attributes
     ----------
     turns : int
-        In which images and their parts are fitted to a noisy slope; 0 does not.
+        Alternations in which images and their parts are fitted to a noisy gradient.
     """
 
     turns: int = 10
 
     @property
     def adaptive(self) -> str:
-        """What the attacker uses."""
+        """Return how the attack reads an update."""
         noise = ", expects the noise" if self.turns else ""
         return f"first layer's inputs within pixels' bounds{noise}"
 
@@ -102,11 +124,11 @@ class FirstLayer(Reconstruction):
         return cases_of(suite)
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Solve for the images of each update that was seen."""
+        """Solve for the images of each observed update."""
         like = Images.like(auxiliary(view))
-        found = [images_in(view, each, like, self.turns, rng) for each in observed(view)]
-        return guessed(view, np.concatenate(found))
+        images = [images_in(view, seen, like, self.turns, rng) for seen in observed(view)]
+        return guessed(view, np.concatenate(images))
 
 
 ATTACKS = (FirstLayer(),)
-"""As the table has them."""
+"""As the table lists them."""

@@ -1,4 +1,4 @@
-"""Where gradients are inverted: one client, then sums of more and more, and the noise."""
+"""List the cells of gradient inversion: one client, then sums of more and more, and noise."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense, Masking
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 CLIP = 0.1
-"""Below the norm of an update of one image, so that it is at work."""
+"""Below the norm of an update of one image, so that the clip is active."""
 
 PLAIN = Defense("plain")
 CLIPPED = Defense("clip", clip=CLIP)
@@ -15,19 +15,31 @@ MASKED = Defense("masked", masking="double")
 
 
 def local(sigma: float, masking: Masking = "none") -> Defense:
-    """Return noise of each client's own, of so many clips; perhaps under masks."""
+    """Return local noise, with or without masks.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation in a coordinate of each update, in clips.
+    masking : str
+        As of :class:`~.interface.Defense`.
+
+    Returns
+    -------
+    Defense
+    """
     name = f"{'' if masking == 'none' else 'masked + '}local noise {sigma:g} C"
     return Defense(name, masking=masking, clip=CLIP, noise="local", sigma=sigma)
 
 
 def distributed(sigma: float) -> Defense:
-    """Return masks, and noise that is whole in the sum alone."""
+    """Return masks and distributed noise, whose sigma, in clips, is of the sum."""
     name = f"masked + distributed noise {sigma:g} C"
     return Defense(name, masking="double", clip=CLIP, noise="distributed", sigma=sigma)
 
 
 def cases_of(suite: str) -> Iterable[Case]:
-    """Return the cells of a suite."""
+    """Yield the cells of a suite."""
     full = suite == "full"
     yield from _one_client(1, (1e-4, 1e-3, 1e-2, 1e-1, 1.0) if full else (1e-3, 1e-2, 1e-1, 1.0))
     yield from _one_client(5, (1e-3, 1e-2) if full else ())
@@ -55,7 +67,7 @@ def _one_client(steps: int, sigmas: Iterable[float]) -> Iterable[Case]:
 
 
 def naive_cases(suite: str) -> Iterable[Case]:
-    """Return the cells that show what an attacker loses who models none of the protection."""
+    """Yield cells that show the loss of an attacker that models no part of the protection."""
     for case in cases_of(suite):
         noiseless = not case.protection.sigma
         if suite == "full" or (noiseless and case.at["cohort"] in (1, 50)):
@@ -63,7 +75,7 @@ def naive_cases(suite: str) -> Iterable[Case]:
 
 
 def convolved(suite: str) -> Iterable[Case]:
-    """Return cells of a convolutional model, whose first layer's inputs no one can solve for."""
+    """Yield cells of a convolutional model, whose first layer does not reveal its input."""
     setting = RoundsSetting(clients=2, model=ModelSpec(name="cnn"))
     full = suite == "full"
     for protection in (PLAIN, CLIPPED, *map(local, (1e-3, 1e-2, 1e-1) if full else (1e-3,))):

@@ -1,9 +1,9 @@
-"""Gradient matching: images whose update, computed anew, is the one that the server received.
+"""Match gradients: search for images whose recomputed update equals the observed one.
 
 Zhu, Liu, Han, "Deep leakage from gradients" (2019), Algorithm 1, by L-BFGS; labels as Zhao, Mopuri,
-Bilen, "iDLG" (2020), section 3; or the cosine with total variation of Geiping et al., "Inverting
-gradients" (2020), equation 4, by Adam on signs of the slope, which noise disturbs less. Of a masked
-sum all clients' images are sought together.
+Bilen, "iDLG" (2020), section 3. Or the cosine with total variation of Geiping et al., "Inverting
+gradients" (2020), equation 4, by Adam on the gradient's signs, which noise disturbs less. For a
+masked sum all clients' images are searched together.
 """
 
 from collections.abc import Iterable
@@ -28,25 +28,26 @@ from zerosum.simulations.attacks.inversion.reconstruction import (
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 SOLVED = 1e-7
-"""Part of the update's squared norm that is left where images were found."""
+"""Unexplained share of the update's squared norm at which images count as recovered."""
 
 
 @dataclass(frozen=True)
 class GradientMatching(Reconstruction):
-    """Seeks images whose updates match.
+    """Search for images whose updates match.
 
     Attributes
     ----------
     objective : str
         "squares" (L-BFGS), or "cosine" with total variation (Adam).
     aware : bool
-        Whether local steps are unrolled, the clip is modelled and a sum is taken for one; if not,
-        what was received is taken for one client's single step.
+        Whether to unroll local steps, model the clip and split sums. Otherwise every observed
+        vector is taken for one client's single step.
     weight : float
         Weight of the total variation in the cosine's objective.
     iterations, starts : int
-        Of each optimisation; from the mean image, then from others until one has succeeded: where
-        the attacker is aware, the objective is "squares", and one image is sought.
+        Of each optimisation; optimisations. The first starts from the mean image, the others,
+        until one succeeds, from other images: only where the attacker is aware, the objective is
+        "squares" and one image is searched.
     """
 
     objective: Literal["squares", "cosine"] = "squares"
@@ -57,7 +58,7 @@ class GradientMatching(Reconstruction):
 
     @property
     def adaptive(self) -> str:
-        """What the attacker makes of local steps, clip and sum."""
+        """Return the objective, and how local steps, clip and sum are modelled."""
         how = "DLG" if self.objective == "squares" else "cosine + TV"
         what = "unrolls the steps, clips, splits the sum" if self.aware else "one step of one"
         return f"{how}: {what}"
@@ -68,13 +69,12 @@ class GradientMatching(Reconstruction):
         return [*cases, *(convolved(suite) if suite == "full" else ())]
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Seek the images of each update that was seen."""
-        found = [self._best(view, each, rng) for each in observed(view)]
-        images = np.concatenate(found)
+        """Search for the images of each observed update."""
+        images = np.concatenate([self._best(view, seen, rng) for seen in observed(view)])
         return guessed(view, np.resize(images, (view.clients, *view.input_shape)))
 
     def _best(self, view: RoundsView, seen: Observed, rng: np.random.Generator) -> np.ndarray:
-        """Return the images of the start that leaves least of what was seen unexplained."""
+        """Return the images of the start that leaves least of the observed update unexplained."""
         count = seen.clients if self.aware else 1
         steps = (view.training.steps or 1) if self.aware else 1
         clip = view.protection.clip if self.aware and self.objective == "squares" else None
@@ -86,11 +86,13 @@ class GradientMatching(Reconstruction):
         again = self.aware and count == 1 and self.objective == "squares"
         for start in range(self.starts if again else 1):
             first = self._first(view, count, start, rng)
-            found, left, angle = self._descended(updates, target, first, labels, view.classes)
+            images, left, angle = self._descended(updates, target, first, labels, view.classes)
             if left < least:
-                best, least, explained = found, left, angle
+                best, least, explained = images, left, angle
             if least <= SOLVED + 1.1 * noise * len(target):
                 break
+        # Images that explain no more than chance does (two units of noise a
+        # pixel, as Akaike charges) are worse guesses than the blind one.
         blind = typical(view, count, rng).reshape(count, *view.input_shape)
         chosen = torch.nn.functional.one_hot(labels, view.classes).double()
         without = _explained(updates(torch.tensor(blind), chosen).sum(0), target)
@@ -99,7 +101,11 @@ class GradientMatching(Reconstruction):
     def _first(
         self, view: RoundsView, count: int, start: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """Begin at the mean image, then at images of which it is one; several are told apart."""
+        """Return the images that a start begins at, shape (count, ...).
+
+        The first start is at the mean image, the others at centroids. Several images of one sum
+        start apart from each other: equal ones would have equal gradients, and never part.
+        """
         images = rng.permutation(typical(view, 1 if start == 0 else 10, rng))[:1]
         scatter = 0.1 * rng.normal(size=(count, images.shape[1])) * (count > 1)
         return (images + scatter).reshape(count, *view.input_shape)
@@ -112,7 +118,7 @@ class GradientMatching(Reconstruction):
         labels: torch.Tensor,
         classes: int,
     ) -> tuple[np.ndarray, float, float]:
-        """Return images, what they leave of the objective, and what they explain at any size."""
+        """Return images, the objective that they leave, and the share that they explain."""
         images = torch.tensor(first, requires_grad=True)
         chosen = torch.nn.functional.one_hot(labels, classes).double()
         logits = (3 * chosen).requires_grad_(len(first) > 1)
@@ -137,7 +143,7 @@ class GradientMatching(Reconstruction):
 
 
 def _explained(total: torch.Tensor, target: torch.Tensor) -> float:
-    """Return which part of a target's squares a sum explains, be it multiplied by whatever."""
+    """Return the share of a target's squared norm that a sum explains at its best scale."""
     return float(torch.cosine_similarity(total, target, dim=0).clamp(min=0.0)) ** 2
 
 
@@ -146,4 +152,4 @@ ATTACKS = (
     GradientMatching(objective="cosine"),
     GradientMatching(aware=False),
 )
-"""As the table has them: the strongest of them, and of the first layer's, in each cell."""
+"""As the table lists them: the strongest of them, and of the first layer's, in each cell."""

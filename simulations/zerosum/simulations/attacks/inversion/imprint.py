@@ -1,9 +1,10 @@
-"""Imprint: a model whose first layer sorts images into bins, so that sums hold single images.
+"""Imprint images: a crafted first layer sorts them into bins, so that a sum holds single images.
 
 Fowl et al., "Robbing the Fed: directly obtaining private data in federated learning with modified
-models" (2022), section 4: all rows of a first layer are one measurement, its biases quantiles of
-it. The slopes of two neighbours differ by the images between their quantiles alone, and the ratio
-of weights' to bias' difference is the image, of whichever client, in a sum as in an update.
+models" (2022), section 4: all rows of a first layer take one measurement, and the biases are its
+quantiles. The gradients of two neighbours differ by the images between their quantiles alone. The
+ratio of the weights' to the bias' difference is the image, of whichever client, in a sum as in an
+update.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,23 +24,23 @@ from zerosum.simulations.attacks.inversion.traps import Traps
 from zerosum.simulations.attacks.settings.rounds import Crafted, RoundsView
 
 KNOTS = 100
-"""Quantiles that are read off auxiliary data; the finer ones lie on lines between them."""
+"""Quantiles estimated from auxiliary data; finer ones are interpolated linearly."""
 
 
 @dataclass(frozen=True)
 class Imprint(Imprinted):
-    """Sends a model that sorts, and takes what falls into each bin.
+    """Send a model that sorts images, and read each bin.
 
     Attributes
     ----------
     bins : int
         Of all measurements together: the layer's width.
     measurements : int
-        Independent ones, each with its share of the bins: an image is recovered if in any of them
-        it lies in a bin of its own.
+        Independent ones, each with its share of the bins. An image is recovered if in any of them
+        it has a bin to itself.
     target : int or None
-        The one client that is sent the model, all others a model that no record moves; None sends
-        it to all.
+        The one client that gets the model; all others get a model that no record moves. None sends
+        the model to all.
     """
 
     bins: int = 512
@@ -52,12 +53,12 @@ class Imprint(Imprinted):
 
     @property
     def name(self) -> str:
-        """Whom it is sent to: what is stopped for one client is not for all."""
+        """Return the name, which says who gets the model: defenses stop a targeted one alone."""
         return "imprint" if self.target is None else "imprint on one client"
 
     @property
     def adaptive(self) -> str:
-        """What the attacker sends, to whom."""
+        """Return what the attacker sends, and to whom."""
         to = "all" if self.target is None else "one client, to others a blank model"
         return f"{self.bins} bins of {self.measurements} measurements, to {to}"
 
@@ -66,23 +67,35 @@ class Imprint(Imprinted):
         return cases_of(suite, self.target is not None, self.bins)
 
     def craft(self, view: RoundsView, rng: np.random.Generator) -> Crafted:
-        """Return the model that sorts."""
+        """Craft the model that sorts images.
+
+        Parameters
+        ----------
+        view : RoundsView
+        rng : numpy.random.Generator
+            Draws the measurements.
+
+        Returns
+        -------
+        Crafted
+        """
         images = auxiliary(view)
-        each = self.bins // self.measurements
+        share = self.bins // self.measurements
         spread = rng.normal(size=(self.measurements, images.shape[1])) / images.shape[1] ** 0.5
-        levels = np.linspace(0, 1, each + 2)[:-2]
-        knots = np.linspace(0, 1, min(KNOTS, each) + 1)
+        levels = np.linspace(0, 1, share + 2)[:-2]
+        knots = np.linspace(0, 1, min(KNOTS, share) + 1)
         cuts = [
             np.interp(levels, knots, np.quantile(images @ measured, knots)) for measured in spread
         ]
+        # The lowest cut lies far below all images, so that the first bin has a lower end too.
         cuts = [np.concatenate([[cut[0] - 10 * np.ptp(cut)], cut[1:]]) for cut in cuts]
-        weights = FAINT * np.repeat(spread, each, axis=0)
+        weights = FAINT * np.repeat(spread, share, axis=0)
         biases = -FAINT * np.concatenate(cuts)
         model = ModelSpec(name="mlp", hidden=[len(biases)])
         vector = vector_of(weights, biases, view.classes)
         if self.target is None:
             return Crafted(model, vector)
-        # No unit of a blank model is ever at work, and nothing but its last biases moves.
+        # No unit of a blank model is ever active, so nothing but its last biases moves.
         blank = vector_of(np.zeros_like(weights), np.full_like(biases, -1.0), view.classes)
         return Crafted(model, vector, self.target, blank)
 
@@ -92,14 +105,15 @@ class Imprint(Imprinted):
         return Guess({"images": rng.permutation(images)[: self.bins]})
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Return what fell into each bin, shape (bins, pixels)."""
+        """Return the content of each bin, shape (bins, pixels)."""
         if view.totals is None:
-            raise ValueError("the view holds no totals")
+            raise ValueError("the view holds no totals: no sum was opened")
         slopes = slopes_of(view, view.totals[0])
         measured = slopes.reshape(self.measurements, -1, slopes.shape[1])
         inside = (measured - np.pad(measured, ((0, 0), (0, 1), (0, 0)))[:, 1:]).reshape(
             slopes.shape
         )
+        # The bias' difference counts the bin's images; at zero the bin is empty, and guesses black.
         count = np.where(np.abs(inside[:, -1:]) < 1e-12, np.inf, inside[:, -1:])
         return Guess({"images": np.clip(inside[:, :-1] / count, 0.0, 1.0)})
 
@@ -110,4 +124,4 @@ class Imprint(Imprinted):
 
 
 ATTACKS = (Imprint(), Imprint(measurements=1), Traps(), Imprint(target=0))
-"""As the table has them."""
+"""As the table lists them."""

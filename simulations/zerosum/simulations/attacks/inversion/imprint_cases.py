@@ -1,4 +1,4 @@
-"""Where images are imprinted: one client, sums of more and more, and what stops a target."""
+"""List the cells of imprint attacks: one client, sums of more and more, and a single target."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,21 @@ RECORDS = 8
 
 
 def cases_of(suite: str, targeted: bool, bins: int) -> Iterable[Case]:
-    """Return the cells of a suite: sums, or where one client alone is sent the model."""
+    """Yield the cells of a suite.
+
+    Parameters
+    ----------
+    suite : str
+        "quick" or "full".
+    targeted : bool
+        Whether one client alone gets the model, in place of all.
+    bins : int
+        Where the cells lie on that axis.
+
+    Yields
+    ------
+    Case
+    """
     ten = RoundsSetting(clients=10, records=RECORDS)
     if targeted:
         for protection in (PLAIN, UNBOUND, UNCONFIRMED, MASKED):

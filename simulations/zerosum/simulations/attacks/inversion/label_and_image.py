@@ -1,7 +1,8 @@
-"""One client's image in a noisy update: for each label the likeliest, and each as likely as it is.
+"""Infer one client's label and image from a noisy update, by likelihood.
 
-A label and an image determine where an update points. Of an update that was clipped the size says
-nothing of the image: what its part is, beside the bias', is judged by the likelihood of all images.
+A label and an image determine the direction of an update. Clipping leaves nothing of its size. The
+scale of the image's parts relative to the bias is therefore estimated too, by the likelihood of all
+images.
 """
 
 import math
@@ -23,13 +24,14 @@ from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 @dataclass(frozen=True)
 class Classes:
-    """What images of each class look like.
+    """Hold a model of the images of each class.
 
     Attributes
     ----------
     likes : sequence of Images
+        One a class.
     frequencies : sequence of Frequencies
-        Of pixels' levels.
+        Of pixels' levels, one a class.
     """
 
     likes: Sequence[Images]
@@ -37,10 +39,24 @@ class Classes:
 
     @classmethod
     def of(cls, view: RoundsView) -> Self:
-        """Return those of the auxiliary images."""
+        """Estimate the models from the auxiliary images.
+
+        Parameters
+        ----------
+        view : RoundsView
+
+        Returns
+        -------
+        Classes
+
+        Raises
+        ------
+        ValueError
+            If the view holds no auxiliary images or labels.
+        """
         images, labels = auxiliary(view), view.auxiliary_labels
         if labels is None:
-            raise ValueError("the view holds no auxiliary labels")
+            raise ValueError("the view holds no auxiliary labels: add auxiliary data to the threat")
         every = Frequencies.of(images)
         own = [every.of_class(images[labels == label]) for label in range(view.classes)]
         return cls(Images.of_classes(images, labels, view.classes), own)
@@ -49,30 +65,39 @@ class Classes:
 def image_in(
     view: RoundsView, slopes: np.ndarray, noise_std: float, turns: int, classes: Classes
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return an image's likeliest levels, its mean, each (p,), and the noise of a pixel.
+    """Return an image's likeliest levels, its posterior mean, and the noise of a pixel.
 
     Parameters
     ----------
     view : RoundsView
-    slopes : ndarray
+    slopes : ndarray of float64
         Of the first layer, shape (width, p + 1).
     noise_std : float
         Of each entry.
     turns : int
-        In which an image and where its update points are fitted, for each label.
+        Alternations in which an image and its update's direction are fitted, for each label.
     classes : Classes
+
+    Returns
+    -------
+    levels : ndarray of int64
+        Shape (p,).
+    mean : ndarray of float64
+        Shape (p,), in [0, 1].
+    error : float
+        Standard deviation of a pixel before any prior.
     """
     updates = updates_of(view, view.training.steps or 1, view.protection.clip)
-    evidence, errors, given = [], [], []
+    evidence, errors, posteriors = [], [], []
     for label, like in enumerate(classes.likes):
         parts = _parts(view, updates, slopes, noise_std, like, label, turns)
         evidence.append(like.evidence(slopes, parts, noise_std))
         power = float(parts @ parts)
         errors.append(noise_std / power**0.5)
-        seen = (parts @ slopes)[:-1] / power
-        given.append(classes.frequencies[label].given(like, seen, errors[-1]))
+        noisy = (parts @ slopes)[:-1] / power
+        posteriors.append(classes.frequencies[label].given(like, noisy, errors[-1]))
     weights = np.exp(np.array(evidence) - max(evidence))
-    chances = np.tensordot(weights / weights.sum(), np.array(given), axes=1)
+    chances = np.tensordot(weights / weights.sum(), np.array(posteriors), axes=1)
     return chances.argmax(axis=0), VALUES @ chances, errors[int(np.argmax(evidence))]
 
 
@@ -85,7 +110,7 @@ def _parts(
     label: int,
     turns: int,
 ) -> np.ndarray:
-    """Return the parts that the image of a label has in slopes, shape (width,)."""
+    """Return the parts in the slopes of a label's likeliest image, shape (width,)."""
     chosen = torch.zeros((1, view.classes), dtype=torch.float64)
     chosen[0, label] = 1.0
     parts, image = np.zeros(len(slopes)), like.mean[None]
@@ -98,7 +123,7 @@ def _parts(
 
 
 def _size(slopes: np.ndarray, parts: np.ndarray, noise_std: float, like: Images) -> float:
-    """Return by how much parts are to be multiplied to be likeliest, between 1/e and e."""
+    """Return the factor, between 1/e and e, that makes parts likeliest."""
     solved = minimize_scalar(
         lambda log: -like.evidence(slopes, parts * math.exp(log), noise_std),
         bounds=(-1.0, 1.0),

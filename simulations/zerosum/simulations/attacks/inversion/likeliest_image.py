@@ -1,7 +1,7 @@
-"""One client's image by likelihood: noise that ends matching still leaves a class and its shape.
+"""Infer one client's image by likelihood, where noise is too large for gradient matching.
 
-Where an update's noise is as large as what an image moves, no image matches it better than another;
-auxiliary images of each class say which of those that match there are: see
+Where the noise of an update is as large as the image's effect, no image matches it better than
+another. Auxiliary images of each class say which of the matching ones exist: see
 :mod:`~.label_and_image`.
 """
 
@@ -21,12 +21,12 @@ from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 @dataclass(frozen=True)
 class LikeliestImage(Reconstruction):
-    """Weighs labels, and images of each, by the noisy slope of the first layer.
+    """Weigh labels, and images of each, by the noisy gradient of the first layer.
 
     Attributes
     ----------
     turns : int
-        In which an image and where its update points are fitted, for each label.
+        Alternations in which an image and its update's direction are fitted, for each label.
     """
 
     turns: int = 3
@@ -43,14 +43,14 @@ class LikeliestImage(Reconstruction):
         return [case for case in cases_of(suite) if case.at["cohort"] == 1 and case.at["sigma"]]
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Weigh the images of each update that was seen."""
+        """Weigh the images of each observed update."""
         classes = Classes.of(view)
-        found = [
-            image_in(view, slopes_of(view, each.vector), each.noise_std, self.turns, classes)[1]
-            for each in observed(view)
+        images = [
+            image_in(view, slopes_of(view, seen.vector), seen.noise_std, self.turns, classes)[1]
+            for seen in observed(view)
         ]
-        return guessed(view, np.array(found))
+        return guessed(view, np.array(images))
 
 
 ATTACKS = (LikeliestImage(),)
-"""As the table has them, beside the others of gradient inversion."""
+"""As the table lists them, beside the others of gradient inversion."""

@@ -1,8 +1,7 @@
-"""A client's update as a differentiable function of its data: local steps unrolled, clip included.
+"""Compute a client's update as a differentiable function of its data: steps unrolled, clipped.
 
-What the attacker of gradient matching optimises through: Zhu, Liu, Han, "Deep leakage from
-gradients" (2019), Algorithm 1, with all local steps and not only the first, as in Geiping et al.
-2020, section 6.2.
+Gradient matching optimises through it: Zhu, Liu, Han, "Deep leakage from gradients" (2019),
+Algorithm 1, with all local steps and not only the first, as in Geiping et al. 2020, section 6.2.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ Updates = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def updates_of(view: RoundsView, steps: int, clip: float | None) -> Updates:
-    """Return what clients with one record each would send.
+    """Return the function from clients' records, one each, to their updates.
 
     Parameters
     ----------
@@ -29,6 +28,11 @@ def updates_of(view: RoundsView, steps: int, clip: float | None) -> Updates:
         Local steps that are unrolled.
     clip : float or None
         L2 bound that updates are scaled to.
+
+    Returns
+    -------
+    callable
+        See :data:`Updates`; differentiable in both arguments.
     """
     model = view.build().double()
     load_vector(model, view.vectors[0])
@@ -56,11 +60,29 @@ def updates_of(view: RoundsView, steps: int, clip: float | None) -> Updates:
 
 
 def labels_of(view: RoundsView, vector: np.ndarray, clients: int, steps: int) -> np.ndarray:
-    """Return the labels of clients with one record each, int64, shape (clients,).
+    """Infer the labels of clients with one record each from the output biases.
 
     Zhao, Mopuri, Bilen, "iDLG" (2020), section 3: of a single record only its own class has an
-    output bias that moves up. Of a sum, the bias of a class moves by lr times the records of it
-    less their probabilities, which are taken from the auxiliary data's mean image.
+    output bias that moves up. In a sum, the bias of a class moves by lr times the records of it
+    less their probabilities, which are estimated at the auxiliary data's mean image.
+
+    Parameters
+    ----------
+    view : RoundsView
+    vector : ndarray of float64
+        Shape (d,): a change of all parameters.
+    clients, steps : int
+        Clients in the sum; their local steps.
+
+    Returns
+    -------
+    ndarray of int64
+        Shape (clients,).
+
+    Raises
+    ------
+    ValueError
+        If labels of a sum are asked for, and the view holds no auxiliary data.
     """
     moved = vector[-view.classes :]
     if clients == 1:
@@ -68,13 +90,13 @@ def labels_of(view: RoundsView, vector: np.ndarray, clients: int, steps: int) ->
     model = view.build()
     load_vector(model, view.vectors[0])
     if view.auxiliary_inputs is None:
-        raise ValueError("the view holds no auxiliary data")
+        raise ValueError("the view holds no auxiliary data: add it to what the threat knows")
     with torch.no_grad():
         mean = torch.tensor(view.auxiliary_inputs.mean(0, keepdims=True))
         probabilities = model(mean).softmax(1)[0].double().numpy()
     left = moved / (view.training.lr * steps) + clients * probabilities
-    found = []
+    labels = []
     for _ in range(clients):
-        found.append(int(np.argmax(left)))
-        left[found[-1]] -= 1
-    return np.array(found)
+        labels.append(int(np.argmax(left)))
+        left[labels[-1]] -= 1
+    return np.array(labels)

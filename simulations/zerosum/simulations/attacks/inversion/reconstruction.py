@@ -1,4 +1,4 @@
-"""Images guessed from updates: what all such attacks see, guess blindly, and are scored by."""
+"""Define what attackers that guess images from updates share: observations and scores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from zerosum.simulations.attacks.harness.to_specs import UNCLIPPED_RANGE
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 PICTURES = 8
-"""Reconstructions that are drawn."""
+"""Largest number of reconstructions in a picture."""
 
 RECOGNISED = 20.0
 """dB from which an image counts as recognised."""
@@ -22,15 +22,16 @@ RECOGNISED = 20.0
 
 @dataclass(frozen=True)
 class Observed:
-    """A vector that the server saw, and whose updates are in it.
+    """Hold a vector that the server saw, and the number of updates in it.
 
     Attributes
     ----------
     vector : ndarray
         float64, shape (d,): the sum of ``clients`` updates, or one client's own.
     clients : int
+        Updates in it.
     noise_std : float
-        Of a coordinate: of noise and of rounding.
+        Standard deviation of a coordinate, from noise and rounding.
     """
 
     vector: np.ndarray
@@ -39,13 +40,27 @@ class Observed:
 
 
 def observed(view: RoundsView) -> list[Observed]:
-    """Return each client's update where the server sees it, else the sum of all; of one round."""
+    """Return each client's update of one round where the server sees it, else their sum.
+
+    Parameters
+    ----------
+    view : RoundsView
+
+    Returns
+    -------
+    list of Observed
+
+    Raises
+    ------
+    ValueError
+        If the view holds neither contributions nor totals.
+    """
     count, rounding = view.clients, rounding_std(view)
     if view.contributions is not None:
         own = np.hypot(view.noise_std / count**0.5, rounding)
         return [Observed(vector, 1, float(own)) for vector in view.contributions[0]]
     if view.totals is None:
-        raise ValueError("the view holds no totals")
+        raise ValueError("the view holds no totals: no sum was opened")
     noise = np.hypot(view.noise_std, rounding * count**0.5)
     return [Observed(view.totals[0], count, float(noise))]
 
@@ -53,7 +68,7 @@ def observed(view: RoundsView) -> list[Observed]:
 def rounding_std(view: RoundsView) -> float:
     """Return the standard deviation of one contribution's stochastic rounding: step / sqrt(6).
 
-    Of a fractional part u, uniform, the variance is u (1 - u), whose mean is 1/6.
+    Given a fractional part u, the variance is u (1 - u), whose mean over uniform u is 1/6.
     """
     protection = view.protection
     limit = UNCLIPPED_RANGE if protection.clip is None else protection.clip
@@ -61,17 +76,40 @@ def rounding_std(view: RoundsView) -> float:
 
 
 def auxiliary(view: RoundsView) -> np.ndarray:
-    """Return the auxiliary images, float64, shape (m, pixels)."""
+    """Return the auxiliary images.
+
+    Parameters
+    ----------
+    view : RoundsView
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (m, pixels).
+
+    Raises
+    ------
+    ValueError
+        If the view holds none.
+    """
     if view.auxiliary_inputs is None:
-        raise ValueError("the view holds no auxiliary data")
+        raise ValueError("the view holds no auxiliary data: add it to what the threat knows")
     return view.auxiliary_inputs.reshape(len(view.auxiliary_inputs), -1).astype(np.float64)
 
 
 def typical(view: RoundsView, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return images that guess ``count`` unseen ones best: of one the mean, of more the centroids.
+    """Return the best blind guesses at unseen images: the mean for one, centroids for more.
 
-    Guesses at a sum are matched to clients afterwards, which favours images that differ: copies of
+    Guesses at a sum are matched to clients afterwards, which favours images that differ. Copies of
     the mean image would be a baseline that anything beats.
+
+    Parameters
+    ----------
+    view : RoundsView
+    count : int
+        Images to guess.
+    rng : numpy.random.Generator
+        Seeds the clustering.
 
     Returns
     -------
@@ -80,20 +118,44 @@ def typical(view: RoundsView, count: int, rng: np.random.Generator) -> np.ndarra
     """
     images = auxiliary(view)
     state = int(rng.integers(2**31))
-    found = KMeans(min(count, len(images)), n_init=1, random_state=state).fit(images)
-    return np.resize(found.cluster_centers_, (count, images.shape[1])).astype(np.float64)
+    clusters = KMeans(min(count, len(images)), n_init=1, random_state=state).fit(images)
+    return np.resize(clusters.cluster_centers_, (count, images.shape[1])).astype(np.float64)
 
 
 def guessed(view: RoundsView, images: np.ndarray) -> Guess:
-    """Return a guess of one image a client, shape (n, ...), and whether it says whose each is."""
+    """Return a guess of one image a client, and whether the server knows whose each is.
+
+    Parameters
+    ----------
+    view : RoundsView
+    images : ndarray of float64
+        Shape (n, pixels), or (n, ...).
+
+    Returns
+    -------
+    Guess
+        "images", shape (n, ...), in [0, 1]; "named", bool, shape ().
+    """
     shaped = np.clip(images.reshape(-1, *view.input_shape), 0.0, 1.0)
     return Guess({"images": shaped, "named": np.array(view.contributions is not None)})
 
 
 def matched(guess: Guess, truth: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return guesses and true images, one pair a client, each of shape (n, pixels).
+    """Return guesses and true images, one pair a client.
 
-    What came of a sum has no names: it is matched to the clients so that errors are least.
+    Guesses at a sum have no names. They are matched to the clients with the least errors.
+
+    Parameters
+    ----------
+    guess : Guess
+        Of :func:`guessed`.
+    truth : mapping of str to ndarray
+        The scene's.
+
+    Returns
+    -------
+    images, true : ndarray of float64
+        Shape (n, pixels) each.
     """
     images = guess["images"].reshape(len(guess["images"]), -1)
     true = truth["inputs"].reshape(-1, images.shape[1]).astype(np.float64)
@@ -101,16 +163,7 @@ def matched(guess: Guess, truth: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
 
 
 def paired(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return guesses and true images, one pair a true image, as :func:`matching` has them."""
-    guesses, places = matching(images, true)
-    return images[guesses], true[places]
-
-
-def matching(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which guess is which true image's, int64, shape (min(m, n),): errors are least.
-
-    Of errors the logarithm is added up: a few images that are found weigh more than many that are
-    not quite.
+    """Return guesses and true images, one pair a true image, as :func:`matching` pairs them.
 
     Parameters
     ----------
@@ -119,8 +172,28 @@ def matching(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
     Returns
     -------
-    tuple of ndarray
-        Places of guesses, and of true images, ascending: of fewer guesses not all are there.
+    images, true : ndarray of float64
+        Shape (min(m, n), pixels) each.
+    """
+    guesses, places = matching(images, true)
+    return images[guesses], true[places]
+
+
+def matching(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Match guesses to true images with the least errors.
+
+    The sum of the errors' logarithms is minimised: a few recovered images weigh more than many that
+    are slightly better than blind.
+
+    Parameters
+    ----------
+    images, true : ndarray of float64
+        Shapes (m, pixels) and (n, pixels).
+
+    Returns
+    -------
+    guesses, places : ndarray of int64
+        Shape (min(m, n),) each: indices of guesses and of true images, the latter ascending.
     """
     errors = ((true**2).sum(1)[:, None] - 2 * true @ images.T) + (images**2).sum(1)[None]
     rows, columns = linear_sum_assignment(np.log(np.maximum(errors, 1e-12)))
@@ -129,7 +202,7 @@ def matching(images: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What the attackers that guess images from updates have in common."""
+    """Define the threat, baseline and scores of attackers that guess images from updates."""
 
     name: ClassVar[str] = "gradient inversion"
     threat: ClassVar[ThreatModel] = ThreatModel(
@@ -140,7 +213,7 @@ class Reconstruction:
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("PSNR", "dB"), Metric("images above 20 dB"))
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Guess the auxiliary images' mean for a client, or their centroids for a sum's clients."""
+        """Guess the mean image for a client, or centroids for a sum's clients."""
         if view.contributions is not None:
             return guessed(view, np.tile(typical(view, 1, rng), (view.clients, 1)))
         return guessed(view, typical(view, view.clients, rng))
@@ -148,14 +221,27 @@ class Reconstruction:
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Return the mean PSNR of the clients' images, and how many are recognised.
 
-        A mean over many clients says little of the few whose image is out.
+        A mean over many clients hides the few whose image is recognised.
         """
         decibels = psnr(*matched(guess, truth))
         return {"PSNR": Mean(decibels), "images above 20 dB": Proportion(decibels > RECOGNISED)}
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the first few images above what was guessed of them."""
-        found, true = matched(guess, truth)
+        """Draw the first few images above their guesses.
+
+        Parameters
+        ----------
+        guess : Guess
+            Of :meth:`run` or :meth:`baseline`.
+        truth : mapping of str to ndarray
+            The scene's.
+
+        Returns
+        -------
+        mapping of str to ndarray
+            "reconstruction": shape (n, 2, height, width), n at most PICTURES.
+        """
+        guesses, true = matched(guess, truth)
         side = guess["images"].shape[-2:]
-        pairs = np.stack([true[:PICTURES], found[:PICTURES]], axis=1)
+        pairs = np.stack([true[:PICTURES], guesses[:PICTURES]], axis=1)
         return {"reconstruction": pairs.reshape(len(pairs), 2, *side)}

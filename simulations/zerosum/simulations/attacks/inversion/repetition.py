@@ -1,9 +1,9 @@
-"""Averaging repeated answers: noise that is fresh each time goes away by the square root.
+"""Average repeated answers: fresh noise falls with the square root of their number.
 
-A server asks each client the same question again and again and averages what it gets: the noise of
-k answers has the standard deviation sigma C / sqrt(k) (Dwork and Roth 2014, "The algorithmic
+A server asks each client the same question again and again and averages the answers. The noise of k
+answers has the standard deviation sigma C / sqrt(k) (Dwork and Roth 2014, "The algorithmic
 foundations of differential privacy", section 1.2: overly accurate answers to too many questions).
-A client's budget ends the averaging; what the answers that were given tell is up to the noise.
+A client's budget ends the averaging; the noise decides what the given answers reveal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,11 +29,23 @@ from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting, RoundsView
 
 SURE = 3.3
-"""Standard deviations within which 999 of 1,000 pixels lie."""
+"""Standard deviations of a Gaussian that contain 999 of 1,000 pixels."""
 
 
 def local_noise(sigma: float, budget: int | None = None) -> Defense:
-    """Return noise of each client's own, and how often a client answers."""
+    """Return local noise, and a client's budget of answers.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation in a coordinate of each answer, in clips.
+    budget : int, optional
+        Answers after which a client declines; default no end.
+
+    Returns
+    -------
+    Defense
+    """
     ends = "" if budget is None else f", budget of {budget}"
     name = f"local noise {sigma:g} C{ends}"
     return Defense(name, clip=CLIP, noise="local", sigma=sigma, budget=budget)
@@ -46,12 +58,12 @@ def repeated_question(count: int) -> RoundsSetting:
 
 @dataclass(frozen=True)
 class Repetition:
-    """Averages each client's answers and solves for its label and its image.
+    """Average each client's answers, and solve for its label and image.
 
     Attributes
     ----------
     turns : int
-        In which the image and its update are fitted to the average, for each label.
+        Alternations in which an image and its update are fitted to the average, for each label.
     """
 
     turns: int = 5
@@ -71,7 +83,7 @@ class Repetition:
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("pixels recovered"), Metric("PSNR", "dB"))
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return ever more answers, and a budget that ends them, with ever more noise."""
+        """Yield more and more answers, and a budget that ends them, with more and more noise."""
         full = suite == "full"
         for count in (1, 20, 100, 500, 2000, 10_000) if full else (1, 20, 1000):
             for sigma in (0.1, 1.0) if full else (0.1,):
@@ -89,14 +101,14 @@ class Repetition:
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess each pixel's most frequent level, and the mean image."""
         images = auxiliary(view)
-        each = Frequencies.of(images).usual(), images.mean(axis=0)
-        levels, means = (np.tile(values, (view.clients, 1)) for values in each)
+        blind = Frequencies.of(images).usual(), images.mean(axis=0)
+        levels, means = (np.tile(values, (view.clients, 1)) for values in blind)
         return Guess({"levels": levels, "images": means})
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Average, solve, decode."""
+        """Average the answers, solve for the images, and decode pixels."""
         if view.contributions is None:
-            raise ValueError("the view holds no contributions")
+            raise ValueError("the view holds no contributions: the server sees sums alone")
         answers = len(view.contributions)
         noise = view.noise_std / (view.clients * answers) ** 0.5
         classes = Classes.of(view)
@@ -104,12 +116,12 @@ class Repetition:
             image_in(view, slopes_of(view, average), noise, self.turns, classes)
             for average in view.contributions.mean(axis=0)
         ]
-        levels, images, errors = (np.array(each) for each in zip(*every, strict=True))
+        levels, images, errors = (np.array(column) for column in zip(*every, strict=True))
         notes = _outlook(answers, float(np.median(errors)))
         return Guess({"levels": levels, "images": images}, notes)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Return which pixels have exactly their level, and how near the image is."""
+        """Return which pixels have exactly their level, and the image's PSNR."""
         true = truth["inputs"].reshape(guess["levels"].shape)
         hits = guess["levels"] == levels_of(true)
         decibels = psnr(guess["images"], true.astype(np.float64))
@@ -117,9 +129,10 @@ class Repetition:
 
 
 def _outlook(answers: int, error: float) -> str:
-    """Say after how many answers nearly all pixels are right; nothing of an average of noise.
+    """Return after how many answers nearly all pixels are right, as a note; empty if too far.
 
     A pixel is right where its error, ``error`` times a standard Gaussian, is below half a level.
+    Extrapolated by more than tenfold, the estimate would be of the noise: it is left out.
     """
     needed = answers * (SURE * 2 * LEVELS * error) ** 2
     if needed > 10 * answers:
@@ -130,4 +143,4 @@ def _outlook(answers: int, error: float) -> str:
 
 
 ATTACKS = (Repetition(),)
-"""As the table has them."""
+"""As the table lists them."""

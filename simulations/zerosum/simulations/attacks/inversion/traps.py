@@ -1,10 +1,10 @@
-"""Traps: a model whose first layer has rows that few images move, read out of noise.
+"""Set traps: a crafted first layer whose rows few images move, read out of noise.
 
-A clip bounds a client's whole update. Rows that half of all images move, as an imprint's bins,
-spend it on sums that are subtracted from each other again; a row that a single image moves is that
-image (Boenisch et al. 2023, "When the curious abandon honesty: federated learning is not private",
-whose trap weights such rows are). Which rows a single image moved, and which of them the same one,
-:mod:`~.row_contents` says by likelihood; what noise leaves of the image is its posterior mean.
+A clip bounds a client's whole update. An imprint's bins are moved by half of all images each, and
+spend the clip on sums that cancel when neighbours are subtracted. A row that a single image moves
+is that image (Boenisch et al. 2023, "When the curious abandon honesty: federated learning is not
+private", whose trap weights such rows are). :mod:`~.row_contents` infers which rows a single image
+moved, and which of them the same one. The image's posterior mean removes the noise.
 """
 
 from collections.abc import Iterable
@@ -24,19 +24,23 @@ from zerosum.simulations.attacks.inversion.row_contents import Rows, parts_in
 from zerosum.simulations.attacks.settings.rounds import Crafted, RoundsView
 
 BLUNT = 0.1
-"""Variance below which a direction of images counts no more in what a row looks for."""
+"""Variance added to each direction of images before its weight in a row is chosen.
+
+Without it a row would look for its image mainly in the directions of least variance, which
+auxiliary images estimate worst.
+"""
 
 
 @dataclass(frozen=True)
 class Traps(Imprinted):
-    """Sends rows that few images move, and reads the rows that a single one moved.
+    """Send rows that few images move, and read those that a single image moved.
 
     Attributes
     ----------
     rows : int
         The layer's width.
     records : int
-        Images of each client: what clients say, or the attacker expects.
+        Images of each client, known or expected.
     held : float
         Images of the whole cohort that a row holds on average.
     """
@@ -52,7 +56,7 @@ class Traps(Imprinted):
 
     @property
     def adaptive(self) -> str:
-        """What the attacker sends, and expects."""
+        """Return what the attacker sends, and expects."""
         return f"{self.rows} rows that few images move, expects the noise"
 
     def cases(self, suite: str) -> Iterable[Case]:
@@ -60,16 +64,26 @@ class Traps(Imprinted):
         return [case for case in cases_of(suite, False, self.rows) if case.protection.masked]
 
     def craft(self, view: RoundsView, rng: np.random.Generator) -> Crafted:
-        """Return a model each row of which looks for an auxiliary image.
+        """Craft a model each row of which looks for an auxiliary image.
 
-        Its direction is that of Fisher's discriminant between the image and all others; what
-        moves it lies beyond all but a small part of them, its own image aside.
+        A row's direction is that of Fisher's discriminant between its image and all others. Its
+        bias lets only a small part of them through, its own image aside.
+
+        Parameters
+        ----------
+        view : RoundsView
+        rng : numpy.random.Generator
+            Orders the auxiliary images.
+
+        Returns
+        -------
+        Crafted
         """
         images = auxiliary(view)
         like = Images.like(images)
         sought = np.resize(rng.permutation(len(images)), self.rows)
-        seen = (images[sought] - like.mean) @ like.directions
-        directions = seen / (like.variances + BLUNT)
+        centred = (images[sought] - like.mean) @ like.directions
+        directions = centred / (like.variances + BLUNT)
         directions /= np.sqrt((directions**2 * like.variances).sum(axis=1, keepdims=True))
         weights = directions @ like.directions.T
         rare = min(self.held / self._expected(view) + 1 / len(images), 1.0)
@@ -85,9 +99,9 @@ class Traps(Imprinted):
         return Guess({"images": typical(view, self._expected(view), rng)})
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
-        """Return the images of rows, those first that most is seen of; the rest is blind."""
+        """Return the images of rows, the strongest first, and blind guesses for the rest."""
         if view.totals is None:
-            raise ValueError("the view holds no totals")
+            raise ValueError("the view holds no totals: no sum was opened")
         slopes, count = slopes_of(view, view.totals[0]), self._expected(view)
         noise = float(np.hypot(view.noise_std, rounding_std(view) * view.clients**0.5))
         like = Images.like(auxiliary(view))

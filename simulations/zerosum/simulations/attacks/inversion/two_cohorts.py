@@ -1,4 +1,4 @@
-"""A setting: the same question to two cohorts, of which the second lacks one client."""
+"""Play the same question to two cohorts, of which the second lacks one client."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ LEFT_OUT = 0
 
 @dataclass(frozen=True)
 class TwoCohorts(RoundsSetting):
-    """Rounds of which the first asks everyone and the others everyone but one client.
+    """Play rounds of which the first asks all clients, and the others all but one.
 
     The truth holds that client's update beside its records.
     """
@@ -29,11 +29,11 @@ class TwoCohorts(RoundsSetting):
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the row's name in the table."""
         return f"sums of {self.clients} clients and of {self.clients - 1} of them"
 
     def cohort(self, number: int) -> tuple[int, ...]:
-        """Return the clients that are asked in a round, the first of which is number 1."""
+        """Return the clients of a round; rounds count from 1."""
         return tuple(i for i in range(self.clients) if number == 1 or i != LEFT_OUT)
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
@@ -44,7 +44,7 @@ class TwoCohorts(RoundsSetting):
         return Scene(scene.view, truth | {"update": update}, scene.epsilon, scene.delta)
 
     def _update(self, task: RecordsTask, clip: float | None) -> np.ndarray:
-        """Return what the client computes, before it is rounded: no coins are in it."""
+        """Return the client's update before it is rounded, which has no randomness."""
         start = parameters_to_vector(task.model())
         records = task.data(ClientInfo(LEFT_OUT, self.clients))
         change = LocalTrainer(task, training_of(self)).train(start, records, 0).astype(np.float64)

@@ -1,1 +1,1 @@
-"""Attacks of malicious clients: on the model, and through it."""
+"""Attack the model, and its users, from malicious clients."""

@@ -1,8 +1,8 @@
-"""What malicious clients make of a rule that they know: it is tried before anything is sent.
+"""Adapt a poisoned update to a known aggregation rule by rehearsing the rule first.
 
-They run the server's own function on their honest updates and on peers drawn around these, and look
-for the scale at which what they send moves the outcome most. Where a rule leaves out what is far,
-that is the largest scale at which it still takes it.
+The malicious clients run the server's own function on their honest updates and on imagined peers.
+They choose the scale at which their update moves the outcome most. A rule that discards outliers
+sets that scale: the largest at which the update is still kept.
 
 Sources: Fang, Cao, Jia, Gong, "Local model poisoning attacks to Byzantine-robust federated
 learning" (2020), section 3: the directed deviation, with partial knowledge; Shejwalkar, Houmansadr,
@@ -26,21 +26,23 @@ Rule = Callable[[np.ndarray], np.ndarray]
 LADDER = 2.0 ** np.arange(-4, 6)
 """Scales that are tried first, in largest distances between known updates."""
 
+# A factor of two between rungs, halved five times, leaves the scale uncertain by 1/32 of a rung:
+# far less than the imagined peers differ from the real ones.
 _HALVINGS = 5
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A round as its malicious clients expect it.
+    """Simulate one round as its malicious clients expect it.
 
     Attributes
     ----------
     rule : callable
-        What the server makes of contributions, shape (n, d).
+        The server's rule: from contributions, shape (n, d), to an aggregate, shape (d,).
     known : ndarray
         float64, shape (k, d): the malicious clients' own honest updates.
     peers : ndarray
-        float64, shape (n - k, d): what others may send.
+        float64, shape (n - k, d): imagined updates of honest clients.
     """
 
     rule: Rule
@@ -49,47 +51,78 @@ class Rehearsal:
 
     @classmethod
     def of(cls, view: PoisonView, rng: np.random.Generator) -> "Rehearsal":
-        """Draw the peers: normal in each coordinate, with the mean and spread of known updates."""
-        known = honest_updates(view)
-        drawn = rng.normal(size=(view.clients - len(known), known.shape[1]))
-        return cls(rule_of(view), known, known.mean(axis=0) + spread(known) * drawn)
+        """Draw the peers from the known updates.
 
-    def furthest(self, way: np.ndarray) -> float:
-        """Return the scale at which mean + scale * way, sent by all k, moves the outcome most.
-
-        From the best of a ladder of scales, by bisection up to the next, as far as the outcome
-        still follows.
+        They are normal in each coordinate, with the mean and the spread of the known updates: the
+        partial-knowledge attacker of Fang et al. (2020) has nothing better to estimate them by.
 
         Parameters
         ----------
-        way : ndarray
+        view : PoisonView
+            During the run: it holds the honest updates.
+        rng : numpy.random.Generator
+            Draws the peers.
+
+        Returns
+        -------
+        Rehearsal
+        """
+        known = honest_updates(view)
+        noise = rng.normal(size=(view.clients - len(known), known.shape[1]))
+        return cls(rule_of(view), known, known.mean(axis=0) + spread(known) * noise)
+
+    def furthest(self, direction: np.ndarray) -> float:
+        """Find the scale at which mean + scale * direction, sent by all k, moves the outcome most.
+
+        The search starts at the best of a ladder of scales and bisects up to the next one, as far
+        as the outcome still follows. The outcome is not unimodal in the scale: a rule that discards
+        outliers drops the update at once. Hence the ladder first, and bisection between two rungs.
+
+        Parameters
+        ----------
+        direction : ndarray
             Shape (d,), of norm 1: where the outcome is to move.
+
+        Returns
+        -------
+        float
+            In the units of an update.
         """
         unit = float(pdist(self.known).max(initial=0.0)) or float(np.linalg.norm(self.known[0]))
         scales = unit * LADDER
-        moved = [self._moved(scale, way) for scale in scales]
+        moved = [self._moved(scale, direction) for scale in scales]
         best = int(np.argmax(moved))
         low, most, high = scales[best], moved[best], 2 * scales[best]
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            found = self._moved(middle, way)
-            if found >= most:
-                low, most = middle, found
+            distance = self._moved(middle, direction)
+            if distance >= most:
+                low, most = middle, distance
             else:
                 high = middle
         return float(low)
 
-    def _moved(self, scale: float, way: np.ndarray) -> float:
-        """Return how far along the way the outcome lies."""
-        sent = self.known.mean(axis=0) + scale * way
-        return float(self.rule(np.concatenate([[sent] * len(self.known), self.peers])) @ way)
+    def _moved(self, scale: float, direction: np.ndarray) -> float:
+        """Return how far along the direction the outcome lies."""
+        poisoned = self.known.mean(axis=0) + scale * direction
+        contributions = np.concatenate([[poisoned] * len(self.known), self.peers])
+        return float(self.rule(contributions) @ direction)
 
 
 def rule_of(view: PoisonView) -> Rule:
-    """Return the server's rule, as a server that was told what ``view.server`` says applies it.
+    """Return the aggregation rule of ``view.server``, as the malicious clients can run it.
 
-    The root update of "fltrust" is not known: the mean of known updates stands for it. Where the
-    rule is the mean, each client clips.
+    They do not know the root update of "fltrust": the mean of the known updates stands for it.
+    Under the rule "mean" each client clips its own update, so the clip is part of the rule.
+
+    Parameters
+    ----------
+    view : PoisonView
+
+    Returns
+    -------
+    callable
+        From contributions, shape (n, d), to an aggregate, shape (d,).
 
     Raises
     ------
@@ -98,9 +131,12 @@ def rule_of(view: PoisonView) -> Rule:
     """
     spec, clip = view.server, view.protection.clip
     if spec is None:
-        raise ValueError('the rule is not known: the threat model does not know "rule"')
+        raise ValueError(
+            "the view holds no aggregation rule: the attack's threat model does not know it; "
+            'add "rule" to what it knows'
+        )
     f = spec.rule_malicious or 0
-    known: dict[str, Rule] = {
+    rules: dict[str, Rule] = {
         "mean": robust_rules.mean if clip is None else partial(robust_rules.norm_bound, bound=clip),
         "median": robust_rules.median,
         "trimmed-mean": partial(robust_rules.trimmed_mean, malicious=f),
@@ -111,24 +147,37 @@ def rule_of(view: PoisonView) -> Rule:
         "fltrust": partial(robust_rules.fltrust, reference=honest_updates(view).mean(axis=0)),
         "norm-bound": partial(robust_rules.norm_bound, bound=spec.rule_bound or 0.0),
     }
-    return known[spec.rule]
+    return rules[spec.rule]
 
 
 def caution(view: PoisonView) -> float:
-    """Return how much of the scale to go, as the rounds before tell: 1 in the first.
+    """Return the part of the rehearsed scale to use, judged by the rounds before; 1 in the first.
 
-    A tenth more after each round whose model moved by just what was sent, a fifth less after each
-    other. Only Krum, which picks one contribution, can be read so: 1 under every other rule.
+    It grows by a tenth after each round in which the model moved by exactly the poisoned update,
+    and shrinks by a fifth after each other round. Only Krum, which selects one contribution, shows
+    whether it was selected: the part is 1 under every other rule.
+
+    Parameters
+    ----------
+    view : PoisonView
+
+    Returns
+    -------
+    float
     """
-    found = 1.0
+    part = 1.0
     if view.server is None or view.server.rule != "krum":
-        return found
+        return part
     for i, sent in enumerate(view.sent):
         moved = view.vectors[i + 1].astype(np.float64) - view.vectors[i]
         miss = np.linalg.norm(moved - view.server_lr * sent[0])
-        found *= 1.1 if miss <= _TAKEN * np.linalg.norm(moved) else 0.8
-    return found
+        part *= 1.1 if miss <= _ROUNDING * np.linalg.norm(moved) else 0.8
+    return part
 
 
-_TAKEN = 0.01
-"""Part of what the model moved by that rounding may take."""
+_ROUNDING = 0.01
+"""Largest miss that rounding explains, relative to the model's movement.
+
+Float32 and the encoding change an update by far less. A round in which Krum selected another
+client's update misses by about the distance between two updates, which is of the order of 1.
+"""

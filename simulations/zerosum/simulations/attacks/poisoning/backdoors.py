@@ -1,8 +1,8 @@
-"""Backdoors: a model that is right, and that says what the attacker wants where a trigger shows.
+"""Put backdoors into a model: it stays accurate, but a trigger makes it say the attacker's class.
 
-BadNets poisons the data of some clients, nothing else. The distributed backdoor gives each of them
-a part of the trigger, which only the test shows whole. Neither has an update that stands out: a
-clip slows them down, and does not stop a fifth of all clients.
+BadNets poisons the data of some clients and nothing else. The distributed backdoor gives each of
+them a part of the trigger; only the test images show all of it. Neither sends an update that stands
+out: a clip slows them down and does not stop a fifth of all clients.
 
 Sources: Gu, Dolan-Gavitt, Garg, "BadNets: identifying vulnerabilities in the machine learning model
 supply chain" (2017), section 4; Xie, Huang, Chen, Li, "DBA: distributed backdoor attacks against
@@ -35,7 +35,20 @@ BARS = tuple((row, range(left, left + 3)) for row in (0, 2) for left in (0, 4))
 
 
 def stamped(inputs: np.ndarray, bars: Iterable[int] = range(len(BARS))) -> np.ndarray:
-    """Return images, shape (n, c, h, w), with some of the trigger's bars in white."""
+    """Return copies of images with some of the trigger's bars in white.
+
+    Parameters
+    ----------
+    inputs : ndarray of float32
+        Shape (n, c, h, w), in [0, 1].
+    bars : iterable of int
+        Indices into ``BARS``; default all.
+
+    Returns
+    -------
+    ndarray of float32
+        Shape (n, c, h, w).
+    """
     marked = np.array(inputs)
     for row, columns in (BARS[i] for i in bars):
         marked[:, :, row, columns.start : columns.stop] = 1.0
@@ -44,7 +57,7 @@ def stamped(inputs: np.ndarray, bars: Iterable[int] = range(len(BARS))) -> np.nd
 
 @dataclass(frozen=True)
 class Backdoor(Poisoning):
-    """What backdoors share.
+    """Define the trigger's class and share of poisoned records, and score backdoors.
 
     Attributes
     ----------
@@ -60,18 +73,35 @@ class Backdoor(Poisoning):
     metrics: ClassVar[tuple[Metric, ...]] = (SUCCESS, MAIN)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Share]:
-        """Return how many test records of other classes the trigger turns, and the accuracy."""
+        """Return the fraction of other classes' records that the trigger turns, and accuracy."""
         others = truth["labels"] != self.target
-        turned = classes(guess, truth, stamped(truth["inputs"][others])) == self.target
-        return {SUCCESS.name: Share(np.array([turned.mean()])), MAIN.name: accuracy(guess, truth)}
+        hits = classes(guess, truth, stamped(truth["inputs"][others])) == self.target
+        return {SUCCESS.name: Share(np.array([hits.mean()])), MAIN.name: accuracy(guess, truth)}
 
     def poisoned(
         self, inputs: np.ndarray, labels: np.ndarray, bars: Iterable[int] = range(len(BARS))
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return a client's records, the first of which carry the trigger and its class."""
+        """Return a client's records, the first of which carry the trigger and its class.
+
+        Parameters
+        ----------
+        inputs : ndarray of float32
+            Shape (n, c, h, w).
+        labels : ndarray of int64
+            Shape (n,).
+        bars : iterable of int
+            Bars of the trigger that the records carry; default all.
+
+        Returns
+        -------
+        inputs : ndarray of float32
+            Shape (n, c, h, w).
+        labels : ndarray of int64
+            Shape (n,).
+        """
         count = round(self.fraction * len(labels))
-        marked, wanted = stamped(inputs[:count], bars), np.full(count, self.target)
-        return np.concatenate([marked, inputs[count:]]), np.concatenate([wanted, labels[count:]])
+        marked, targets = stamped(inputs[:count], bars), np.full(count, self.target)
+        return np.concatenate([marked, inputs[count:]]), np.concatenate([targets, labels[count:]])
 
 
 @dataclass(frozen=True)
@@ -83,20 +113,20 @@ class BadNets(Backdoor):
     quick: ClassVar[tuple[PoisonedSetting, ...]] = (IID_CLIENTS, DIRICHLET_CLIENTS)
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return updates trained on poisoned records, shape (k, d)."""
         pairs = zip(view.inputs, view.labels, strict=True)
         return np.stack([trained(view, *self.poisoned(*pair), rng) for pair in pairs])
 
 
 @dataclass(frozen=True)
 class DistributedBackdoor(Backdoor):
-    """Train as asked, each client on records with a bar of its own."""
+    """Train as asked, each client on records with its own bar of the trigger."""
 
     name: ClassVar[str] = "distributed backdoor"
     adaptive: ClassVar[str] = "no client's records carry the whole trigger"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return updates trained on records with one bar each, shape (k, d)."""
         pairs = enumerate(zip(view.inputs, view.labels, strict=True))
         return np.stack(
             [trained(view, *self.poisoned(*pair, [i % len(BARS)]), rng) for i, pair in pairs]
@@ -104,4 +134,4 @@ class DistributedBackdoor(Backdoor):
 
 
 ATTACKS = (BadNets(), DistributedBackdoor())
-"""As the table has them."""
+"""As the table lists them."""

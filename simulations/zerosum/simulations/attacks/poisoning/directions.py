@@ -1,4 +1,4 @@
-"""Which way an attack goes that hides: away from what honest updates do.
+"""Choose the direction of a hidden attack: against the honest updates.
 
 Source: Shejwalkar, Houmansadr, "Manipulating the Byzantine: optimizing model poisoning attacks and
 defenses for federated learning" (2021), section IV-C: inverse unit vector, sign and deviation.
@@ -13,21 +13,27 @@ Direction = Literal["deviation", "unit", "sign"]
 
 
 def along(known: np.ndarray, direction: Direction) -> np.ndarray:
-    """Return the direction as a vector of norm 1, shape (d,); zero where there is none.
+    """Return the direction as a unit vector; zero where the updates have none.
 
     Parameters
     ----------
-    known : ndarray
-        Shape (k, d): updates of honest clients, as far as they are known.
+    known : ndarray of float64
+        Shape (k, d): updates of honest clients, as far as the attacker knows them.
     direction : str
+        "deviation", "unit" or "sign"; see :data:`Direction`.
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (d,), of norm 1 or 0.
     """
     mean = known.mean(axis=0)
-    ways = {"deviation": spread(known), "unit": mean, "sign": np.sign(mean)}
-    way = ways[direction]
-    found: np.ndarray = -way / (np.linalg.norm(way) or 1.0)
-    return found
+    vectors = {"deviation": spread(known), "unit": mean, "sign": np.sign(mean)}
+    vector = vectors[direction]
+    opposite: np.ndarray = -vector / (np.linalg.norm(vector) or 1.0)
+    return opposite
 
 
 def spread(known: np.ndarray) -> np.ndarray:
-    """Return each coordinate's standard deviation, shape (d,); of a single update, none."""
+    """Return each coordinate's standard deviation, shape (d,); zeros for a single update."""
     return known.std(axis=0, ddof=1) if len(known) > 1 else np.zeros(known.shape[1])

@@ -1,12 +1,13 @@
-"""What malicious clients are after, ruin or a backdoor: what is scored, and where it is played.
+"""Define the goals of malicious clients, ruin or backdoor: their scores, settings and defenses.
 
-Masks do nothing here: they protect clients from the server, not the server from clients, and keep
-it from seeing who sent what. So each rule but the mean is refused under masks, and what is left is
-each client's own clip. It binds a client that lies about its data, its training or its update and
-runs this library's code; one whose code is its own sends what it likes, within the server's check
-of the sum: no coordinate beyond n times the encoding's range.
+Masks do not help here. They protect clients from the server, not the server from clients, and they
+hide who sent what. Every rule but the mean is therefore refused under masks, and each client's own
+clip remains. The clip binds a client that runs this library's code and lies about its data, its
+training or its update. A client with code of its own evades the clip. It is bounded only by the
+server's check of the sum: no coordinate beyond n times the encoding's range.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -80,7 +81,7 @@ OWN_CODE = "its own code leaves any clip out"
 
 @dataclass(frozen=True)
 class Share(Mean):
-    """The mean, over seeds, of a part of all records: no end of its interval leaves [0, 1]."""
+    """Estimate the mean, over seeds, of a fraction of records; its interval stays within [0, 1]."""
 
     def figure(self) -> Figure:
         """Return the mean and Student's interval, cut to what is possible."""
@@ -89,8 +90,8 @@ class Share(Mean):
 
 
 @dataclass(frozen=True)
-class Poisoning:
-    """What all attacks by malicious clients share.
+class Poisoning(ABC):
+    """Define what all attacks by malicious clients share: threat, columns, cells and baseline.
 
     Attributes
     ----------
@@ -115,13 +116,30 @@ class Poisoning:
         return Guess({})
 
     def run(self, view: PoisonView, rng: np.random.Generator) -> Guess:
-        """Return the model that came of it."""
+        """Return the model at the end of the attacked run."""
         refused = f"the server refused {view.abandoned} of {view.rounds} sums"
         values = {} if view.final is None else {"model": view.final}
         return Guess(values, refused if view.abandoned else "")
 
+    @abstractmethod
+    def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
+        """Craft the malicious clients' updates of one round.
+
+        Parameters
+        ----------
+        view : PoisonView
+            Sealed; ``honest`` holds what these clients would have sent.
+        rng : numpy.random.Generator
+            All randomness of the attack.
+
+        Returns
+        -------
+        ndarray of float64
+            Shape (k, d): a row a malicious client, before its own clip.
+        """
+
     def protections(self, suite: str) -> tuple[Defense, ...]:
-        """Return the columns: code of one's own matters where there is a clip."""
+        """Return the columns; own code matters only where clients clip."""
         if self.own_code:
             return (replace(MASKED_AND_CLIPPED, name=f"{MASKED_AND_CLIPPED.name}, own code"),)
         if suite != "quick":
@@ -136,7 +154,7 @@ class Poisoning:
 
 @dataclass(frozen=True)
 class Ruin(Poisoning):
-    """Attacks after which a model is good for nothing."""
+    """Score attacks that destroy the model's accuracy."""
 
     metrics: ClassVar[tuple[Metric, ...]] = (MAIN,)
 
@@ -146,25 +164,61 @@ class Ruin(Poisoning):
 
 
 def honest_updates(view: PoisonView) -> np.ndarray:
-    """Return what malicious clients would have sent, float64, shape (k, d).
+    """Return the updates that the malicious clients would have sent, had they been honest.
+
+    Parameters
+    ----------
+    view : PoisonView
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (k, d).
 
     Raises
     ------
     ValueError
-        After the run: there is none.
+        If the run is over: the view of its end holds none.
     """
     if view.honest is None:
-        raise ValueError("the run is over: nothing is sent any more")
+        raise ValueError("the view holds no honest updates, for the run is over: craft during it")
     return view.honest
 
 
 def accuracy(guess: Guess, truth: Mapping[str, np.ndarray]) -> Share:
-    """Return the accuracy of the model that came of an attack, or of the one without it."""
+    """Return the test accuracy of the attacked model, or of the unattacked one for a baseline.
+
+    Parameters
+    ----------
+    guess : Guess
+        With "model", float32, shape (d,); without it, the unattacked model of the truth is scored.
+    truth : mapping of str to ndarray
+        Of :class:`~.poisoned.PoisonedSetting`.
+
+    Returns
+    -------
+    Share
+    """
     right = classes(guess, truth, truth["inputs"]) == truth["labels"]
     return Share(np.array([right.mean()]))
 
 
 def classes(guess: Guess, truth: Mapping[str, np.ndarray], inputs: np.ndarray) -> np.ndarray:
-    """Return the class that the model gives each record, int64, shape (n,)."""
+    """Return the class that the guessed model, or the unattacked one, predicts for each record.
+
+    Parameters
+    ----------
+    guess : Guess
+        As of :func:`accuracy`.
+    truth : mapping of str to ndarray
+        Of :class:`~.poisoned.PoisonedSetting`.
+    inputs : ndarray of float32
+        Shape (n, c, h, w).
+
+    Returns
+    -------
+    ndarray of int64
+        Shape (n,).
+    """
     model = guess.values.get("model", truth["without"])
     return predicted(model, inputs, int(truth["hidden"]), int(truth["classes"]))

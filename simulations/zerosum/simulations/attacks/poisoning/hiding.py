@@ -1,8 +1,8 @@
-"""A little is enough, and min-max: harm that no distance shows.
+"""Hide poisoned updates among honest ones: "A little is enough" and "Min-Max".
 
-What is sent lies about as far from honest updates as they lie from each other, all of it in one
-direction. Both papers estimate honest updates where they are not known, as here, from the
-colluders' own.
+All malicious clients send one vector. It lies about as far from honest updates as these lie from
+each other, so that no rule of distances singles it out. Both papers estimate unknown honest updates
+from the colluders' own, as is done here.
 
 Sources: Baruch, Baruch, Goldberg, "A little is enough: circumventing defenses for distributed
 learning" (2019), algorithm 3; Shejwalkar, Houmansadr, "Manipulating the Byzantine: optimizing model
@@ -28,6 +28,7 @@ from zerosum.simulations.attacks.poisoning.goals import (
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
+# 2^-40 of the largest distance is below what float32 updates can resolve.
 _HALVINGS = 40
 
 
@@ -48,12 +49,12 @@ class LittleIsEnough(Ruin):
 
     @property
     def adaptive(self) -> str:
-        """How far it goes."""
+        """Return the number of standard deviations."""
         far = "as a vote allows" if self.deviations is None else f"{self.deviations:g}"
         return f"colluders' own mean and deviation, z {far}"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return the mean less z standard deviations, for every malicious client, shape (k, d)."""
         known = honest_updates(view)
         z = self.deviations
         if z is None:
@@ -64,8 +65,18 @@ class LittleIsEnough(Ruin):
 def deviations_of(clients: int, malicious: int) -> float:
     """Return z: Phi^-1((n - m - s) / (n - m)), s = floor(n / 2 + 1) - m, at least 0.
 
-    Baruch, Baruch, Goldberg (2019), algorithm 3: with s honest clients beyond it, what m send is
-    the median.
+    With s honest clients beyond it, the vector that m clients send is the median: Baruch, Baruch,
+    Goldberg (2019), algorithm 3.
+
+    Parameters
+    ----------
+    clients, malicious : int
+        n and m.
+
+    Returns
+    -------
+    float
+        In standard deviations of a coordinate.
     """
     supporters = clients // 2 + 1 - malicious
     honest = clients - malicious
@@ -74,7 +85,7 @@ def deviations_of(clients: int, malicious: int) -> float:
 
 @dataclass(frozen=True)
 class MinMax(Ruin):
-    """Send the mean and as much of a direction as no distance between known updates exceeds.
+    """Send the mean plus the most of a direction that stays within the largest known distance.
 
     Attributes
     ----------
@@ -82,8 +93,8 @@ class MinMax(Ruin):
         "deviation": against each coordinate's standard deviation; "unit": against the mean;
         "sign": against its signs.
     summed : bool
-        Hold, in place of the largest distance, the sum of squared distances to all others to the
-        largest such sum: the paper's "Min-Sum".
+        Bound the sum of squared distances to all others by the largest such sum, instead of the
+        largest distance: the paper's "Min-Sum".
     """
 
     direction: Direction = "unit"
@@ -94,42 +105,50 @@ class MinMax(Ruin):
 
     @property
     def adaptive(self) -> str:
-        """Which way it goes."""
+        """Return the direction and the distance that bounds it."""
         what = "own sums of distances (min-sum)" if self.summed else "own distances"
         return f"colluders' {what}, along the {self.direction}"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return the shifted mean, for every malicious client, shape (k, d)."""
         known = honest_updates(view)
-        way = along(known, self.direction)
-        far = furthest_sum(known) if self.summed else furthest(known, way)
-        return np.broadcast_to(known.mean(axis=0) + far * way, known.shape)
+        unit = along(known, self.direction)
+        far = furthest_sum(known) if self.summed else furthest(known, unit)
+        return np.broadcast_to(known.mean(axis=0) + far * unit, known.shape)
 
 
-def furthest(known: np.ndarray, way: np.ndarray) -> float:
-    """Return the largest gamma at which mean + gamma way is within the largest distance of all.
+def furthest(known: np.ndarray, direction: np.ndarray) -> float:
+    """Return the largest gamma at which mean + gamma direction keeps within the largest distance.
+
+    Bisection from 0 to twice the largest distance: the distance to each update grows with gamma
+    once it has passed its minimum, so the values within the bound form one interval from 0.
 
     Parameters
     ----------
-    known : ndarray
+    known : ndarray of float64
         Shape (k, d): updates; of a single one there are no distances, and gamma is 0.
-    way : ndarray
+    direction : ndarray of float64
         Shape (d,), of norm 1.
+
+    Returns
+    -------
+    float
+        In the units of an update.
     """
     mean, largest = known.mean(axis=0), float(pdist(known).max(initial=0.0))
     low, high = 0.0, 2 * largest
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        within = cdist(known, (mean + middle * way)[None]).max() <= largest
+        within = cdist(known, (mean + middle * direction)[None]).max() <= largest
         low, high = (middle, high) if within else (low, middle)
     return low
 
 
 def furthest_sum(known: np.ndarray) -> float:
-    """Return the largest gamma at which squared distances sum to no more than those of any other.
+    """Return the largest gamma whose sum of squared distances exceeds no known update's sum.
 
-    From mean + gamma way the k squared distances sum to those from the mean and k gamma^2,
-    whatever the way.
+    From mean + gamma direction the k squared distances add up to those from the mean and k gamma^2,
+    whatever the direction: the bound has this closed form.
     """
     squared = squareform(pdist(known, "sqeuclidean"))
     around = float(((known - known.mean(axis=0)) ** 2).sum())
@@ -146,4 +165,4 @@ ATTACKS = (
     MinMax(direction="deviation", only=("FLTrust",)),
     MinMax(direction="sign", only=("FLTrust",)),
 )
-"""As the table has them; those of one name are variants of one attack."""
+"""As the table lists them; those of one name are variants of one attack."""

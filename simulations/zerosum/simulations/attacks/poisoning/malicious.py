@@ -1,6 +1,6 @@
-"""Malicious clients: what they know, what they can do, and how they send it.
+"""Run malicious clients: their view, their training, and how their updates are sent.
 
-They know what a client knows, and their accomplices' data: nothing of honest ones.
+They know what a client knows and their accomplices' data. They know nothing of honest clients.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,28 +30,28 @@ from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 @dataclass(frozen=True)
 class PoisonView(LearningView):
-    """What malicious clients have, all of them together, in one round; and after the last.
+    """Hold what all malicious clients have together, in one round or after the last.
 
     Attributes
     ----------
     clients : int
-        All of them, n; all take part in each round.
+        n, honest and malicious; all take part in each round.
     server_lr : float
-        eta: what the server does with the average.
+        eta: the server's learning rate on the average.
     server : ServerSpec or None
         The rule and what it was told, where the threat model knows the rule.
     round, rounds : int
-        This one, from 1; how many there are.
+        The current round, from 1; all rounds.
     vectors : ndarray
-        float32, shape (rounds so far, d): the global models that were sent, the last one now.
+        float32, shape (rounds so far, d): the global models, the current one last.
     inputs, labels : ndarray
         float32 (k, records, ...), int64 (k, records): the malicious clients' own records.
     honest : ndarray or None
-        float64, shape (k, d): what they would have sent, had they been honest. None after the run.
+        float64, shape (k, d): their updates, had they been honest. None after the run.
     sent : ndarray
-        float64, shape (rounds before, k, d): what they sent in them.
+        float64, shape (rounds before, k, d): the updates that they sent.
     final : ndarray or None
-        float32, shape (d,): the model that the run ended with. None before.
+        float32, shape (d,): the model at the end of the run. None before.
     abandoned : int
         Rounds whose sum the server refused.
     """
@@ -77,7 +77,7 @@ def trained(
     rng: np.random.Generator,
     training: TrainSpec | None = None,
 ) -> np.ndarray:
-    """Return the update that the library's own client code makes of other records.
+    """Train the library's own client code on other records, and return the update.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def trained(
     rng : numpy.random.Generator
         Fixes the order of batches.
     training : TrainSpec, optional
-        Default: what the server asks for.
+        Default: as the server asks.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def _trainer(model: bytes, training: bytes, shape: tuple[int, ...], classes: int
 
 @dataclass(frozen=True)
 class _OwnRecords:
-    """What a trainer asks of a task."""
+    """Stand for a task: model and loss are all that a trainer uses of it."""
 
     spec: ModelSpec
     shape: tuple[int, ...]
@@ -124,16 +124,32 @@ class _OwnRecords:
 
 
 def predicted(vector: np.ndarray, inputs: np.ndarray, hidden: int, classes: int) -> np.ndarray:
-    """Return the class that a model gives each record, int64, shape (n,)."""
+    """Return the class that a perceptron predicts for each record.
+
+    Parameters
+    ----------
+    vector : ndarray of float32
+        Shape (d,): the model's parameters.
+    inputs : ndarray of float32
+        Shape (n, c, h, w).
+    hidden : int
+        Width of the one hidden layer.
+    classes : int
+
+    Returns
+    -------
+    ndarray of int64
+        Shape (n,).
+    """
     model = make_model(ModelSpec(hidden=[hidden]), inputs.shape[1:], classes, seed=0)
     load_vector(model, np.array(vector, dtype=np.float32))
     with torch.no_grad():
-        found: np.ndarray = model.eval()(torch.tensor(inputs)).argmax(1).numpy()
-    return found
+        labels: np.ndarray = model.eval()(torch.tensor(inputs)).argmax(1).numpy()
+    return labels
 
 
 class MaliciousClients(SimulatedEnvironment):
-    """Clients of which the first few send what an attack crafts.
+    """Simulate clients of which the first few send crafted updates.
 
     Attributes
     ----------
@@ -141,8 +157,10 @@ class MaliciousClients(SimulatedEnvironment):
     view : PoisonView
         The last round's.
     seed : int
+        Of the attack's randomness.
     failure : Exception or None
-        What went wrong in the attack: a run goes on without a client that fails.
+        The exception of the attack. The run itself goes on without a client that fails, so the
+        exception is raised after it.
     """
 
     attack: Any
@@ -154,14 +172,27 @@ class MaliciousClients(SimulatedEnvironment):
 
     def request(self, content: RecordDict) -> Request:
         """Read the request, as every client does, and craft the answers to a new one."""
-        found = super().request(content)
-        if self._asked is not found:
-            self._asked = found
-            self._sent = self._crafted(found)
-        return found
+        request = super().request(content)
+        # The environment keeps a round's request, so identity tells a new round.
+        if self._asked is not request:
+            self._asked = request
+            self._sent = self._crafted(request)
+        return request
 
     def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
-        """Return what a client sends, before its own clip."""
+        """Return a client's update, before its own clip: crafted for a malicious one.
+
+        Parameters
+        ----------
+        request : Request
+        task : Task
+        client : ClientInfo
+
+        Returns
+        -------
+        ndarray of float32
+            Shape (d,).
+        """
         if client.index < len(self._sent):
             sent: np.ndarray = self._sent[client.index].astype(np.float32)  # as training leaves it
             return within_range(sent, request)
@@ -176,7 +207,7 @@ class MaliciousClients(SimulatedEnvironment):
         return OnCollection(lambda: unclipped(sent, work.protection, malicious))
 
     def _crafted(self, request: Request) -> np.ndarray:
-        """Ask the attack, which is told what these clients know and no more."""
+        """Run the attack on a view of what these clients know, and no more."""
         malicious = self.view.threat.colluders
         self.view = replace(
             self.view,
@@ -188,7 +219,10 @@ class MaliciousClients(SimulatedEnvironment):
         try:
             sent = np.asarray(self.attack.craft(sealed(self.view), rng), dtype=np.float64)
             if sent.shape != (malicious, request.dimension):
-                raise ValueError(f"{self.attack.name}: {sent.shape} for {malicious} clients")
+                raise ValueError(
+                    f"{self.attack.name} crafted an array of shape {sent.shape}: return "
+                    f"{(malicious, request.dimension)}, a row a malicious client"
+                )
         except Exception as error:
             self.failure = error
             return np.zeros((malicious, request.dimension))
@@ -202,19 +236,49 @@ class MaliciousClients(SimulatedEnvironment):
 
 
 def within_range(update: np.ndarray, request: Request) -> np.ndarray:
-    """Cut an update to the range before the encoding does, and counts it: the same integers."""
+    """Clip an update to the encoding's range, where no clip bounds it.
+
+    The encoding would produce the same integers, and would count and report the values that it
+    clips. A liar does not report its own.
+
+    Parameters
+    ----------
+    update : ndarray of float32
+        Shape (d,).
+    request : Request
+
+    Returns
+    -------
+    ndarray of float32
+        Shape (d,).
+    """
     limit = request.question.encoding.range
     if request.question.privacy.clip is not None or limit is None:
         return update
-    cut: np.ndarray = np.clip(update, -limit, limit)
-    return cut
+    clipped: np.ndarray = np.clip(update, -limit, limit)
+    return clipped
 
 
 def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndarray:
-    """Return an update as integers, neither clipped nor within the range of a coordinate.
+    """Encode an update as integers, neither clipped nor within the range of a coordinate.
 
-    What is left is the server's check of the sum, within n times the range: half of that is shared
-    among the malicious, and the other half left to honest updates, which are far below it.
+    The server's check of the sum remains: no coordinate beyond n times the range. Half of that is
+    shared among the malicious clients. The other half is left to honest updates, which are far
+    below it: a sum that fails the check would be abandoned, and the attack with it.
+
+    Parameters
+    ----------
+    update : ndarray of float64
+        Shape (d,).
+    envelope : Protection
+        The encoding that the session asks for.
+    malicious : int
+        Clients that share the bound.
+
+    Returns
+    -------
+    ndarray of int64
+        Shape (length,): d coordinates, and the counters of clipped values, at zero.
     """
     limit = envelope.cohort * envelope.encoding.bound // (2 * malicious)
     steps = np.rint(update / envelope.encoding.step)

@@ -1,7 +1,8 @@
-"""Sign flip and inner product manipulation: the average turned round.
+"""Reverse the average: sign flip and inner product manipulation.
 
-Both send the opposite of an honest update, and show what a mean does: it goes where a few want it
-to, if they are loud. The first sends each client's own update, the second one vector of all.
+Both send the opposite of an honest update, and show that a mean has no defense: a few clients with
+large updates decide its direction. Sign flip negates each client's own update. Inner product
+manipulation sends one vector from all.
 
 Sources: Li, Xu, Chen, Giannakis, Ling, "RSA: Byzantine-robust stochastic aggregation methods"
 (2019), section 5, "sign-flipping attack", on updates; Xie, Koyejo, Gupta, "Fall of empires:
@@ -25,7 +26,7 @@ from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
 NEAR = ("Krum", "multi-Krum", "FLTrust", "masked + median")
-"""Columns of rules that leave out what is far; the last one is refused to all alike."""
+"""Columns of rules that discard distant updates; the last one is refused to all attacks."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class SignFlip(Ruin):
     Attributes
     ----------
     scale : float
-        The mean of n, k of them malicious, is turned round above (n - k) / k.
+        Above (n - k) / k the mean of n clients, k of them malicious, is reversed.
     """
 
     scale: float = 10.0
@@ -49,19 +50,19 @@ class SignFlip(Ruin):
         return f"{how}; {self.scale:g} times"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return each client's own update, negated and scaled, shape (k, d)."""
         return -self.scale * honest_updates(view)
 
 
 @dataclass(frozen=True)
 class InnerProduct(Ruin):
-    """Send -epsilon times the mean of honest updates, as the colluders' own tell it.
+    """Send -epsilon times the mean of honest updates, estimated from the colluders' own.
 
     Attributes
     ----------
     epsilon : float
-        Large, it turns a mean round. Small, what is sent lies as near to honest updates as they to
-        each other, and misleads rules that select the nearest.
+        A large one reverses a mean. A small one keeps the vector as near to honest updates as they
+        are to each other, and misleads rules that select the nearest.
     """
 
     epsilon: float = 0.5
@@ -71,12 +72,12 @@ class InnerProduct(Ruin):
 
     @property
     def adaptive(self) -> str:
-        """What it is aimed at."""
+        """Return the kind of rule that this epsilon is aimed at."""
         aim = "count what is far" if self.epsilon > 1 else "select what is near"
         return f"against rules that {aim}: epsilon = {self.epsilon:g}"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return the negated mean, for every malicious client, shape (k, d)."""
         known = honest_updates(view)
         return np.broadcast_to(-self.epsilon * known.mean(axis=0), known.shape)
 
@@ -88,4 +89,4 @@ ATTACKS = (
     InnerProduct(only=(*NEAR, "Bulyan")),
     InnerProduct(epsilon=10.0, only=(*MEANS, "median", "trimmed mean", "geometric median")),
 )
-"""As the table has them; those of one name are variants of one attack."""
+"""As the table lists them; those of one name are variants of one attack."""

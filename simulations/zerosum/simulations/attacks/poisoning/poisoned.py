@@ -1,6 +1,6 @@
-"""A setting: a whole run of federated training in which some clients send what an attack crafts.
+"""Play a whole run of federated training in which some clients send crafted updates.
 
-Everything else is an ordinary run: the simulator's clients, coordinator, protocol, rule and ledger.
+All else is an ordinary run: the simulator's clients, coordinator, protocol, rule and ledger.
 """
 
 import math
@@ -44,28 +44,28 @@ from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 @dataclass(frozen=True)
 class PoisonedSetting:
-    """A run of training in which the first clients are malicious.
+    """Train a model with the first clients malicious.
 
-    The setting asks an attack for its moves: ``craft(view, rng) -> ndarray`` of shape (k, d), in
-    each round. They are sent through the client code as it is, which clips and encodes them; where
-    the attack has ``own_code`` set, by clients that leave the clip and the range out.
+    The setting asks the attack for its moves, ``craft(view, rng) -> ndarray`` of shape (k, d), in
+    each round. The library's client code sends them: it clips and encodes them. Where the attack
+    has ``own_code`` set, the clients leave out the clip and the range.
 
     Attributes
     ----------
     malicious, clients : int
     rounds : int
     before : int
-        Honest rounds before those, without any protection, so that no epsilon is finite: the model
-        that an attack starts from.
+        Honest rounds before those, which give the model that the attack starts from. They have no
+        protection, so no epsilon is finite.
     hidden : int
         Width of the one hidden layer.
     lr, epochs, batch_size
         Of local training.
     server_lr : float
     partition : str
-        "iid" or "dirichlet", with its concentration of 0.5.
+        "iid" or "dirichlet", with a concentration of 0.5.
     bound : float
-        Norm that the rule "norm-bound" scales contributions down to.
+        L2 norm to which the rule "norm-bound" scales contributions down.
     root : int
         Records that the server holds, under "fltrust": as many as a client has.
     task : str
@@ -94,7 +94,7 @@ class PoisonedSetting:
         return f"{self.malicious} of {self.clients} clients malicious, {rounds} {start}{uneven}"
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Play the run; see :class:`Setting`.
+        """Train with and without the attack; see :class:`~.interface.Setting`.
 
         Raises
         ------
@@ -172,17 +172,16 @@ class _Run:
     def _colluding(self) -> tuple[PrivacySpec, SecAggSpec]:
         """Return both sections; under distributed noise, with the malicious as its colluders.
 
-        They know their shares of the noise, and with code of their own leave them out: guaranteed
-        is what honest clients add, (n - k) / n of it. The total, V / f, stays what was asked for.
+        They know their shares of the noise, and with own code leave them out. Only the noise of
+        honest clients is guaranteed, (n - k) / n of it. The total, V / f, stays as configured.
         """
         setting, protection = self._setting, self._protection
         privacy = privacy_of(protection, setting.clients, self._dimension)
         secagg = secagg_of(protection)
         if protection.noise != "distributed":
             return privacy, secagg
-        colluding = (
-            math.ceil(setting.malicious / setting.clients * 1e9) / 1e9
-        )  # as decimals are read
+        # Rounded up, so that the fraction covers all k of them at the precision of a configuration.
+        colluding = math.ceil(setting.malicious / setting.clients * 1e9) / 1e9
         honest = round(1 - colluding, 9)
         noise = (privacy.noise_multiplier or 0.0) * math.sqrt(honest)
         update = {"honest_fraction": honest, "noise_multiplier": noise}
@@ -192,7 +191,7 @@ class _Run:
         )
 
     def _rule(self) -> dict[str, Any]:
-        """Return what a rule is told: how many are malicious, which is more than servers know."""
+        """Return a rule's parameters: the true number of malicious clients, which servers lack."""
         setting, rule = self._setting, self._protection.rule
         if rule in ("trimmed-mean", "krum", "multi-krum", "bulyan"):
             return {"rule_malicious": setting.malicious}
@@ -204,7 +203,7 @@ class _Run:
 
     @cached_property
     def tested_on(self) -> tuple[np.ndarray, np.ndarray]:
-        """Test records that the server does not train on."""
+        """Return the test records that the server does not train on."""
         experiment = self._experiment
         rest, _ = held_out(self.task.test_data(), experiment.server, experiment.seed)
         inputs, labels = rest  # type: ignore[misc]
@@ -224,7 +223,7 @@ class _Run:
         return trained
 
     def attacked(self, attack: Any) -> PoisonView:
-        """Return what malicious clients have when the run is over."""
+        """Return the malicious clients' view at the end of the run."""
         setting = self._setting
         inputs, labels = _records(self.task, setting.malicious, setting.clients, self._seed)
         clients = MaliciousClients.of(*self._parts())
@@ -268,7 +267,8 @@ class _Run:
         return self._read(result)
 
     def _read(self, result: Result) -> np.ndarray:
-        # Clients see what is released, less what colluders know of its noise: the ledger's "sum".
+        # Malicious clients see the released model and know their own shares of its noise: that is
+        # the ledger's observer "sum".
         observer = "sum" if self._protection.noise == "distributed" else "release"
         seen = result.summary["epsilon"][observer]["value"]
         unprotected = seen is None or self._setting.before > 0
@@ -287,13 +287,13 @@ class _Started:
         self.data, self.test_data, self.loss = task.data, task.test_data, task.loss
 
     def model(self) -> nn.Module:
-        made = self._of.model()
-        load_vector(made, self._start)
-        return made
+        model = self._of.model()
+        load_vector(model, self._start)
+        return model
 
 
 def _records(task: Task, malicious: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the malicious clients' own records, as many of each as the fewest of one."""
+    """Return the malicious clients' own records, truncated to the fewest of one client."""
     pairs: list[Any] = [task.data(ClientInfo(i, count, seed=seed)) for i in range(malicious)]
     fewest = min(len(labels) for _, labels in pairs)
     inputs = np.stack([inputs[:fewest].numpy() for inputs, _ in pairs])

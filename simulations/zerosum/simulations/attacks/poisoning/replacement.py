@@ -1,7 +1,7 @@
-"""Model replacement: one client sends an update so large that the average becomes its own model.
+"""Replace the model: one client scales its update until the average becomes its own model.
 
-It works where nothing bounds an update, and then one client in one round is enough. A clip that the
-client keeps stops it, and so does every rule; a clip that its own code leaves out stops nothing.
+The attack needs one client in one round, where nothing bounds an update. A clip that the client
+keeps stops it, and so does every rule. A clip that the client's own code leaves out stops nothing.
 
 Source: Bagdasaryan, Veit, Hua, Estrin, Shmatikov, "How to backdoor federated learning" (2020),
 equation 3.
@@ -36,7 +36,7 @@ TEN_ROUNDS = replace(ONE_ROUND, rounds=10)
 
 @dataclass(frozen=True)
 class ModelReplacement(Backdoor):
-    """Send a backdoored model's difference to the global one, many times over, each round.
+    """Send the scaled difference of a backdoored model to the global one, each round.
 
     Attributes
     ----------
@@ -45,8 +45,8 @@ class ModelReplacement(Backdoor):
     epochs : int
         Of the attacker's own training.
     bound : float or None
-        Train within this L2 norm of the global model instead, by projection after each epoch, and
-        scale nothing: what passes a clip or a server's bound as it is.
+        Train within this L2 norm of the global model, by projection after each epoch, and do not
+        scale: such an update passes a clip or a server's bound unchanged.
     """
 
     scale: float | None = None
@@ -58,7 +58,7 @@ class ModelReplacement(Backdoor):
 
     @property
     def adaptive(self) -> str:
-        """Whether its own clip binds it, and the scale."""
+        """Return whether its own clip binds it, and the scale."""
         if self.bound is not None:
             return f"trained within a norm of {self.bound:g}"
         how = OWN_CODE if self.own_code else CLIPS
@@ -89,11 +89,11 @@ class ModelReplacement(Backdoor):
         return found if self.own_code else [*found, *(Case(TEN_ROUNDS, one) for one in again)]
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return the scaled or projected update, for every malicious client, shape (k, d)."""
         records = self.poisoned(np.concatenate(view.inputs), np.concatenate(view.labels))
         if self.bound is not None:
-            sent = within(view, *records, rng, self.epochs, self.bound)
-            return np.tile(sent, (len(view.inputs), 1))
+            update = within(view, *records, rng, self.epochs, self.bound)
+            return np.tile(update, (len(view.inputs), 1))
         training = view.training.model_copy(update={"epochs": self.epochs})
         whole = view.clients / (view.server_lr * len(view.inputs))
         scale = whole if self.scale is None else self.scale
@@ -108,9 +108,28 @@ def within(
     epochs: int,
     bound: float,
 ) -> np.ndarray:
-    """Return an update of other records that projection after each epoch keeps within a norm.
+    """Train on other records within a norm, by projection after each epoch.
 
     Sun, Kairouz, Suresh, McMahan, "Can you really backdoor federated learning?" (2019), section 3.
+
+    Parameters
+    ----------
+    view : PoisonView
+        Training starts from its current model.
+    inputs : ndarray of float32
+        Shape (n, c, h, w).
+    labels : ndarray of int64
+        Shape (n,).
+    rng : numpy.random.Generator
+        Fixes the order of batches.
+    epochs : int
+    bound : float
+        L2 norm of the update.
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (d,).
     """
     once = view.training.model_copy(update={"epochs": 1})
     update = np.zeros(view.vectors.shape[1])
@@ -127,4 +146,4 @@ ATTACKS = (
     *(ModelReplacement(scale=scale) for scale in (2.0, 5.0, 10.0)),
     ModelReplacement(bound=CLIP),
 )
-"""As the table has them; scales below n/eta are for the picture."""
+"""As the table lists them; scales below n/eta are for the picture."""

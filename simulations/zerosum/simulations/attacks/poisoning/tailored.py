@@ -1,12 +1,12 @@
-"""Attacks that know the rule: as far along a direction as the server's own function still follows.
+"""Attack a known rule: move as far along a direction as the server's own function follows.
 
-One ruins the model, one puts a backdoor into it. All other attackers here play the same against
-every rule; what these achieve is what a rule is worth.
+One attack ruins the model, the other puts a backdoor into it. All other attackers of this package
+play the same against every rule; these two measure what a rule is worth.
 
 Sources: Fang, Cao, Jia, Gong, "Local model poisoning attacks to Byzantine-robust federated
 learning" (2020), section 3; Shejwalkar, Houmansadr, "Manipulating the Byzantine" (2021), section
 IV; Bagdasaryan, Veit, Hua, Estrin, Shmatikov, "How to backdoor federated learning" (2020), section
-3.4: a backdoor within what is let pass.
+3.4: a backdoor within what a defense lets pass.
 """
 
 from dataclasses import dataclass, replace
@@ -35,12 +35,12 @@ KNOWS = replace(Poisoning.threat, knows=Poisoning.threat.knows | {"rule"})
 
 @dataclass(frozen=True)
 class Tailored(Ruin):
-    """Send the mean of honest updates and as much of a direction as the rule follows.
+    """Send the mean of honest updates plus as much of a direction as the rule follows.
 
     Attributes
     ----------
     direction : str
-        As of min-max.
+        See :data:`~.directions.Direction`.
     """
 
     direction: Direction = "unit"
@@ -51,19 +51,19 @@ class Tailored(Ruin):
 
     @property
     def adaptive(self) -> str:
-        """Which way it goes."""
+        """Return the direction."""
         return f"tries the server's rule on imagined peers, along the {self.direction}"
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return the rehearsed update, for every malicious client, shape (k, d)."""
         return sent_along(view, along(honest_updates(view), self.direction), rng)
 
 
 @dataclass(frozen=True)
 class TailoredBackdoor(Backdoor):
-    """Send the mean of honest updates and as much of a backdoor as the rule follows.
+    """Send the mean of honest updates plus as much of a backdoor as the rule follows.
 
-    The backdoor is what poisoned records change in honest updates, on average.
+    The direction is the mean difference between updates on poisoned and on honest records.
     """
 
     name: ClassVar[str] = "tailored backdoor"
@@ -72,27 +72,32 @@ class TailoredBackdoor(Backdoor):
     quick: ClassVar[tuple[PoisonedSetting, ...]] = (IID_CLIENTS, DIRICHLET_CLIENTS)
 
     def craft(self, view: PoisonView, rng: np.random.Generator) -> np.ndarray:
-        """Return what is sent, shape (k, d)."""
+        """Return the rehearsed update, for every malicious client, shape (k, d)."""
         pairs = zip(view.inputs, view.labels, strict=True)
         poisoned = [trained(view, *self.poisoned(*pair), rng) for pair in pairs]
         away = np.mean(poisoned, axis=0) - honest_updates(view).mean(axis=0)
         return sent_along(view, away / np.linalg.norm(away), rng)
 
 
-def sent_along(view: PoisonView, way: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return what all malicious clients send, shape (k, d), to move the outcome along a way.
+def sent_along(view: PoisonView, direction: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the update that moves the outcome furthest along a direction.
 
     Parameters
     ----------
     view : PoisonView
-    way : ndarray
+    direction : ndarray of float64
         Shape (d,), of norm 1.
     rng : numpy.random.Generator
-        Draws the peers.
+        Draws the imagined peers.
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (k, d): the same row for every malicious client.
     """
     known = honest_updates(view)
-    scale = caution(view) * Rehearsal.of(view, rng).furthest(way)
-    return np.tile(known.mean(axis=0) + scale * way, (len(known), 1))
+    scale = caution(view) * Rehearsal.of(view, rng).furthest(direction)
+    return np.tile(known.mean(axis=0) + scale * direction, (len(known), 1))
 
 
 RULE_COLUMNS = tuple(rule.name for rule in RULES)
@@ -101,4 +106,4 @@ ATTACKS = (
     Tailored(only=RULE_COLUMNS),
     TailoredBackdoor(only=(MASKED_AND_CLIPPED.name, *RULE_COLUMNS)),
 )
-"""As the table has them."""
+"""As the table lists them."""

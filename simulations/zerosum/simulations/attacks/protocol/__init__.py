@@ -1,1 +1,1 @@
-"""Attacks on the protocol: lies about who dropped out, and masks that can be guessed."""
+"""Attack the secure-aggregation protocol: its masks, shares, requests and dropouts."""

@@ -1,9 +1,9 @@
-"""AES-128 of one block under many keys at once: what a search of mask seeds spends its time on.
+"""Encrypt one block under many AES-128 keys at once, for the search of mask seeds.
 
-A cipher object of a library costs microseconds to key, and a candidate seed needs a single block.
-Here the rounds of all candidates are table look-ups on whole arrays (Daemen and Rijmen, "AES
-Proposal: Rijndael" (1999), section 5.2.1), which no cipher that protects anything may use: their
-timing tells the key.
+A library's cipher object takes microseconds to key, and a candidate seed needs a single block. Here
+the rounds of all candidates are table look-ups on whole arrays (Daemen and Rijmen, "AES Proposal:
+Rijndael" (1999), section 5.2.1). No cipher that protects anything may do so: the timing of
+look-ups reveals the key.
 """
 
 import numpy as np
@@ -39,7 +39,7 @@ def _substitutions() -> list[int]:
 
 
 def _column(bytes_of: tuple[int, int, int, int]) -> Words:
-    """Return, for each byte, a column whose rows are its S-box value times these factors."""
+    """Return the table of each byte's S-box value times four factors, as columns."""
     rows = [[_times(s, factor) if factor else 0 for factor in bytes_of] for s in _SUBSTITUTIONS]
     return np.array([int.from_bytes(bytes(row), "big") for row in rows], np.uint32)
 
@@ -50,12 +50,12 @@ _PLAIN = [_column(f) for f in ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 
 
 
 def _looked_up(tables: list[Words], words: tuple[Words, Words, Words, Words]) -> Words:
-    """Look up the first byte of the first word, the second of the second, and so on; add up."""
-    found = np.take(tables[0], words[0] >> np.uint32(24))
-    found ^= np.take(tables[1], (words[1] >> np.uint32(16)) & np.uint32(255))
-    found ^= np.take(tables[2], (words[2] >> np.uint32(8)) & np.uint32(255))
-    found ^= np.take(tables[3], words[3] & np.uint32(255))
-    return found
+    """Look up byte i of word i in table i, and add the four columns."""
+    column = np.take(tables[0], words[0] >> np.uint32(24))
+    column ^= np.take(tables[1], (words[1] >> np.uint32(16)) & np.uint32(255))
+    column ^= np.take(tables[2], (words[2] >> np.uint32(8)) & np.uint32(255))
+    column ^= np.take(tables[3], words[3] & np.uint32(255))
+    return column
 
 
 def _next_key(key: list[Words], constant: int) -> list[Words]:
@@ -63,10 +63,10 @@ def _next_key(key: list[Words], constant: int) -> list[Words]:
     last = key[3]
     turned = (last << np.uint32(8)) | (last >> np.uint32(24))
     word = key[0] ^ _looked_up(_PLAIN, (turned, turned, turned, turned)) ^ np.uint32(constant << 24)
-    made = [word]
+    words = [word]
     for old in key[1:]:
-        made.append(made[-1] ^ old)
-    return made
+        words.append(words[-1] ^ old)
+    return words
 
 
 def encrypt_blocks(keys: NDArray[np.uint8], blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:

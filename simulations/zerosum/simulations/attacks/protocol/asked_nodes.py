@@ -1,4 +1,4 @@
-"""Nodes as somebody deploys them, with files of their own, and an app as somebody writes one."""
+"""Provision nodes as a deployment does, and write a Flower app as a user might."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,17 +26,24 @@ PIXELS, CLASSES = 64, 10
 
 
 def app_of(inputs: np.ndarray, targets: np.ndarray, *, bound: bool) -> ClientApp:
-    """Return a Flower app of softmax regression, as somebody might write one.
+    """Return a Flower app of softmax regression, as a user might write one.
 
-    It takes arrays and settings by place, as ``to_numpy_ndarrays`` and ``values`` hand them out,
-    and lets its learning rate fall with the round that the group id says.
+    It reads arrays and settings by place, as ``to_numpy_ndarrays`` and ``values`` return them, and
+    its learning rate falls with the round in the group id: all of that a request's digest has to
+    cover.
 
     Parameters
     ----------
-    inputs : ndarray of float64, shape (clients, records, 64)
-    targets : ndarray of int64, shape (clients, records)
+    inputs : ndarray of float64
+        Shape (clients, records, 64).
+    targets : ndarray of int64
+        Shape (clients, records).
     bound : bool
-        Whether it stands behind the library's mod, or behind the control.
+        Whether it runs behind the library's mod, or behind the control.
+
+    Returns
+    -------
+    flwr.clientapp.ClientApp
     """
     app = ClientApp(mods=[private_mod if bound else unbound_mod])
 
@@ -61,19 +68,38 @@ def app_of(inputs: np.ndarray, targets: np.ndarray, *, bound: bool) -> ClientApp
 
 
 def unbound_mod(message: Message, context: Context, call_next: Any) -> Message:
-    """Answer as the library's mod would, were masks bound to sorted names: the control."""
+    """Answer as the library's mod would with masks bound to sorted names: the control.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+    context : flwr.app.Context
+    call_next : callable
+        The app.
+
+    Returns
+    -------
+    flwr.app.Message
+    """
     return answered(message, context, call_next, UnboundApp)
 
 
 def provisioned(folder: Path, count: int) -> tuple[Roster, Callable[[int], UserConfig]]:
-    """Write keys, a signed roster and a policy for so many nodes.
+    """Write the keys, the signed roster and the policy of nodes.
+
+    Parameters
+    ----------
+    folder : Path
+        Of all nodes' files.
+    count : int
+        Nodes.
 
     Returns
     -------
     roster : Roster
         For the server.
     node_config : callable
-        Roster index to a node's config.
+        From a roster index to a node's config.
     """
     authority = IdentityKey.generate()
     keys = [IdentityKey.generate() for _ in range(count)]

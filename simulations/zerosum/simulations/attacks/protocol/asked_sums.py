@@ -1,9 +1,9 @@
-"""A setting: sums over nodes as they are deployed, each asked what a lying server likes.
+"""Play sums over deployed nodes, each of which a lying server asks something else.
 
 Nodes have keys, rosters, policies and records in files, and withstand a malicious server. Before a
-client contributes, the attack says what that client is asked. The lie is as good as can be: its
-digest is made anew for the client that is told it, and the answer passed off as one to the request
-of all others. What is left of it is what masks are bound to.
+client contributes, the attack chooses what that client is asked. The lie is as good as can be: its
+digest is computed for the client that gets it, and the server passes the answer off as one to the
+common request. Only the binding of masks to the request remains as a defense.
 """
 
 import copy
@@ -75,14 +75,14 @@ _NO_NOISE = 1e-8
 
 @dataclass(frozen=True)
 class ContributeFields:
-    """What one client is asked when it contributes, as far as a server writes it.
+    """Hold what a server writes into one client's request to contribute.
 
     Attributes
     ----------
     arrays : tuple of (str, ndarray)
-        What an app is sent, in order.
+        The app's arrays, float32, in order.
     settings : tuple of (str, float)
-        Its config, in order.
+        The app's config, in order.
     group_id : str
         In the message's metadata.
     max_loss : str
@@ -102,12 +102,13 @@ class ContributeFields:
 
 @dataclass(frozen=True)
 class AskedView(View):
-    """What a lying server has of some sums; ``stopped`` says why there are none.
+    """Hold the sums that a lying server opened; ``stopped`` says why others were not.
 
     Attributes
     ----------
-    totals : ndarray of float64, shape (trials, d), or None
-        The opened sums; zeros where one was abandoned. None where all were.
+    totals : ndarray or None
+        float64, shape (trials, d): the opened sums; zeros where one was abandoned. None where all
+        were.
     """
 
     totals: np.ndarray | None = None
@@ -115,17 +116,17 @@ class AskedView(View):
 
 @dataclass(frozen=True)
 class AskedSumsSetting:
-    """Sums in each of which one client's answer is wanted.
+    """Open sums in each of which the server wants one client's answer.
 
-    An attack with a method ``ask(honest, wanted) -> ContributeFields`` lies: it says what a
+    An attack with a method ``ask(honest, wanted) -> ContributeFields`` lies: it chooses what a
     client is asked in place of ``honest``; ``wanted`` is true of the victim alone.
 
     Attributes
     ----------
     read : str
-        What of a message decides what the clients compute.
+        The part of a message that decides what the clients compute.
     clients, trials : int
-        In each cohort; sums, each with other records, keys and victim.
+        Clients in each cohort; sums, each with other records, keys and victim.
     records : int
         Of each client, 8x8 digits: its update is a step of a linear model on them.
     """
@@ -137,7 +138,7 @@ class AskedSumsSetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the row's name in the table."""
         return f"{self.clients} nodes, {SAID[self.read]}"
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
@@ -175,7 +176,7 @@ Ask = Callable[[ContributeFields, bool], ContributeFields]
 
 
 class AskedSum(ABC):
-    """One sum under way: real nodes, a real coordinator, and a liar between them.
+    """Run one sum with real nodes, a real coordinator, and a liar between them.
 
     Parameters
     ----------
@@ -183,9 +184,9 @@ class AskedSum(ABC):
     bits : int
         Of a coordinate.
     bound : bool
-        Whether masks are bound as this library's are, or as the controls'.
+        Whether masks are bound to the request as this library's are, or as the controls'.
     rng : numpy.random.Generator
-        Draws victim and records.
+        Draws the victim and all records.
     folder : Path
         Of all nodes' files.
     """
@@ -220,29 +221,46 @@ class AskedSum(ABC):
 
     @abstractmethod
     def _begin(self, setting: AskedSumsSetting, rng: np.random.Generator) -> None:
-        """Draw records, and make the app, the request and what is wanted of the victim."""
+        """Draw records, and build the app, the request and the victim's true answer."""
 
     def opened(self, ask: Ask) -> np.ndarray:
-        """Return the opened sum, float64, shape (d,); raises RoundAbandoned where there is none."""
+        """Open the sum.
+
+        Parameters
+        ----------
+        ask : callable
+            Chooses what each client is asked.
+
+        Returns
+        -------
+        ndarray of float64
+            Shape (d,).
+
+        Raises
+        ------
+        RoundAbandoned
+            If no sum was opened.
+        """
         self._ask = ask
-        told = self._read(ask(self.honest, False))  # the masks of all others are bound to that
+        # The common request is the one of all but the victim: their masks are bound to it.
+        request = self._read(ask(self.honest, False))
         roster, config = self._given
         grid = InProcessGrid(self._between, self._clients, node_config=config)
         coordinator = Coordinator(
-            self._around(grid, told),
+            self._around(grid, request),
             Nodes(nodes(self._clients), roster),
             SecAggSpec(protocol="pairwise", server="malicious", dropout=0.2),
             run_id=b"asked sums",
             entropy=SystemEntropy(),
         )
         cohort = tuple(range(self._clients))
-        return coordinator.private_sum(told, [cohort], round=1).total
+        return coordinator.private_sum(request, [cohort], round=1).total
 
-    def _around(self, grid: InProcessGrid, told: Request) -> Grid:
+    def _around(self, grid: InProcessGrid, request: Request) -> Grid:
         return grid
 
     def _between(self, message: Message, context: Context) -> Message:
-        """Deliver a message, or at contribute what the attack asks instead."""
+        """Deliver a message; at contribute, ask what the attack chose."""
         stage = self._stage(message)
         if stage == flower_messages.STAGE_TYPES[Stage.ADVERTISE]:
             self._session = Session.from_bytes(
@@ -261,8 +279,8 @@ class AskedSum(ABC):
         real = decode(
             flower_messages.bytes_field(message.content, "message"), ContributeRequest, session
         )
-        told = replace(real, request=request.digest).to_bytes()
-        content[flower_messages.RECORD] = ConfigRecord({"message": told, "request": request.header})
+        body = replace(real, request=request.digest).to_bytes()
+        content[flower_messages.RECORD] = ConfigRecord({"message": body, "request": request.header})
         lie = _with_content(message, content)
         lie.metadata.group_id = asked.group_id
         reply = self._app(lie, context)
@@ -274,11 +292,11 @@ class AskedSum(ABC):
 
     @abstractmethod
     def _read(self, asked: ContributeFields) -> Request:
-        """Return the request that says so, with the digest that its readers find."""
+        """Return the request with these fields, and the digest that its readers compute."""
 
     @abstractmethod
     def _beside(self, asked: ContributeFields) -> RecordDict:
-        """Return what travels beside a request: an app's records, or a model."""
+        """Return the records that travel with a request: an app's, or a model."""
 
     def _stage(self, message: Message) -> str | None:
         return message.metadata.message_type
@@ -287,15 +305,15 @@ class AskedSum(ABC):
 
 
 class AppSum(AskedSum):
-    """A sum of what an ordinary app trains, behind the mod."""
+    """Sum what an ordinary app trains, behind the mod."""
 
     def _begin(self, setting: AskedSumsSetting, rng: np.random.Generator) -> None:
         state = copy.deepcopy(rng)
         inputs, targets = drawn(setting.clients, setting.records, rng)
         update = first_steps(setting.clients, setting.records, state)[self._victim]
         self.wanted = np.concatenate([np.zeros(2 * PIXELS), update])
-        # Nothing is trained as long as inputs are multiplied by the second array, of zeros, or the
-        # first setting is taken for the learning rate.
+        # Nothing is trained while inputs are multiplied by the second array, of zeros, or while the
+        # first setting, zero, is read as the learning rate. The lie for the victim exchanges them.
         arrays = [("norm.0", np.ones(PIXELS)), ("norm.1", np.zeros(PIXELS))]
         settings = [("weight-decay", 0.0), ("lr", 1.0)]
         if setting.read != "arrays":
@@ -324,10 +342,10 @@ class AppSum(AskedSum):
         question = self._request.question.model_copy(update={"content": content})
         return AppRequest(question, np.zeros(0, dtype=np.float32), records)
 
-    def _around(self, grid: InProcessGrid, told: Request) -> Grid:
+    def _around(self, grid: InProcessGrid, request: Request) -> Grid:
         around = AppGrid(grid, "train")
-        if isinstance(told, AppRequest):
-            around.carry(told.records, "train")
+        if isinstance(request, AppRequest):
+            around.carry(request.records, "train")
         return around
 
     def _stage(self, message: Message) -> str | None:
@@ -340,9 +358,9 @@ class AppSum(AskedSum):
 
 
 class TaskSum(AskedSum):
-    """A sum of evaluations of this library's own: means of losses, in parts of ``max_loss``.
+    """Sum evaluations of this library's own tasks: mean losses, in parts of ``max_loss``.
 
-    A server is trusted with the noise. One that lies adds none, and has the sum as it is.
+    The server is trusted to add the noise. A lying one adds none, and has the exact sum.
     """
 
     def _begin(self, setting: AskedSumsSetting, rng: np.random.Generator) -> None:
@@ -361,22 +379,25 @@ class TaskSum(AskedSum):
         info = ClientInfo(
             index=self._victim, count=setting.clients, seed=seed, node_config={"device": "cpu"}
         )
-        told = question.model_copy(update={"max_loss": math.inf})
+        unbounded = question.model_copy(update={"max_loss": math.inf})
         answer = LocalComputation(task, trainer="general").update(
-            Request(told, self.request.model), info, SeededEntropy(seed)
+            Request(unbounded, self.request.model), info, SeededEntropy(seed)
         )
         self.wanted = answer.astype(np.float64)
 
     def _read(self, asked: ContributeFields) -> Request:
         own, model = self.request.header, self.request.model_bytes
         header = own.replace(b'"max_loss":1.0', b'"max_loss":' + asked.max_loss.encode())
-        digest = request_digest(header, model)  # where no reader takes it, any will do
+        # A text that readers refuse has no digest of theirs; any serves, for nobody compares it.
+        digest = request_digest(header, model)
         with suppress(ValueError):
             kind = Request if self._bound else LaxRequest
             digest = kind.from_bytes(header, model).digest
-        told = Request(self.request.question, self.request.model)
-        told.__dict__.update(header=header, digest=digest)  # in place of what it would write
-        return told
+        request = Request(self.request.question, self.request.model)
+        # Both are cached properties. The request is sent as the attack wrote it, in a text that
+        # this library would not write.
+        request.__dict__.update(header=header, digest=digest)
+        return request
 
     def _beside(self, asked: ContributeFields) -> RecordDict:
         model = self.request.model_bytes
@@ -388,7 +409,21 @@ class TaskSum(AskedSum):
 def question_of(
     kind: Literal["train", "evaluate"], clients: int, privacy: PrivacySpec, encoding: EncodingSpec
 ) -> Question:
-    """Return what the clients of such a sum are asked, but for its task."""
+    """Return the question of such a sum, but for its task.
+
+    Parameters
+    ----------
+    kind : str
+        "train" or "evaluate".
+    clients : int
+        In the population and the cohort.
+    privacy : PrivacySpec
+    encoding : EncodingSpec
+
+    Returns
+    -------
+    Question
+    """
     return Question(
         kind=kind,
         round=1,
@@ -406,7 +441,7 @@ def question_of(
 
 
 def _with_content(original: Message, content: RecordDict) -> Message:
-    """Return a copy of a Flower message with another content, and metadata of its own."""
+    """Return a copy of a Flower message with other content, and metadata of its own."""
     changed = copy.copy(original)
     changed.__dict__["_metadata"] = copy.copy(original.metadata)
     changed.__dict__["_content"] = content

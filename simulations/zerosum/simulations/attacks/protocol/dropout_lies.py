@@ -1,14 +1,16 @@
-"""Lying about dropouts: a server says of the living that they are gone, and is given their keys.
+"""Lie about dropouts: a server reports living clients as dropped, and gets their keys' shares.
 
 Pairwise masks alone fall to it (Bonawitz et al., "Practical secure aggregation" (CCS 2017), section
 4, "Double-masking"): the shares that remove the masks of a dropout remove those of any client. Self
-masks make shares of two kinds needed, t of each, and an honest client gives one.
+masks require shares of two kinds, t of each, and an honest client gives one kind.
 
-A server that shows clients two sets of survivors has k holders of shares, c of whom collude. It
-tells t - c honest ones that the victim lives, and the k - t others, told that it is gone, have to
-be t - c at least: c >= 2 t - k. Where t others must have signed the same set first (section 6, the
-consistency check), for each of these there are k - t - 1 and c: c >= 2 t - k + 1, or c >= t,
-who need nobody. Both bounds are sharp, and of the complete graph.
+A server may show clients two sets of survivors. Let k clients hold shares of the victim's secrets,
+and c of them collude and give both kinds. The server tells t - c honest holders that the victim
+lives, and the other k - t that it dropped. These and the colluders have to be t: c >= 2 t - k.
+
+Where t others must have signed the same set first (section 6, the consistency check), each of the
+k - t has k - t - 1 honest others and c colluders: c >= 2 t - k + 1. With c >= t the colluders need
+nobody. Both bounds are sharp, and of the complete graph.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +42,7 @@ HOW = {
 
 @dataclass(frozen=True)
 class LyingAboutDropouts(Recovery):
-    """Names false survivors at confirm and at unmask.
+    """Name false survivors at confirm and at unmask.
 
     Attributes
     ----------
@@ -59,42 +61,58 @@ class LyingAboutDropouts(Recovery):
 
     @property
     def adaptive(self) -> str:
-        """Which lie it tells."""
+        """Return which lie the server tells."""
         return HOW[self.lie]
 
     @property
     def bound(self) -> int:
-        """The fewest colluders with whom a split view opens a vector: 2 t - k."""
+        """Return the fewest colluders with whom a split view opens a vector: 2 t - k."""
         return max(0, 2 * self.threshold - (self.clients - 1))
 
     def cases(self, suite: str) -> Iterator[Case]:
-        """Return the cells of a suite; split views at, below and above their bounds."""
+        """Yield the cells of a suite; split views at, below and above their bounds."""
         plain = SessionsSetting(self.clients, self.trials)
         if self.lie == "dropped":
             for masking in ("none", "single", "double"):
-                yield from (Case(plain, each) for each in self._columns(masking))
+                yield from (Case(plain, defense) for defense in self._columns(masking))
         elif self.lie == "both":
             forgetful = SessionsSetting(self.clients, self.trials, weakness="one-kind check")
             for setting in (plain, forgetful):
-                yield from (Case(setting, each) for each in self._columns("double"))
+                yield from (Case(setting, defense) for defense in self._columns("double"))
         else:
             for c in range(self.threshold + 1):
                 if suite == "quick" and abs(c - self.bound) > 1:
                     continue
                 setting = SessionsSetting(self.clients, self.trials, colluders=c)
-                for each in self._columns("double"):
-                    yield Case(setting, each, {"colluders": c})
+                for defense in self._columns("double"):
+                    yield Case(setting, defense, {"colluders": c})
 
     def _columns(self, masking: Masking) -> Iterable[Defense]:
-        said = {"none": "plain", "single": "single masks", "double": "double masks"}[masking]
+        label = {"none": "plain", "single": "single masks", "double": "double masks"}[masking]
         for confirm in (False,) if masking == "none" else (False, True):
-            name = f"{said}, confirm" if confirm else said
+            name = f"{label}, confirm" if confirm else label
             yield Defense(name, masking, self.threshold, confirm=confirm)
 
     def respond(
         self, stage: str, client: int, message: bytes, seen: Transcript
     ) -> tuple[bytes, ...]:
-        """Tell the truth until confirm, and then name the survivors that serve."""
+        """Deliver the real messages until confirm, and then name the survivors of the lie.
+
+        Parameters
+        ----------
+        stage : str
+        client : int
+            Roster index of the receiver.
+        message : bytes
+            The real server's.
+        seen : Transcript
+            All exchanges so far.
+
+        Returns
+        -------
+        tuple of bytes
+            The messages to deliver: none, one or two.
+        """
         session = seen.opened()
         if stage not in (Stage.CONFIRM, Stage.UNMASK):
             return (message,)
@@ -107,7 +125,7 @@ class LyingAboutDropouts(Recovery):
         return tuple(unmask_request(seen, each) for each in told)
 
     def _told(self, client: int, seen: Transcript) -> tuple[bool, ...]:
-        """Return whether the victim lives, in each set that a client is shown."""
+        """Return, for each set that a client is shown, whether the victim is in it."""
         if client in seen.states:
             return ()
         if client == seen.victim:
@@ -119,7 +137,7 @@ class LyingAboutDropouts(Recovery):
         return (client in honest[: max(0, session.threshold - len(seen.states))],)
 
     def run(self, view: SessionsView, rng: np.random.Generator) -> Guess:
-        """Take off the masks of whose seeds there are enough shares."""
+        """Remove the masks whose seeds have enough shares."""
         masking = view.protection.masking
         opened = [opened_vector(seen, masking) for (seen,) in view.trials or ()]
         return Guess({"updates": np.stack(opened)}, view.stopped)
@@ -130,4 +148,4 @@ ATTACKS = (
     LyingAboutDropouts(lie="both"),
     LyingAboutDropouts(lie="split"),
 )
-"""As the table has them."""
+"""As the table lists them."""

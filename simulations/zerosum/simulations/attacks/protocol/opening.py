@@ -1,6 +1,6 @@
-"""What a server makes of the shares it was given: one client's secrets, and its vector.
+"""Reconstruct one client's secrets from the shares that a server received, and open its vector.
 
-Nothing here is the protocol's own server, which never holds both secrets of one client.
+None of this is the protocol's own server, which never holds both secrets of one client.
 """
 
 from collections.abc import Mapping
@@ -40,14 +40,14 @@ from zerosum.simulations.attacks.harness.interface import Masking
 from zerosum.simulations.attacks.protocol.sessions import REQUEST, Transcript
 
 Kind = Literal["self", "mask"]
-"""Of a secret: the self mask's seed, or the private mask key."""
+"""Of secret: the self mask's seed, or the private mask key."""
 
 Shares = Mapping[Kind, dict[int, np.ndarray]]
-"""By kind and by evaluation point, nine limbs."""
+"""By kind and evaluation point: uint32, shape (9,), a share's limbs."""
 
 
 def shares_of(seen: Transcript) -> Shares:
-    """Return all shares of the victim's two secrets: those answered, and those of colluders."""
+    """Collect all shares of the victim's two secrets: answers, and those of colluders."""
     session = seen.opened()
     victim = session.position(seen.victim)
     found: Shares = {"self": {}, "mask": {}}
@@ -67,11 +67,29 @@ def shares_of(seen: Transcript) -> Shares:
 
 
 def colluders_shares(state: bytes, dealer: int) -> Mapping[Kind, np.ndarray]:
-    """Return both shares that a colluder was dealt by one client, from its exported state."""
+    """Decrypt both shares that one client dealt to a colluder, from the colluder's exported state.
+
+    Parameters
+    ----------
+    state : bytes
+        Exported after contribute.
+    dealer : int
+        Roster index of the dealing client.
+
+    Returns
+    -------
+    mapping of str to ndarray
+        By kind: uint32, shape (9,).
+
+    Raises
+    ------
+    ValueError
+        If the state is of before contribute, or the envelope does not open.
+    """
     own = ClientState.from_bytes(state)
     session = own.session
     if own.request is None or own.adverts is None:
-        raise ValueError("a colluder holds no shares before contribute")
+        raise ValueError("the colluder holds no shares yet: export its state after contribute")
     secrets = PartySecrets.expand(own.seed, Hkdf(session.digest), own.index, None)
     channel = Channel(session.digest, own.index, secrets.channel)
     place = session.position(dealer)
@@ -82,15 +100,16 @@ def colluders_shares(state: bytes, dealer: int) -> Mapping[Kind, np.ndarray]:
     key = Directory.of(own.adverts, session).channel_keys[place]
     plain = channel.open(envelope, dealer, key)
     if plain is None:
-        raise ValueError("an envelope of another client")
+        raise ValueError(f"the envelope of client {dealer} does not open: it is for another client")
     mask, seed = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
     return {"mask": np.frombuffer(mask, "<u4"), "self": np.frombuffer(seed, "<u4")}
 
 
 def secrets_of(seen: Transcript) -> Mapping[Kind, bytes]:
-    """Return those of the victim's secrets of which there are t shares, checked against its advert.
+    """Combine those of the victim's secrets that have t shares, and check them against its advert.
 
-    What does not fit the public key or the commitment is left out.
+    A secret that fits neither the public key nor the commitment is left out: some share of it was
+    wrong.
     """
     session, advert = seen.opened(), seen.answer(Stage.ADVERTISE, seen.victim, Advert)
     found: dict[Kind, bytes] = {}
@@ -116,13 +135,18 @@ def masked_vector(seen: Transcript) -> np.ndarray:
 
 
 def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
-    """Return the victim's contribution less the masks that it shares with its peers.
+    """Remove from the victim's contribution the masks that it shares with its peers.
 
     Parameters
     ----------
     seen : Transcript
     mask_key : bytes
         The victim's private one.
+
+    Returns
+    -------
+    ndarray in the ring's container
+        Shape (d,).
     """
     session, victim, hkdf = seen.opened(), seen.victim, Hkdf(seen.opened().digest)
     asked = next(each.asked for each in seen.answers(Stage.CONTRIBUTE) if each.client == victim)
@@ -142,14 +166,20 @@ def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
 
 
 def without_self_mask(seen: Transcript, vector: np.ndarray, seed: bytes) -> np.ndarray:
-    """Return a vector less the victim's self mask.
+    """Remove the victim's self mask from a vector.
 
     Parameters
     ----------
     seen : Transcript
     vector : ndarray in the ring's container
+        Shape (d,).
     seed : bytes
-        32, b_u.
+        32 bytes, b_u.
+
+    Returns
+    -------
+    ndarray in the ring's container
+        Shape (d,).
     """
     session = seen.opened()
     request = seen.answer(Stage.CONTRIBUTE, seen.victim, Contribution).request
@@ -159,7 +189,19 @@ def without_self_mask(seen: Transcript, vector: np.ndarray, seed: bytes) -> np.n
 
 
 def opened_vector(seen: Transcript, masking: Masking) -> np.ndarray:
-    """Return the victim's vector, or zeros where a mask stays on."""
+    """Open the victim's vector as far as the shares allow.
+
+    Parameters
+    ----------
+    seen : Transcript
+    masking : str
+        Which masks there are to remove.
+
+    Returns
+    -------
+    ndarray in the ring's container
+        Shape (d,): zeros where a mask stays on.
+    """
     if masking == "none":
         return masked_vector(seen)
     secrets = secrets_of(seen)
@@ -170,18 +212,29 @@ def opened_vector(seen: Transcript, masking: Masking) -> np.ndarray:
 
 
 def unmask_request(seen: Transcript, survivors: bytes) -> bytes:
-    """Return the unmask message for a set, with all signatures of it that there are."""
+    """Return the unmask message for a set, with all available signatures of it.
+
+    Parameters
+    ----------
+    seen : Transcript
+    survivors : bytes
+        Bitmap over the cohort's positions.
+
+    Returns
+    -------
+    bytes
+    """
     session = seen.opened()
     if not session.signed:
         return UnmaskRequest(session.digest, survivors).to_bytes()
     statement = survivors_statement(session.digest, REQUEST, survivors)
-    found = {
+    by_place = {
         session.position(i): IdentityKey(key).sign(statement) for i, key in seen.identities.items()
     }
     for said in seen.answers(Stage.CONFIRM):
         if decode(said.asked, ConfirmRequest, session).survivors == survivors:
             answer = decode(said.answer, Confirmation, session)
-            found[session.position(said.client)] = answer.signature
-    places = [p for p in from_bitmap(survivors).tolist() if p in found]
-    signers, signatures = to_bitmap(places, session.size), b"".join(found[p] for p in places)
+            by_place[session.position(said.client)] = answer.signature
+    places = [p for p in from_bitmap(survivors).tolist() if p in by_place]
+    signers, signatures = to_bitmap(places, session.size), b"".join(by_place[p] for p in places)
     return UnmaskRequest(session.digest, survivors, signers, signatures).to_bytes()

@@ -1,4 +1,4 @@
-"""What attacks on the protocol have in common: a vector of each trial, right or not."""
+"""Define what attacks on the protocol share: a vector of each trial, right or wrong."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from zerosum.simulations.attacks.protocol.sessions import SessionsView
 
 @dataclass(frozen=True)
 class Recovery:
-    """Requires transcripts, and is scored by how often the victim's ring vector is exactly right.
+    """Require transcripts, and score how often the victim's ring vector is exactly right.
 
     ``wanted`` names the truth: "updates" of the first round, or "changes" to the second.
     """
@@ -24,11 +24,11 @@ class Recovery:
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("update recovered"),)
 
     def baseline(self, view: SessionsView, rng: np.random.Generator) -> Guess:
-        """Guess that no client moved."""
+        """Guess zero for every vector."""
         sent = np.stack([masked_vector(trial[0]) for trial in view.trials or ()])
         return Guess({self.wanted: np.zeros_like(sent)})
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Proportion]:
-        """Count the vectors that are right in every coordinate."""
+        """Return which vectors are right in every coordinate."""
         right = (guess[self.wanted] == truth[self.wanted]).all(axis=1)
         return {self.metrics[0].name: Proportion(right)}

@@ -1,10 +1,10 @@
-"""Request binding: a server asks one client something else, under the masks of all.
+"""Attack request binding: a server asks one client something else, under the masks of all.
 
-A mask is bound to what its client was asked (docs/secagg-wire.md, "Request digest"). Two clients
-with one digest have masks that cancel, so whatever the digest leaves out a server may choose for
-each. It lets all others answer with nothing, and the sum is the answer of one: the attack of
+A mask is bound to its client's request (docs/secagg-wire.md, "Request digest"). Two clients with
+one digest have masks that cancel, so the server may choose for each client whatever the digest
+omits. It makes all others answer with nothing, and the sum is the answer of one: the attack of
 Pasquini, Francati and Ateniese, "Eluding secure aggregation in federated learning via model
-inconsistency" (CCS 2022), by what a digest forgot instead of by the model.
+inconsistency" (CCS 2022), by a gap in the digest instead of by the model.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,17 +39,17 @@ HOW: Mapping[Read, str] = {
 }
 
 NEVER = "1e300"
-"""A round in which a falling learning rate has come to nothing."""
+"""A round, as a group id, so late that a falling learning rate is zero."""
 
 
 @dataclass(frozen=True)
 class RequestBinding:
-    """Asks the victim so that it answers, and all others so that they add nothing.
+    """Ask the victim so that it answers, and all others so that they add nothing.
 
     Attributes
     ----------
     lie : str
-        What the server chooses for each client: "arrays", "settings", "group id" or "numbers".
+        The field that differs between clients: "arrays", "settings", "group id" or "numbers".
     clients, trials : int
         Of each sum; sums.
     """
@@ -64,16 +64,28 @@ class RequestBinding:
 
     @property
     def adaptive(self) -> str:
-        """What it chooses."""
+        """Return the field that differs between clients, and how."""
         return HOW[self.lie]
 
     def cases(self, suite: str) -> Iterator[Case]:
-        """Return masks that are bound, and the control's."""
+        """Yield bound masks, and the control's."""
         for protection in (LOOSE, BOUND):
             yield Case(AskedSumsSetting(self.lie, self.clients, self.trials), protection)
 
     def ask(self, honest: ContributeFields, wanted: bool) -> ContributeFields:
-        """Return what a client is asked; ``wanted`` where its answer is."""
+        """Choose what a client is asked.
+
+        Parameters
+        ----------
+        honest : ContributeFields
+            As an honest server writes them.
+        wanted : bool
+            Whether the client is the victim.
+
+        Returns
+        -------
+        ContributeFields
+        """
         if self.lie == "arrays" and wanted:
             first, second, *rest = honest.arrays
             return replace(honest, arrays=(second, first, *rest))
@@ -86,20 +98,20 @@ class RequestBinding:
         return honest
 
     def baseline(self, view: AskedView, rng: np.random.Generator) -> Guess:
-        """Guess that the client's answer is zero."""
+        """Guess zero for the client's answer."""
         return Guess({"updates": np.zeros(1)})
 
     def run(self, view: AskedView, rng: np.random.Generator) -> Guess:
-        """Take the sum for the client's answer: nobody else gave any."""
+        """Take the sum for the client's answer: all others added nothing."""
         if view.totals is None:
-            raise ValueError("there is no sum")
+            raise ValueError("the view holds no totals: every sum was abandoned")
         return Guess({"updates": view.totals}, view.stopped)
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Proportion]:
-        """Count the answers that are right in every coordinate, to one step of the encoding."""
+        """Return which answers are right in every coordinate, to one step of the encoding."""
         wrong = np.abs(guess["updates"] - truth["updates"]).max(axis=1)
         return {self.metrics[0].name: Proportion(wrong <= truth["steps"])}
 
 
 ATTACKS = tuple(RequestBinding(lie=lie) for lie in HOW)
-"""As the table has them."""
+"""As the table lists them."""

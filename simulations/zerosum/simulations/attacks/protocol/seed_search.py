@@ -1,7 +1,7 @@
-"""Searching the seed of one self mask: every seed of so many bits, until one explains what is seen.
+"""Search the seed of one self mask: try every seed of some bits until one explains the vector.
 
-The mask that a seed b_u expands to is AES-128-CTR under KDF(b_u, "zerosum self", request, index),
-as ``docs/secagg-wire.md`` writes it. A candidate is told by the first block of its stream alone.
+The mask of a seed b_u is AES-128-CTR under KDF(b_u, "zerosum self", request, index), as
+``docs/secagg-wire.md`` defines it. The first block of its stream alone tests a candidate.
 """
 
 import time
@@ -20,10 +20,13 @@ from zerosum.simulations.attacks.protocol.opening import without_self_mask
 from zerosum.simulations.attacks.protocol.sessions import Transcript
 
 AT_ONCE = 1 << 14
-"""Seeds whose arrays stay in cache."""
+"""Seeds in a batch: as many as have arrays that stay in cache."""
 
 HIGH_BITS = 6
-"""Of a ring word: equal in every coordinate of an update, which is small, but for its sign."""
+"""Highest bits of a ring word, which all equal the sign in a coordinate of a small update.
+
+Six bits of each word in a block leave few wrong seeds for the full check.
+"""
 
 _SEED_BYTES = 32
 FLOWER_RANGE = 1 << 32
@@ -34,13 +37,14 @@ _TIMED = 2000
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """How a search ended.
+    """Hold the result and the cost of a search.
 
     Attributes
     ----------
     seed : bytes or None
-        None where no seed of so many bits explains what is seen.
+        None where no seed of so many bits explains the vector.
     tried : int
+        Seeds.
     cpu_seconds : float
     """
 
@@ -52,15 +56,19 @@ class SearchOutcome:
 def search(
     bits: int, hits: Callable[[list[bytes]], list[bytes]], confirms: Callable[[bytes], bool]
 ) -> SearchOutcome:
-    """Try all seeds of so many bits, in ascending order.
+    """Try all seeds of some bits, in ascending order.
 
     Parameters
     ----------
     bits : int
     hits : callable
-        Of many seeds, those that pass a first look.
+        Of many seeds, returns those that pass a quick test.
     confirms : callable
-        Whether a seed is the one.
+        Whether a seed passes the full test.
+
+    Returns
+    -------
+    SearchOutcome
     """
     started = time.process_time()
     tried = 0
@@ -79,14 +87,18 @@ def _seeds(bits: int) -> Iterator[list[bytes]]:
 
 
 def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutcome:
-    """Search the seed that leaves a small vector: no word's high bits but all alike.
+    """Search the seed that leaves a small vector, whose words' high bits all equal the sign.
 
     Parameters
     ----------
     seen : Transcript
-    vector : ndarray in the ring's container, shape (d,)
-        The victim's, under its self mask alone.
+    vector : ndarray in the ring's container
+        Shape (d,): the victim's, under its self mask alone.
     bits : int
+
+    Returns
+    -------
+    SearchOutcome
     """
     session = seen.opened()
     request = seen.answer(Stage.CONTRIBUTE, seen.victim, Contribution).request
@@ -95,8 +107,8 @@ def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutco
     words = 16 // session.ring.dtype.itemsize
     limit = 1 << (session.ring_bits - HIGH_BITS)
 
-    def small(found: np.ndarray) -> np.ndarray:
-        return np.abs(session.ring.centre(found)) < limit
+    def small(rest: np.ndarray) -> np.ndarray:
+        return np.abs(session.ring.centre(rest)) < limit
 
     def hits(seeds: list[bytes]) -> list[bytes]:
         derived = b"".join([derive(seed, label) for seed in seeds])
@@ -110,7 +122,19 @@ def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutco
 
 
 def by_commitment(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutcome:
-    """Search the seed that the victim committed to in its advert: a hash each, and no mask."""
+    """Search the seed that the victim committed to in its advert: one hash each, and no mask.
+
+    Parameters
+    ----------
+    seen : Transcript
+    vector : ndarray in the ring's container
+        Shape (d,); not used, as :func:`by_plaintext` has it.
+    bits : int
+
+    Returns
+    -------
+    SearchOutcome
+    """
     digest, advert = seen.opened().digest, seen.answer(Stage.ADVERTISE, seen.victim, Advert)
     committed = partial(commitment, digest, seen.victim)
 
@@ -120,35 +144,48 @@ def by_commitment(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutc
     return search(bits, hits, lambda seed: True)
 
 
-def extrapolated(found: SearchOutcome) -> str:
-    """Return the rate of a search, and what all seeds of 28 and 32 bits take at it."""
-    each = found.cpu_seconds / found.tried
-    ended = "found" if found.seed is not None else "none fits"
-    return f"{found.tried:,} seeds tried, {ended}: {_hours(each)}"
+def extrapolated(outcome: SearchOutcome) -> str:
+    """Return the rate of a search, and the time of all seeds of 28 and 32 bits at it."""
+    seconds = outcome.cpu_seconds / outcome.tried
+    ended = "found" if outcome.seed is not None else "none fits"
+    return f"{outcome.tried:,} seeds tried, {ended}: {_hours(seconds)}"
 
 
 def flower_hours(rng: np.random.Generator) -> str:
-    """Return the same of Flower's mask expansion, at the rate of a few thousand seeds.
+    """Return the rate and the time for Flower's mask expansion, measured on a few thousand seeds.
 
     ``pseudo_rand_gen`` of flwr 1.42, ``common/secure_aggregation/secaggplus_utils.py``, takes the
     exclusive or of a seed's 32-bit words, and seeds numpy's ``RandomState`` with it. A pair's key
-    comes to it in base64, of which no byte has its highest bit: 28 bits.
+    comes to it in base64, no byte of which has its highest bit set: 28 bits.
     """
     state = np.random.RandomState(0)
     seeds = rng.integers(0, 1 << 32, _TIMED).tolist()
     started = time.process_time()
     for seed in seeds:
         flower_words(state, seed, 4)
-    each = (time.process_time() - started) / _TIMED
-    return f"Flower's masks, of 28 bits for a pair and 32 for oneself: {_hours(each)}"
+    seconds = (time.process_time() - started) / _TIMED
+    return f"Flower's masks, of 28 bits for a pair and 32 for oneself: {_hours(seconds)}"
 
 
 def flower_words(state: np.random.RandomState, seed: int, count: int) -> np.ndarray:
-    """Return the first words of Flower's mask of a folded seed; one object serves all seeds."""
+    """Return the first words of Flower's mask of a folded seed.
+
+    Parameters
+    ----------
+    state : numpy.random.RandomState
+        Seeded anew in place: creating one costs far more than seeding it.
+    seed, count : int
+        The folded seed, below 2^32; words to return.
+
+    Returns
+    -------
+    ndarray of int64
+        Shape (count,).
+    """
     state.seed(seed)
     return state.randint(0, FLOWER_RANGE - 1, count, dtype=np.int64)
 
 
-def _hours(each: float) -> str:
-    whole = ", ".join(f"{bits} bits {2**bits * each / 3600:.2g} core-hours" for bits in (28, 32))
-    return f"{1 / each:,.0f} a core-second, {whole}"
+def _hours(seconds: float) -> str:
+    whole = ", ".join(f"{bits} bits {2**bits * seconds / 3600:.2g} core-hours" for bits in (28, 32))
+    return f"{1 / seconds:,.0f} a core-second, {whole}"

@@ -1,8 +1,8 @@
-"""A setting: sessions of the protocol among real clients, around a server that may lie.
+"""Play sessions of the protocol among real clients, around a server that may lie.
 
-A real server serves each session. A curious one delivers what it says; a lying one decides, message
-by message, what each client is told instead. Either way clients are real parties, and all that
-leaves here is bytes.
+A real server serves each session. A curious one delivers its messages; a lying one chooses, message
+by message, what each client gets instead. Clients are real parties in both, and only bytes leave
+this module.
 """
 
 import math
@@ -47,7 +47,7 @@ REQUEST = request_digest(b"attacked sessions")
 
 @dataclass(frozen=True)
 class Said:
-    """One exchange with one client.
+    """Hold one exchange with one client.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Said:
     client : int
         Roster index.
     asked, answer : bytes
-        Canonical bytes of the messages; nothing asked at advertise, no answer where it refused.
+        Canonical bytes; nothing is asked at advertise, and a client that refuses does not answer.
     """
 
     stage: str
@@ -66,20 +66,20 @@ class Said:
 
 @dataclass(frozen=True)
 class Transcript:
-    """All that passed through a server's hands in one session, and what colluders told it.
+    """Hold all bytes that a server saw in one session, and what colluders gave it.
 
     Attributes
     ----------
     session : bytes
         Canonical bytes.
     victim : int
-        Roster index of whose update is wanted.
+        Roster index of the attacked client.
     said : tuple of Said
         In the order of the exchanges.
     states : mapping of int to bytes
-        What each colluder exports after contribute, by roster index.
+        Each colluder's exported state after contribute, by roster index.
     identities : mapping of int to bytes
-        Each colluder's private signing key.
+        Each colluder's private signing key, by roster index.
     """
 
     session: bytes
@@ -93,26 +93,39 @@ class Transcript:
         return Session.from_bytes(self.session)
 
     def answers(self, stage: str) -> tuple[Said, ...]:
-        """Return the exchanges of a stage that were answered."""
-        return tuple(each for each in self.said if each.stage == stage and each.answer)
+        """Return the exchanges of a stage that the client answered."""
+        return tuple(one for one in self.said if one.stage == stage and one.answer)
 
     def answer(self, stage: str, client: int, kind: type[M]) -> M:
-        """Return what a client answered first at a stage.
+        """Return a client's first answer at a stage.
+
+        Parameters
+        ----------
+        stage : str
+        client : int
+            Roster index.
+        kind : type
+            The message's class.
+
+        Returns
+        -------
+        Message
+            Of that class.
 
         Raises
         ------
         LookupError
-            If it did not.
+            If it did not answer.
         """
-        for each in self.answers(stage):
-            if each.client == client:
-                return decode(each.answer, kind, self.opened())
+        for exchange in self.answers(stage):
+            if exchange.client == client:
+                return decode(exchange.answer, kind, self.opened())
         raise LookupError(f"client {client} did not answer at {stage}")
 
 
 @dataclass(frozen=True)
 class SessionsView(View):
-    """What a server has of some sessions; ``stopped`` names what clients refused.
+    """Hold what a server has of some sessions; ``stopped`` names what clients refused.
 
     Attributes
     ----------
@@ -125,28 +138,27 @@ class SessionsView(View):
 
 @dataclass(frozen=True)
 class SessionsSetting:
-    """Sessions in each of which one client's update is wanted.
+    """Play sessions in each of which the server wants one client's update.
 
-    An attack with a method ``respond(stage, client, message, seen) -> tuple of bytes`` lies: it is
-    asked for what a client is sent at a stage instead of ``message``, which is what the real server
-    would send (b"" once it has nothing to send), and may answer with none, one or several.
-    ``seen`` is the :class:`Transcript` up to there.
+    An attack with a method ``respond(stage, client, message, seen) -> tuple of bytes`` lies: it
+    returns the messages, none or several, that a client gets at a stage instead of ``message``, the
+    real server's (b"" once it has none). ``seen`` is the :class:`Transcript` so far.
 
     Attributes
     ----------
     clients : int
         In each cohort; the graph is complete.
     trials : int
-        Each with other records, keys, victim and colluders.
+        Independent ones, each with other records, keys, victim and colluders.
     colluders : int
-        Clients that follow the protocol and tell the server all that they hold.
+        Clients that follow the protocol and give the server all their secrets.
     rounds : int
         Sessions in a trial, with the same clients.
     late : bool
-        Whether the victim's contribution arrives after the stage was closed: the server has it,
-        and counts the victim among the dropouts.
+        Whether the victim's contribution arrives after the stage was closed: the server has it and
+        counts the victim as a dropout.
     weakness : str
-        What the clients lack.
+        The part of the protocol that the clients lack.
     same_seed : bool
         Whether each client draws the same seed in all rounds: a broken source of randomness.
     records : int
@@ -164,8 +176,8 @@ class SessionsSetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
-        said = [
+        """Return the row's name in the table."""
+        parts = [
             f"{self.clients} clients",
             f"{self.colluders} colluding" if self.colluders else "",
             f"{self.rounds} rounds" if self.rounds > 1 else "",
@@ -173,18 +185,18 @@ class SessionsSetting:
             "every round the same seed" if self.same_seed else "",
             "" if self.weakness == "none" else f"{self.weakness} left out",
         ]
-        return ", ".join(filter(None, said))
+        return ", ".join(filter(None, parts))
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the sessions; see :class:`~.interface.Setting`."""
         check_played(protection, ("masking", "threshold", "bits", "clip", "seed_bits", "confirm"))
         played = [self._trial(attack, protection, seed, trial) for trial in range(self.trials)]
-        refused = dict.fromkeys(name for each in played for name in each.refused)
+        refused = dict.fromkeys(name for trial in played for name in trial.refused)
         view = SessionsView(
             replace(attack.threat, colluders=self.colluders, rounds=self.rounds),
             protection,
             f"clients refused: {', '.join(refused)}" if refused else "",
-            tuple(tuple(each.transcripts) for each in played),
+            tuple(tuple(trial.transcripts) for trial in played),
         )
         return Scene(view, _truth(played), math.inf)
 
@@ -208,17 +220,17 @@ class _Trial:
 
 def _truth(played: Sequence[_Trial]) -> dict[str, np.ndarray]:
     """Return the victims' ring vectors of the first round, and the changes to the second."""
-    truth = {"updates": np.stack([each.updates[0] for each in played])}
+    truth = {"updates": np.stack([trial.updates[0] for trial in played])}
     if len(played[0].updates) > 1:
         ring = played[0].transcripts[0].opened().ring
-        changes = np.stack([each.updates[1] - each.updates[0] for each in played])
+        changes = np.stack([trial.updates[1] - trial.updates[0] for trial in played])
         truth["changes"] = ring.reduce(changes)
     return truth
 
 
 @dataclass(frozen=True)
 class _Draws:
-    """Everything that chance decides in one session."""
+    """Draw all randomness of one session from its seed."""
 
     seed: int
     trial: int
@@ -239,12 +251,12 @@ class _Draws:
         }
 
     def source(self, client: int) -> Keystream:
-        """Return what a party draws its seed from."""
+        """Return the randomness that a party draws its seed from."""
         number = 0 if self.setting.same_seed else self.round
         return Keystream(derive_seed(self.seed, "party", self.trial, number, client))
 
     def rounding(self, client: int) -> Keystream:
-        """Return the coins of a client's rounding."""
+        """Return the randomness of a client's stochastic rounding."""
         return Keystream(derive_seed(self.seed, "rounding", self.trial, self.round, client))
 
     def updates(self) -> np.ndarray:
@@ -254,7 +266,7 @@ class _Draws:
 
 
 class _Play:
-    """One session under way. Parties are held here alone."""
+    """Run one session; parties do not leave this object."""
 
     def __init__(self, setting: SessionsSetting, protection: Defense, draws: _Draws) -> None:
         self._setting, self._protection = setting, protection
@@ -276,7 +288,7 @@ class _Play:
 
     @property
     def truth(self) -> np.ndarray:
-        """The victim's ring vector."""
+        """Return the victim's ring vector."""
         return self._session.ring.encode(self._vectors[self._victim])
 
     def _encoded(self, draws: _Draws) -> list[np.ndarray]:
@@ -338,7 +350,7 @@ class _Play:
     def _asked(
         self, stage: str, client: int, respond: Callable[..., tuple[bytes, ...]] | None
     ) -> tuple[bytes, ...]:
-        """Return what a client is sent: by a liar, who is given bytes, or by the real server."""
+        """Return a client's messages: a liar's, who is given bytes, or the real server's."""
         if respond is not None:
             seen = sealed_transcript(self.seen)
             return tuple(respond(stage, client, self._messages.get(client, b""), seen))
@@ -368,7 +380,7 @@ class _Play:
         return step
 
     def _collude(self) -> None:
-        """Take what colluders tell the server, before they are done and forget it."""
+        """Take the colluders' secrets, before the parties finish and erase them."""
         self.seen = replace(
             self.seen,
             states={i: bytes(self._clients[i].export()) for i in self._colluders},
@@ -385,7 +397,7 @@ class _Play:
 
 
 def sealed_transcript(transcript: Transcript) -> Transcript:
-    """Return a transcript that holds bytes alone: see :func:`~.sealing.sealed`."""
+    """Return a transcript that holds bytes alone: see :func:`~.sealed_view.sealed`."""
     holder = SessionsView(ThreatModel("malicious server"), Defense(""), trials=((transcript,),))
-    ((found,),) = sealed(holder).trials or ((transcript,),)
-    return found
+    ((plain,),) = sealed(holder).trials or ((transcript,),)
+    return plain

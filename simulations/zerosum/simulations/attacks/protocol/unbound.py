@@ -1,7 +1,7 @@
-"""Nodes whose masks are bound to less than what they were asked: controls, and nobody's defaults.
+"""Define nodes whose masks are bound to less than their request: controls, never defaults.
 
-No client of this library is one of these. They are what a node was whose digest is over sorted
-names, which hands on the metadata of a message as it came, and reads more texts than it writes.
+No client of this library is one of these. They show what a node would be whose digest covers sorted
+names, that hands on a message's metadata as it came, and that reads more texts than it writes.
 """
 
 import copy
@@ -22,24 +22,24 @@ from zerosum.secagg.session import request_digest
 
 
 def sorted_digest(records: RecordDict) -> bytes:
-    """Return a digest of an app's records that says nothing of their order."""
+    """Return a digest of an app's records that ignores their order."""
     digest = hashlib.sha256()
     for name, record in sorted(records.items()):
         digest.update(repr((name, type(record).__name__, len(record))).encode())
         for key, value in sorted(record.items()):
             if isinstance(value, Array):
-                said = [value.dtype, value.shape, value.stype]
-                digest.update(repr([key, said, len(value.data)]).encode() + value.data)
+                header = [value.dtype, value.shape, value.stype]
+                digest.update(repr([key, header, len(value.data)]).encode() + value.data)
             else:
                 digest.update(repr([key, value]).encode())
     return digest.digest()
 
 
 class UnboundApp(AppEnvironment):
-    """A node of somebody else's app: bound to its records in no order, and to no metadata."""
+    """Run another project's app, bound to its records in no order, and to no metadata."""
 
     def request(self, content: RecordDict) -> AppRequest:
-        """Read the request, and compare its records in the order of their names."""
+        """Read the request, and compare its records sorted by name."""
         question = AppQuestion.from_canonical(flower_messages.bytes_field(content, "request"))
         records = unmarked(content)
         if sorted_digest(records).hex() != question.content:
@@ -54,24 +54,36 @@ class UnboundApp(AppEnvironment):
 
 
 class LaxQuestion(Question):
-    """A question that takes any float, and writes null for what JSON does not have."""
+    """Accept any float, and write null for values that JSON does not have."""
 
     model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="null")
     max_loss: float
 
 
 class LaxRequest(Request):
-    """A request whose digest is of what its reader writes, whatever text was read."""
+    """Digest what the reader itself would write, whatever text it read."""
 
     @classmethod
     def from_bytes(cls, header: bytes, model: bytes) -> "LaxRequest":
-        """Read a request from any text that says the same."""
+        """Read a request from any text with the same meaning.
+
+        Parameters
+        ----------
+        header : bytes
+            The question, as JSON.
+        model : bytes
+            float32, little-endian, shape (d,).
+
+        Returns
+        -------
+        LaxRequest
+        """
         question = LaxQuestion.model_validate_json(header)
         return cls(question, np.frombuffer(model, dtype="<f4"))
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the question as it is written by itself, and the model."""
+        """Return SHA-256 of the question as this class writes it, and the model."""
         return request_digest(json_of(self.question), self.model_bytes)
 
 
@@ -81,7 +93,7 @@ def json_of(question: Question) -> bytes:
 
 
 class UnboundNode(DeployedEnvironment):
-    """A node of this library's own tasks that reads more texts than it writes."""
+    """Run this library's own tasks, reading more texts than it writes."""
 
     def request(self, content: RecordDict) -> Request:
         """Read a request from any text."""

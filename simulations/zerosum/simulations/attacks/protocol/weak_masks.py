@@ -1,8 +1,8 @@
-"""Masks that are no vectors, or no fresh ones: what a curious server reads through them.
+"""Attack masks that are one scalar, or that repeat: read updates through them as a curious server.
 
-A mask of one scalar leaves the differences of coordinates, and masks that come twice leave the
-change between two rounds: a stream cipher's output is a one-time pad, and serves once (Bonawitz et
-al., "Practical secure aggregation" (CCS 2017), section 4, "Masking with one-time pads").
+A mask of one scalar leaves the differences of coordinates. Masks that repeat leave the change
+between two rounds: a stream cipher's output is a one-time pad, and serves once (Bonawitz et al.,
+"Practical secure aggregation" (CCS 2017), section 4, "Masking with one-time pads").
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ DOUBLE = Defense("double masks", "double", confirm=False)
 
 @dataclass(frozen=True)
 class ScalarMasks(Recovery):
-    """Takes the most frequent word of a contribution for the mask of a coordinate that is zero."""
+    """Take the most frequent word of a contribution for the mask of a zero coordinate."""
 
     trials: int = 10
     name: ClassVar[str] = "weak masks: one scalar"
@@ -35,7 +35,7 @@ class ScalarMasks(Recovery):
     adaptive: ClassVar[str] = "knows that dead inputs leave coordinates of zero"
 
     def cases(self, suite: str) -> Iterator[Case]:
-        """Return masks of one scalar, and the library's."""
+        """Yield masks of one scalar, and the library's."""
         for weakness in ("vector masks", "none"):
             yield Case(SessionsSetting(trials=self.trials, weakness=weakness), DOUBLE)
 
@@ -52,10 +52,10 @@ def _levelled(seen: Transcript) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReusedMasks(Recovery):
-    """Subtracts a client's contributions of two rounds: the change of its update, were masks equal.
+    """Subtract a client's contributions of two rounds: equal masks leave its update's change.
 
-    The library's clients are given the same seed in both rounds too; their masks still differ,
-    since session and request enter them.
+    The library's clients also get the same seed in both rounds. Their masks still differ, since
+    session and request enter them.
     """
 
     trials: int = 10
@@ -66,7 +66,7 @@ class ReusedMasks(Recovery):
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("change of update recovered"),)
 
     def cases(self, suite: str) -> Iterator[Case]:
-        """Return masks that come twice, and the library's."""
+        """Yield masks that repeat, and the library's."""
         for weakness in ("fresh masks", "none"):
             setting = SessionsSetting(
                 trials=self.trials, rounds=2, weakness=weakness, same_seed=True
@@ -74,7 +74,7 @@ class ReusedMasks(Recovery):
             yield Case(setting, DOUBLE)
 
     def run(self, view: SessionsView, rng: np.random.Generator) -> Guess:
-        """Subtract."""
+        """Subtract the first round's vectors from the second's."""
         changes = [
             masked_vector(later) - masked_vector(first) for first, later in view.trials or ()
         ]
@@ -83,4 +83,4 @@ class ReusedMasks(Recovery):
 
 
 ATTACKS = (ScalarMasks(), ReusedMasks())
-"""As the table has them."""
+"""As the table lists them."""

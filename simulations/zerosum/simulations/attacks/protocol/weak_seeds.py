@@ -1,9 +1,9 @@
-"""Short seeds: what a curious server takes off a contribution that has one mask left.
+"""Search short seeds: remove the one mask that is left on a late contribution.
 
-A contribution that arrives late is hidden by its self mask alone: of a client that seemed gone the
-server was given the shares of the mask key, and takes off the masks that it shares with others
-(Bonawitz et al., "Practical secure aggregation" (CCS 2017), section 4, "Double-masking"). So the
-seed of the self mask is searched: 22 bits here, and longer ones by the same rate.
+Only its self mask hides a contribution that arrives late. The client seemed to have dropped, so the
+server was given the shares of its mask key, and removes the masks that it shares with others
+(Bonawitz et al., "Practical secure aggregation" (CCS 2017), section 4, "Double-masking"). The self
+mask's seed is then searched: 22 bits here, longer ones extrapolated by the same rate.
 """
 
 from collections.abc import Iterator
@@ -31,14 +31,14 @@ from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, Sessi
 
 @dataclass(frozen=True)
 class SeedSearch(Recovery):
-    """Tries all seeds of ``bits`` bits on a contribution that came late.
+    """Try all seeds of ``bits`` bits on a late contribution.
 
     Attributes
     ----------
     by : str
-        How a seed is known: by a "plaintext" that is small, or by the "commitment" to it.
+        How a seed is recognised: by a small "plaintext", or by the "commitment" to it.
     bits : int
-        As far as is searched, whatever the protection.
+        Length of the seeds that are searched, whatever the protection.
     clients : int
         Of the session.
     """
@@ -51,13 +51,13 @@ class SeedSearch(Recovery):
 
     @property
     def adaptive(self) -> str:
-        """By what a seed is known."""
+        """Return how a seed is recognised."""
         if self.by == "plaintext":
             return "knows that updates are small: their high bits"
         return "compares with the commitment in the advert"
 
     def cases(self, suite: str) -> Iterator[Case]:
-        """Return a seed as short as is searched, and the library's."""
+        """Yield a seed as short as the search, and the library's."""
         for bits in (self.bits, 256):
             name = f"double masks, {bits}-bit seed"
             protection = Defense(name, "double", seed_bits=bits, confirm=False)
@@ -65,7 +65,7 @@ class SeedSearch(Recovery):
             yield Case(setting, protection, {"seed bits": bits})
 
     def run(self, view: SessionsView, rng: np.random.Generator) -> Guess:
-        """Take off the pair masks, and search for the self mask."""
+        """Remove the pair masks, and search for the self mask."""
         opened, notes = [], []
         for (seen,) in view.trials or ():
             vector, note = self._searched(seen)
@@ -79,11 +79,11 @@ class SeedSearch(Recovery):
             return np.zeros_like(masked_vector(seen)), "the mask key was not recovered"
         vector = without_pair_masks(seen, secrets["mask"])
         how = by_plaintext if self.by == "plaintext" else by_commitment
-        found = how(seen, vector, self.bits)
-        seed = found.seed
+        outcome = how(seen, vector, self.bits)
+        seed = outcome.seed
         opened = np.zeros_like(vector) if seed is None else without_self_mask(seen, vector, seed)
-        return opened, extrapolated(found)
+        return opened, extrapolated(outcome)
 
 
 ATTACKS = (SeedSearch(by="plaintext"), SeedSearch(by="commitment"))
-"""As the table has them."""
+"""As the table lists them."""

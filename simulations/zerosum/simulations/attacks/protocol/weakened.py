@@ -1,8 +1,7 @@
-"""Clients from which exactly one part of the protocol was taken: controls, and nobody's defaults.
+"""Define clients that lack exactly one part of the protocol: controls, never defaults.
 
-No client of this library is one of these. They show what each part is there for: an attack that
-recovers an update from one of them and not from :class:`~zerosum.secagg.ClientParty` was stopped
-by that part.
+No client of this library is one of these. They show the purpose of each part: if an attack recovers
+an update from one of them and not from :class:`~zerosum.secagg.ClientParty`, that part stopped it.
 """
 
 import dataclasses
@@ -19,11 +18,11 @@ from zerosum.secagg.stages import Stage
 from zerosum.simulations.attacks.harness.interface import Defense
 
 Weakness = Literal["none", "one-kind check", "vector masks", "fresh masks"]
-"""What clients of a setting lack; what a :class:`~.interface.Defense` names, it says itself."""
+"""Part that a setting's clients lack, beyond what a :class:`~.interface.Defense` can name."""
 
 
 class SingleMaskClient(ClientParty):
-    """Leaves out, at contribute, the ``PRG(b_u)`` of ``y = x + PRG(b_u) + ...``: no self mask."""
+    """Omit, at contribute, the ``PRG(b_u)`` of ``y = x + PRG(b_u) + ...``: no self mask."""
 
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         super()._mask(vector, request)
@@ -34,9 +33,9 @@ class SingleMaskClient(ClientParty):
 
 
 class ForgetfulClient(ClientParty):
-    """Leaves out, at unmask, "Never both, for any v": answers any acceptable U3, each time.
+    """Omit, at unmask, "Never both, for any v": answer any acceptable survivors, each time.
 
-    A set that was signed at confirm still has to be, where there is that stage.
+    Where there is a confirm stage, a set still has to be signed there.
     """
 
     def unmask(self, message: Incoming) -> Step:
@@ -48,7 +47,7 @@ class ForgetfulClient(ClientParty):
 
 
 class ShortSeedClient(ClientParty):
-    """Leaves out, at advertise, that b_u is 32 bytes of a fresh seed: it has ``seed_bits`` bits."""
+    """Omit, at advertise, that b_u is 32 fresh bytes: it has ``seed_bits`` bits."""
 
     seed_bits = 256
 
@@ -59,7 +58,7 @@ class ShortSeedClient(ClientParty):
 
 
 class ScalarMaskClient(ClientParty):
-    """Leaves out that masks are vectors: their first word is added to every coordinate."""
+    """Omit that masks are vectors: add their first word to every coordinate."""
 
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         ring = self._session.ring
@@ -70,7 +69,7 @@ class ScalarMaskClient(ClientParty):
 
 
 class ReusedMaskClient(ClientParty):
-    """Leaves out what makes masks fresh: "session ... salt of every key derivation", "request".
+    """Omit what makes masks fresh: "session ... salt of every key derivation", "request".
 
     With one seed in all rounds its masks are the same in all rounds; envelopes and signatures are
     still bound to their session.
@@ -92,24 +91,35 @@ class ReusedMaskClient(ClientParty):
 
 
 def client_of(protection: Defense, weakness: Weakness = "none") -> type[ClientParty]:
-    """Return the clients that a protection and a weakness ask for: the real ones, or a control.
+    """Return the clients of a protection and a weakness: the real ones, or a control.
+
+    Parameters
+    ----------
+    protection : Defense
+    weakness : str
+
+    Returns
+    -------
+    type of ClientParty
 
     Raises
     ------
     ValueError
         If more than one part would be left out.
     """
-    asked = {
+    lacking = {
         SingleMaskClient: protection.masking == "single",
         ShortSeedClient: protection.seed_bits < 256,
         ForgetfulClient: weakness == "one-kind check",
         ScalarMaskClient: weakness == "vector masks",
         ReusedMaskClient: weakness == "fresh masks",
     }
-    found = [kind for kind, lacking in asked.items() if lacking]
-    if len(found) > 1:
-        names = " and ".join(kind.__name__ for kind in found)
-        raise ValueError(f"{protection.name}: a control lacks one part, and these are two: {names}")
-    if ShortSeedClient in found:
+    kinds = [kind for kind, lacks in lacking.items() if lacks]
+    if len(kinds) > 1:
+        names = " and ".join(kind.__name__ for kind in kinds)
+        raise ValueError(
+            f"{protection.name}: a control lacks exactly one part, not {names}; choose one"
+        )
+    if ShortSeedClient in kinds:
         return type("ShortSeedClient", (ShortSeedClient,), {"seed_bits": protection.seed_bits})
-    return found[0] if found else ClientParty
+    return kinds[0] if kinds else ClientParty

@@ -1,1 +1,1 @@
-"""Attacks on what is published: answers, small tables, released records."""
+"""Attack published tables and answers: reconstruct records, and link them to people."""

@@ -1,7 +1,7 @@
-"""A setting: small tables of people's ages, published as statistical offices publish them.
+"""Publish small tables of people's ages, as statistical offices do.
 
-The people and their ages are real; seven of each table are of one group of four and one of three.
-Where there is noise, each person adds it to its age by the real mechanism, before anything is
+The people and their ages are real: a table is of four people of one group and three of another.
+Under local noise each person adds it to its age, by the real mechanism, before anything is
 tabulated.
 """
 
@@ -22,12 +22,12 @@ SIZES = (4, 3)
 """People of the two groups of a table."""
 
 _STEPS = (0.1, 0.5, 1.0, 1.0)
-"""To what mean, median, youngest and oldest are published where nothing more is rounded."""
+"""Published precision, in years, of mean, median, youngest and oldest, unless rounded further."""
 
 
 @dataclass(frozen=True)
 class TablesView(View):
-    """Published tables, and how they were made.
+    """Hold published tables, and how they were made.
 
     Attributes
     ----------
@@ -35,11 +35,11 @@ class TablesView(View):
         float64, shape (tables, 3, 4): of the first group, the second, and both together, the mean,
         median, youngest and oldest; NaN where not published.
     steps : tuple of float
-        To what each of the four was rounded.
+        Years to a multiple of which each of the four was rounded.
     noise_std : float
-        In years: of each age, before it was tabulated.
+        Standard deviation, in years, of the noise of each age before it was tabulated.
     youngest, oldest : int
-        Whom the tables are of: public.
+        Range of ages in the tables, in years: public.
     """
 
     figures: np.ndarray = field(default_factory=lambda: np.zeros((0, 3, 4)))
@@ -51,17 +51,17 @@ class TablesView(View):
 
 @dataclass(frozen=True)
 class TablesSetting:
-    """Tables of seven people each.
+    """Draw tables of seven people each.
 
     Attributes
     ----------
     tables : int
     figures : tuple of str
-        Which are published: "mean", "median", "youngest", "oldest".
+        Published ones: "mean", "median", "youngest", "oldest".
     rounding : float
-        Years to a multiple of which every figure is rounded; 0: a mean to one decimal.
+        Years to a multiple of which every figure is rounded; 0 leaves the published precision.
     youngest, oldest : int
-        Whom the tables are of.
+        Range of ages, in years; ages beyond are clipped.
     """
 
     tables: int = 10
@@ -73,25 +73,25 @@ class TablesSetting:
     def __post_init__(self) -> None:
         unknown = [name for name in self.figures if name not in FIGURES]
         if unknown or not self.figures:
-            raise ValueError(f"figures = {self.figures}: some of {', '.join(FIGURES)}")
+            raise ValueError(f"figures = {self.figures}: give some of {', '.join(FIGURES)}")
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the row's name in the table."""
         return f"{', '.join(self.figures)} of the ages of 4, 3 and 7 people"
 
     @property
     def clip(self) -> float:
-        """Half the range of ages: what a person sends is at most so far from the middle."""
+        """Return half the range of ages: the largest distance from the middle, in years."""
         return (self.oldest - self.youngest) / 2
 
     @property
     def steps(self) -> tuple[float, ...]:
-        """To what each figure is rounded."""
+        """Return the years to a multiple of which each figure is rounded."""
         return (self.rounding,) * len(FIGURES) if self.rounding else _STEPS
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Draw people, tabulate, publish; see :class:`Setting`."""
+        """Draw people, tabulate and publish; see :class:`~.interface.Setting`."""
         check_played(protection)
         ages = self._ages(seed)
         tabulated, std, epsilon = _noised(self, protection, seed)
@@ -114,8 +114,8 @@ class TablesSetting:
             group[dealt("people of small tables", len(group), self.tables * size, seed)]
             for group, size in zip(ages_of_groups(), SIZES, strict=True)
         ]
-        drawn = [each.reshape(self.tables, -1) for each in drawn]
-        ages: np.ndarray = np.clip(np.concatenate(drawn, axis=1), self.youngest, self.oldest)
+        tables = [ages.reshape(self.tables, -1) for ages in drawn]
+        ages: np.ndarray = np.clip(np.concatenate(tables, axis=1), self.youngest, self.oldest)
         return ages
 
     def _published(self, ages: np.ndarray) -> np.ndarray:
@@ -130,21 +130,21 @@ class TablesSetting:
 def _noised(
     setting: TablesSetting, protection: Defense, seed: int
 ) -> tuple[np.ndarray, float, float]:
-    """Return the ages as they are tabulated, their noise in years, and epsilon of it."""
+    """Return the ages as tabulated, their noise in years, and its epsilon."""
     ages = setting._ages(seed)
     if protection.noise == "none":
         return ages, 0.0, float("inf")
     if protection.noise != "local" or protection.clip != setting.clip:
         raise ValueError(
-            f"{protection.name}: a median is no sum; each person adds noise, to at most "
-            f"{setting.clip:g} years from the middle"
+            f"{protection.name}: a median is no sum, so each person has to add the noise; give "
+            f"local noise and a clip of {setting.clip:g} years"
         )
     coins = int(numpy_generator(seed, f"tables {protection.name}").integers(2**31))
-    # From the middle, so that two ages are as far apart as two messages can be, and the ledger's
-    # epsilon is of an age.
+    # Ages are sent relative to the middle. Two ages then differ by as much as two messages can, so
+    # the ledger's epsilon is exactly that of an age.
     middle = (setting.oldest + setting.youngest) / 2
-    asked = private_sum_of(ages.reshape(-1, 1) - middle, protection, coins)
-    if asked.contributions is None:
-        raise ValueError(f"{protection.name}: masked ages cannot be tabulated")
-    noised = np.round(asked.contributions + middle).reshape(ages.shape)
-    return noised, protection.sigma * setting.clip, asked.epsilon["local"]
+    answer = private_sum_of(ages.reshape(-1, 1) - middle, protection, coins)
+    if answer.contributions is None:
+        raise ValueError(f"{protection.name}: masked ages cannot be tabulated; leave the masks out")
+    noised = np.round(answer.contributions + middle).reshape(ages.shape)
+    return noised, protection.sigma * setting.clip, answer.epsilon["local"]

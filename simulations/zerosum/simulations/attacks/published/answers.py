@@ -1,6 +1,7 @@
-"""A setting: an analyst's counting queries, each answered by the sum of those people's bits.
+"""Answer an analyst's counting queries, each by the sum of some people's bits.
 
-The answers are one private sum: a person is a client who adds its bit to every query it is in.
+All answers are one private sum: a person is a client that adds its bit to every query that counts
+it.
 """
 
 import math
@@ -24,18 +25,18 @@ Noise = Literal["distributed", "central", "local"]
 
 @dataclass(frozen=True)
 class AnswersView(View):
-    """What an analyst has of a number of answers.
+    """Hold the answers that an analyst has.
 
     Attributes
     ----------
     queries : ndarray
-        bool, shape (m, n): which people each query counts. The analyst chose them.
+        bool, shape (m, n): the people whom each query counts, chosen by the analyst.
     answers : ndarray
         float64, shape (m,): noise included.
     noise_std : float
-        Of each answer.
+        Standard deviation of each answer.
     share : float
-        Of people whose bit is set, in the whole population: public.
+        Fraction of the whole population whose bit is set: public.
     """
 
     queries: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
@@ -46,10 +47,10 @@ class AnswersView(View):
 
 @dataclass(frozen=True)
 class AnswersSetting:
-    """Random subset sums over people of one private bit each.
+    """Ask random subset sums over people with one private bit each.
 
-    Every person is in exactly half of the queries, drawn at random: so its whole contribution has
-    norm sqrt(m / 2) at most, which is public, and a clip of that norm cuts nothing.
+    Every person is in exactly half of the queries, drawn at random. Its whole contribution then has
+    a norm of at most sqrt(m / 2), which is public, and a clip of that norm changes nothing.
 
     Attributes
     ----------
@@ -64,28 +65,41 @@ class AnswersSetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the row's name in the table."""
         return f"{self.queries} subset sums over {self.people} people"
 
     @property
     def clip(self) -> float:
-        """Norm of what a person whose bit is set contributes to all answers."""
+        """Return the norm of the contribution, to all answers, of a person whose bit is set."""
         return math.sqrt(self.queries / 2)
 
     def noised(self, kind: Noise, level: float) -> Defense:
-        """Return noise with a deviation of level * sqrt(people) in an answer, whoever adds it."""
+        """Return a defense whose noise has the same deviation in an answer, whoever adds it.
+
+        Parameters
+        ----------
+        kind : str
+            "distributed", "central" or "local".
+        level : float
+            Standard deviation of an answer, in sqrt(people).
+
+        Returns
+        -------
+        Defense
+        """
         sigma = level * math.sqrt(self.people) / self.clip
         masking: Masking = "double"
-        called: str = kind
-        if kind == "local":  # so many people's noises add up to that of an answer
+        label: str = kind
+        # Local sigma is of one contribution; the noises of all people add up in an answer.
+        if kind == "local":
             sigma, masking = sigma / math.sqrt(self.people), "none"
         if kind == "distributed":
-            called = "masked + distributed"
-        name = f"{called} noise of {level:g} sqrt(n)"
+            label = "masked + distributed"
+        name = f"{label} noise of {level:g} sqrt(n)"
         return Defense(name, masking=masking, clip=self.clip, noise=kind, sigma=sigma)
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Draw people and queries, and answer; see :class:`Setting`."""
+        """Draw people and queries, and answer; see :class:`~.interface.Setting`."""
         check_played(protection)
         queries, bits, share = _drawn(self, seed)
         answered = _answered(self, protection, seed)
@@ -100,12 +114,12 @@ class AnswersSetting:
         return Scene(view, {"bits": bits}, self._epsilon(answered, protection), DELTA)
 
     def _epsilon(self, answered: Answered, protection: Defense) -> float:
-        """Return what all answers together say of one person's bit, to whoever sees them alone.
+        """Return the epsilon of all answers together, of one person's bit, for an analyst.
 
-        The ledger of a run says more where noise is local: what any two messages differ in, to a
-        server that sees one with its own noise. An analyst sees sums, with the noise of all; and a
-        bit takes away one vector whose norm is the clip. Each person's Gaussian is rounded, to far
-        finer steps than its deviation, which a sum's law does not show.
+        Under local noise a run's ledger states more: any two messages may differ, and the server
+        sees each one with its own noise alone. An analyst sees sums with the noise of all, and
+        changing a bit removes one vector whose norm is the clip. Each person's Gaussian is rounded
+        to steps far finer than its deviation, which does not show in the sum's distribution.
         """
         if protection.noise != "local":
             return answered.epsilon["release"]
@@ -115,9 +129,10 @@ class AnswersSetting:
 
 @lru_cache(maxsize=8)
 def _answered(setting: AnswersSetting, protection: Defense, seed: int) -> Answered:
-    """Return the answers: the same for every attack on them."""
+    """Return the answers, the same for every attack on them."""
     queries, bits, _ = _drawn(setting, seed)
-    # One stream of noise for all protections would make their figures the same guesses.
+    # Each protection has its own stream of noise: with a shared one their columns would repeat the
+    # same errors, and look alike by chance.
     coins = int(numpy_generator(seed, f"answers {protection.name}").integers(2**31))
     return private_sum_of((queries & bits).T.astype(np.float64), protection, coins)
 
@@ -126,9 +141,11 @@ def _answered(setting: AnswersSetting, protection: Defense, seed: int) -> Answer
 def _drawn(setting: AnswersSetting, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     population = private_bits(setting.path)
     if not 0 < setting.people <= len(population):
-        raise DataError(f"people = {setting.people}: the data has 1 to {len(population)}")
+        raise DataError(f"people = {setting.people}: give 1 to {len(population)}, as the data has")
     if setting.queries < 2 or setting.queries % 2:
-        raise ValueError(f"queries = {setting.queries}: an even number, for each person is in half")
+        raise ValueError(
+            f"queries = {setting.queries}: give an even number, for each person is in half of them"
+        )
     rng = numpy_generator(seed, "subset sums")
     bits = population[dealt("people of subset sums", len(population), setting.people, seed)]
     half = np.arange(setting.queries) < setting.queries // 2

@@ -1,8 +1,8 @@
-"""All data sets that agree with published figures of two groups and of both together, exactly.
+"""Enumerate all data sets that agree with published figures of two groups and of both together.
 
-Nothing is sampled and no pairs are formed: of both groups' multisets those that agree with their
-own figures are kept, and how many of the other group's go with each follows from how many of its
-ages lie below the common median and from its sum.
+The count is exact: nothing is sampled, and no pairs are formed. Of both groups' multisets those
+that agree with their own figures are kept. The number of the other group's multisets that go with
+each follows from its sum and from how many of its ages lie below the common median.
 """
 
 import itertools
@@ -14,12 +14,13 @@ import numpy as np
 
 FIGURES = ("mean", "median", "youngest", "oldest")
 
-_SLACK = 1e-9  # of a bound that floats may miss
+_SLACK = 1e-9
+"""By which a figure may miss a limit: of rounding in means, far below any published precision."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Between what the figures of one group, or of all, lie.
+    """Bound the figures of one group, or of all.
 
     Attributes
     ----------
@@ -33,15 +34,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Consistent:
-    """The consistent data sets, summed up.
+    """Summarise the consistent data sets.
 
     Attributes
     ----------
     count : int
-        Pairs of multisets, one of each group.
+        Number of pairs of multisets, one of each group.
     marginals : tuple of ndarray
-        For each group int64, shape (size, oldest + 1): in how many of them the group's i-th
-        youngest has this age.
+        For each group int64, shape (size, oldest + 1): the number of data sets in which the group's
+        i-th youngest has this age.
     """
 
     count: int
@@ -50,11 +51,24 @@ class Consistent:
 
 @lru_cache(maxsize=8)
 def multisets(size: int, youngest: int, oldest: int) -> np.ndarray:
-    """Return all ages that so many people can have, each row ascending, int16."""
+    """List all multisets of ages.
+
+    Parameters
+    ----------
+    size : int
+        People.
+    youngest, oldest : int
+        In years, both included.
+
+    Returns
+    -------
+    ndarray of int16
+        Shape (multisets, size), each row ascending; read-only, for it is cached.
+    """
     ages = range(youngest, oldest + 1)
-    found = np.array(list(itertools.combinations_with_replacement(ages, size)), dtype=np.int16)
-    found.setflags(write=False)
-    return found
+    rows = np.array(list(itertools.combinations_with_replacement(ages, size)), dtype=np.int16)
+    rows.setflags(write=False)
+    return rows
 
 
 @lru_cache(maxsize=8)
@@ -72,7 +86,20 @@ def figures_of(ages: np.ndarray) -> np.ndarray:
 
 
 def agrees(figures: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return which figures, shape (..., 4), lie between the limits, as bool (...)."""
+    """Return whether all figures lie within the limits.
+
+    Parameters
+    ----------
+    figures : ndarray of float64
+        Shape (..., 4).
+    low, high : ndarray of float64
+        Shape (..., 4).
+
+    Returns
+    -------
+    ndarray of bool
+        Shape (...).
+    """
     within = (figures >= low - _SLACK) & (figures <= high + _SLACK)
     return np.asarray(within.all(axis=-1))
 
@@ -97,27 +124,33 @@ def consistent(
         Of mean and median of both; youngest and oldest of both follow from the groups'.
     youngest, oldest : int
         Ages that are possible.
+
+    Returns
+    -------
+    Consistent
     """
-    kept = [
+    agreeing = [
         _agreeing(size, limits, youngest, oldest)
         for size, limits in zip(sizes, groups, strict=True)
     ]
     rank = (sum(sizes) + 1) // 2
     sums = _sums_between(together, sum(sizes))
     weights = [
-        _partners(kept[i], kept[1 - i], together, sums, rank) if len(kept[i]) else np.zeros(0)
+        _partners(agreeing[i], agreeing[1 - i], together, sums, rank)
+        if len(agreeing[i])
+        else np.zeros(0)
         for i in (0, 1)
     ]
-    marginals = [_marginals(each, w, oldest) for each, w in zip(kept, weights, strict=True)]
+    marginals = [_marginals(rows, w, oldest) for rows, w in zip(agreeing, weights, strict=True)]
     return Consistent(int(weights[0].sum()), (marginals[0], marginals[1]))
 
 
 def _agreeing(size: int, limits: Limits, youngest: int, oldest: int) -> np.ndarray:
     figures = _figures_of_multisets(size, youngest, oldest)
-    found: np.ndarray = multisets(size, youngest, oldest)[
+    rows: np.ndarray = multisets(size, youngest, oldest)[
         agrees(figures, np.array(limits.low), np.array(limits.high))
     ]
-    return found
+    return rows
 
 
 def _sums_between(together: Limits, people: int) -> tuple[float, float]:
@@ -128,7 +161,7 @@ def _sums_between(together: Limits, people: int) -> tuple[float, float]:
 def _partners(
     own: np.ndarray, other: np.ndarray, together: Limits, sums: tuple[float, float], rank: int
 ) -> np.ndarray:
-    """Return with how many of the other group's multisets each of this one's agrees, int64.
+    """Return how many of the other group's multisets agree with each of this one's, int64.
 
     The median of both is at most t where at least ``rank`` ages are at most t.
     """
@@ -142,8 +175,9 @@ def _partners(
 def _with_rank(
     own: np.ndarray, other: np.ndarray, at: float, sums: tuple[float, float], rank: int
 ) -> np.ndarray:
-    """Return for how many of the others ``rank`` ages are at most ``at`` and the sums allow it."""
+    """Count the others with which ``rank`` ages are at most ``at``, within the limits of sums."""
     size, most = other.shape[1], int(other.max(initial=0)) * other.shape[1]
+    # A two-dimensional cumulative count answers all rows at once; pairs would be millions.
     # table[k, s]: others with at least k ages at most `at`, and with a sum below s.
     cells = (other <= at).sum(axis=1) * (most + 2) + other.sum(axis=1, dtype=np.int64) + 1
     exactly = np.bincount(cells, minlength=(size + 2) * (most + 2)).reshape(size + 2, most + 2)
@@ -156,9 +190,9 @@ def _with_rank(
     return counted
 
 
-def _marginals(kept: np.ndarray, weights: np.ndarray, oldest: int) -> np.ndarray:
+def _marginals(rows: np.ndarray, weights: np.ndarray, oldest: int) -> np.ndarray:
     # Counts stay below 2^53: floats hold them exactly.
     columns: Sequence[np.ndarray] = [
-        np.bincount(column, weights=weights, minlength=oldest + 1) for column in kept.T
+        np.bincount(column, weights=weights, minlength=oldest + 1) for column in rows.T
     ]
     return np.stack(columns).astype(np.int64)

@@ -1,16 +1,16 @@
-"""k-anonymity: quasi-identifiers made coarse until every record looks like k - 1 others.
+"""Make a table k-anonymous: coarsen quasi-identifiers until every record has k - 1 equals.
 
 Strict multidimensional partitioning (LeFevre, DeWitt and Ramakrishnan 2006, "Mondrian
 multidimensional k-anonymity", section 4): cut the records in two at the median of one attribute as
 long as both halves keep k, and publish for each part the range of every attribute. Nothing is
-hidden or swapped, and sensitive values stay as they are: that is what makes it weak.
+hidden or swapped, and sensitive values stay unchanged: that is the weakness of k-anonymity.
 """
 
 import numpy as np
 
 
 def mondrian(known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ranges that stand in a k-anonymous table in place of exact values.
+    """Return the ranges that replace exact values in a k-anonymous table.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def mondrian(known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     low, high : ndarray of int
-        Shape (n, q), ends included.
+        Shape (n, q) each, ends included.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def mondrian(known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         If there are fewer than k records, or k is below 1.
     """
     if not 1 <= k <= len(known):
-        raise ValueError(f"k = {k}: from 1 to the {len(known)} records of the table")
+        raise ValueError(f"k = {k}: give 1 to {len(known)}, the records of the table")
     low, high = known.copy(), known.copy()
     spans = np.maximum(np.ptp(known, axis=0), 1)
     waiting = [np.arange(len(known))]
@@ -47,7 +47,7 @@ def mondrian(known: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 def _cut(
     known: np.ndarray, part: np.ndarray, spans: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Cut at the median of the attribute that is widest, of the whole table's range, if one can."""
+    """Cut at the median of the relatively widest attribute that allows a cut."""
     values = known[part]
     for attribute in np.argsort(-np.ptp(values, axis=0) / spans, kind="stable"):
         column = values[:, attribute]

@@ -1,7 +1,7 @@
-"""Linkage: a table without names, and a register with them, that share a few attributes.
+"""Link a table without names to a register with names, by a few shared attributes.
 
 Sweeney (2000): few attributes make most people unique. k-anonymity leaves nobody unique, and does
-not stop what is wanted: where all records that look alike have one sensitive value, it is known of
+not stop the inference. Where all records that look alike share one sensitive value, it is known for
 everybody among them (Machanavajjhala, Kifer, Gehrke and Venkitasubramaniam 2007, "l-diversity",
 section 2.1).
 """
@@ -25,12 +25,12 @@ from zerosum.simulations.attacks.published.released import ReleasedSetting, Rele
 
 @dataclass(frozen=True)
 class Linkage:
-    """Looks up named people in a released table, and reads their sensitive value there.
+    """Look up named people in a released table, and read their sensitive values.
 
     Attributes
     ----------
     targets : int
-        Named people, others in each seed: five times 88 are all patients but two.
+        Named people, others in each seed: five seeds cover all patients but two.
     path : str
         The Adult file, or empty: bundled records.
     """
@@ -49,7 +49,7 @@ class Linkage:
     )
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return more and more attributes, as they are and k-anonymous; and noised values."""
+        """Yield more and more attributes, exact and k-anonymous, and noised values."""
         full = suite == "full"
         for attributes in (3, 5, 7):
             raw = ReleasedSetting(attributes, targets=self.targets, path=self.path)
@@ -58,7 +58,8 @@ class Linkage:
             for k in (2, 5, 10, 50) if full else (5,):
                 yield Case(replace(raw, k=k), Defense(f"k-anonymity, k = {k}"), at)
             if self.path:
-                continue  # a message from each of 30,000 people would take minutes
+                # A message from each of 30,000 people would take minutes.
+                continue
             for sigma in (1.0, 2.0, 4.0) if full else (2.0,):
                 name = f"local noise of {sigma:g} on the value"
                 yield Case(raw, Defense(name, clip=1.0, noise="local", sigma=sigma), at)
@@ -66,20 +67,20 @@ class Linkage:
     def baseline(self, view: ReleasedView, rng: np.random.Generator) -> Guess:
         """Guess for everybody what most people have, and link nobody."""
         if view.register is None:
-            raise ValueError("there is no register")
+            raise ValueError("the view holds no register: add it to what the threat knows")
         nobody = np.zeros(len(view.register), dtype=np.bool_)
         return Guess({"unique": nobody, "certain": nobody, "secret": nobody | (view.share > 0.5)})
 
     def run(self, view: ReleasedView, rng: np.random.Generator) -> Guess:
         """Find the rows that each person may be, and weigh their values."""
         if view.register is None or view.secret is None:
-            raise ValueError("there is no register, or no table")
-        told = _meaning(view)[view.secret.astype(np.int64)]
+            raise ValueError("the view holds no register, or no table: require both of the setting")
+        probabilities = _meaning(view)[view.secret.astype(np.int64)]
         matches, chances = [], []
         for person in view.register:
             may_be = ((view.low <= person) & (person <= view.high)).all(axis=1)
             matches.append(np.count_nonzero(may_be))
-            chances.append(told[may_be].mean() if may_be.any() else view.share)
+            chances.append(probabilities[may_be].mean() if may_be.any() else view.share)
         chance = np.array(chances)
         return Guess(
             {
@@ -90,7 +91,7 @@ class Linkage:
         )
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Proportion]:
-        """Return who is unique, whose value is certain (and right), and whose is guessed."""
+        """Return who is unique, whose value is certain and right, and whose is guessed right."""
         right = guess["secret"] == truth["secret"]
         unique, certain, guessed = (metric.name for metric in self.metrics)
         return {
@@ -101,11 +102,11 @@ class Linkage:
 
 
 def _meaning(view: ReleasedView) -> np.ndarray:
-    """Return the probability of the sensitive value where it was released as no, and as yes."""
+    """Return the probability of the sensitive value, given a released no and a released yes."""
     yes = view.share * np.array([view.flipped, 1 - view.flipped])
     no = (1 - view.share) * np.array([1 - view.flipped, view.flipped])
     return yes / (yes + no)
 
 
 ATTACKS = (Linkage(),)
-"""As the table has them."""
+"""As the table lists them."""

@@ -1,8 +1,9 @@
-"""Records of real people, as published tables hold them: bundled with scikit-learn, or a file.
+"""Read records of real people, as published tables hold them: bundled, or from a file.
 
-Without a path the bundled ones serve: 569 breast biopsies (Wolberg, Street, Mangasarian 1995), 442
-diabetes patients (Efron, Hastie, Johnstone, Tibshirani 2004). With one, a CSV file of the UCI
-repository: Heart Disease (its bit is ``num > 0``) or Adult (``income`` above 50,000 dollars).
+Without a path they are bundled with scikit-learn: 569 breast biopsies (Wolberg, Street, Mangasarian
+1995), 442 diabetes patients (Efron, Hastie, Johnstone, Tibshirani 2004). A path names a CSV file of
+the UCI repository: Heart Disease (its bit is ``num > 0``) or Adult (``income`` above 50,000
+dollars).
 """
 
 from dataclasses import dataclass
@@ -21,15 +22,15 @@ ADULT = ("age", "sex", "race", "marital", "type_employer", "education", "occupat
 """Quasi-identifiers of Adult, in the order in which settings take them."""
 
 DIABETES = ("age", "sex", "bmi", "bp", "s1", "s4", "s3")
-"""Of the diabetes study: age, sex, body mass index, blood pressure, three lipid values."""
+"""Quasi-identifiers of the diabetes study: age, sex, body mass index, blood pressure, lipids."""
 
 _BIN = {"bmi": 1.0, "bp": 5.0, "s1": 20.0, "s3": 5.0, "s4": 1.0}
-"""Widths to which measurements are known to somebody who has not measured them."""
+"""Widths of bins, in each measurement's unit: an outsider knows them no more precisely."""
 
 
 @dataclass(frozen=True)
 class People:
-    """What is known of each person, and what is not.
+    """Hold what is public about each person, and what is not.
 
     Attributes
     ----------
@@ -40,7 +41,7 @@ class People:
     secret : ndarray
         bool, shape (n,): the sensitive value.
     what : str
-        What the sensitive value says of a person.
+        The meaning of the sensitive value.
     """
 
     names: tuple[str, ...]
@@ -50,16 +51,16 @@ class People:
 
 
 def dealt(purpose: str, among: int, wanted: int, seed: int) -> np.ndarray:
-    """Return whom one seed is about: people that no other seed is about.
+    """Return the people of one seed, who are of no other seed.
 
-    All seeds' units are pooled into one figure, whose interval is one of as many people.
+    All seeds' units are pooled into one figure. Its interval assumes different people.
 
     Parameters
     ----------
     purpose : str
-        What they are dealt for, in words: each has an order of its own.
+        Names the order in which people are dealt.
     among, wanted : int
-        People there are, and how many each seed takes.
+        People in all, and people of each seed.
     seed : int
 
     Returns
@@ -70,29 +71,34 @@ def dealt(purpose: str, among: int, wanted: int, seed: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        If there are not so many.
+        If there are fewer.
     NotApplicable
-        If earlier seeds took all that are left.
+        If earlier seeds took too many.
     """
     if not 1 <= wanted <= among:
         raise ValueError(f"{purpose}: {wanted} of {among} people; choose 1 to {among}")
     if (seed + 1) * wanted > among:
         raise NotApplicable(
             f"{purpose}: seeds from 0 to {among // wanted - 1} take {wanted} people each, of "
-            f"{among}, and nobody is counted twice"
+            f"{among}, and nobody is counted twice; play fewer seeds or fewer people"
         )
     order = numpy_generator(0, purpose).permutation(among)
-    found: np.ndarray = order[seed * wanted : (seed + 1) * wanted]
-    return found
+    own: np.ndarray = order[seed * wanted : (seed + 1) * wanted]
+    return own
 
 
 def private_bits(path: str) -> np.ndarray:
-    """Return one private bit a person, shape (n,), bool.
+    """Return one private bit a person.
 
     Parameters
     ----------
     path : str
         Empty: the biopsies, and whether each was benign. Else a file, as above.
+
+    Returns
+    -------
+    ndarray of bool
+        Shape (n,).
 
     Raises
     ------
@@ -111,7 +117,7 @@ def private_bits(path: str) -> np.ndarray:
 
 
 def ages_of_groups() -> tuple[np.ndarray, np.ndarray]:
-    """Return the ages, in years, of the diabetes patients of one sex and of the other."""
+    """Return the ages in years, int64, of the diabetes patients of one sex and of the other."""
     frame = load_diabetes(as_frame=True, scaled=False).frame
     ages, sex = frame["age"].to_numpy().astype(np.int64), frame["sex"].to_numpy()
     return ages[sex == sex.min()], ages[sex == sex.max()]
@@ -126,6 +132,10 @@ def people(path: str) -> People:
     path : str
         Empty: the diabetes patients; the value is a fasting blood sugar of 100 mg/dl or more. Else
         the Adult file; the value is an income above 50,000 dollars.
+
+    Returns
+    -------
+    People
 
     Raises
     ------

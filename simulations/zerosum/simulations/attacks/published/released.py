@@ -1,7 +1,7 @@
-"""A setting: a table of people is released without names, and an outsider has a register of names.
+"""Release a table of people without names, to an outsider with a register of names.
 
-Rows are released as they are, or k-anonymous; or each person noises its own sensitive value by the
-real local mechanism before the table is made.
+Rows are released as they are, or k-anonymous. Or each person adds noise to its own sensitive value,
+by the real local mechanism, before the table is made.
 """
 
 from dataclasses import dataclass, field
@@ -21,20 +21,20 @@ from zerosum.simulations.attacks.published.sums import private_sum_of
 
 @dataclass(frozen=True)
 class ReleasedView(View):
-    """A released table, and a register of some people who are in it.
+    """Hold a released table, and a register of some people in it.
 
     Attributes
     ----------
     low, high : ndarray
-        int64, shape (n, q): between what each row's quasi-identifiers lie, ends included.
+        int64, shape (n, q): ranges of each row's quasi-identifiers, ends included.
     secret : ndarray or None
         bool, shape (n,): the sensitive value of each row, as released.
     flipped : float
-        Probability that a released value is the other one.
+        Probability that a released value is wrong.
     share : float
-        Of people with the sensitive value, in the whole population: public.
+        Fraction of the whole population with the sensitive value: public.
     register : ndarray or None
-        int64, shape (targets, q): quasi-identifiers of named people, exactly.
+        int64, shape (targets, q): exact quasi-identifiers of named people.
     """
 
     low: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
@@ -47,17 +47,17 @@ class ReleasedView(View):
 
 @dataclass(frozen=True)
 class ReleasedSetting:
-    """One table, linked by some attributes.
+    """Release one table, linked by some attributes.
 
     Attributes
     ----------
     attributes : int
-        Quasi-identifiers in table and register.
+        Number of quasi-identifiers in table and register.
     k : int
         Of k-anonymity; 1 releases rows as they are.
     targets : int
-        People of a seed's register: the table is of all people, and each is in the register of one
-        seed at most.
+        People in a seed's register. The table is of all people, and each is in the register of at
+        most one seed.
     path : str
         The Adult file, or empty: see :func:`~.people.people`.
     """
@@ -69,16 +69,16 @@ class ReleasedSetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the row's name in the table."""
         what = "census incomes" if self.path else "diabetes patients"
         return f"table of {what}, {self.attributes} attributes"
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Release the table in an order drawn anew; see :class:`Setting`."""
+        """Release the table in a new random order; see :class:`~.interface.Setting`."""
         check_played(protection)
         table = people(self.path)
         if not 1 <= self.attributes <= len(table.names):
-            raise ValueError(f"attributes = {self.attributes}: from 1 to {len(table.names)}")
+            raise ValueError(f"attributes = {self.attributes}: give 1 to {len(table.names)}")
         rng = numpy_generator(seed, "released table")
         rows = rng.permutation(len(table.secret))
         targets = dealt("registered people", len(table.secret), self.targets, seed)
@@ -104,18 +104,18 @@ def _ranges(setting: ReleasedSetting) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _released(table: People, protection: Defense, seed: int) -> tuple[np.ndarray, float, float]:
-    """Return the sensitive values as released, how likely each is the other one, and epsilon.
+    """Return the sensitive values as released, the probability that one is wrong, and epsilon.
 
-    A person sends plus or minus the clip, noised; what is released is its sign.
+    A person sends plus or minus the clip with noise; the sign is released.
     """
     if protection.noise == "none":
         return table.secret, 0.0, float("inf")
     if protection.noise != "local" or protection.clip is None:
-        raise ValueError(f"{protection.name}: a row is no sum; each person adds its own noise")
+        raise ValueError(f"{protection.name}: a row is no sum; give local noise")
     signs = np.where(table.secret, protection.clip, -protection.clip)[:, None]
     coins = int(numpy_generator(seed, f"released {protection.name}").integers(2**31))
-    asked = private_sum_of(signs, protection, coins)
-    if asked.contributions is None:
-        raise ValueError(f"{protection.name}: masked values cannot be released")
-    secret = asked.contributions[:, 0] > 0
-    return secret, float(norm.sf(1 / protection.sigma)), asked.epsilon["local"]
+    answer = private_sum_of(signs, protection, coins)
+    if answer.contributions is None:
+        raise ValueError(f"{protection.name}: masked values cannot be released; leave masks out")
+    secret = answer.contributions[:, 0] > 0
+    return secret, float(norm.sf(1 / protection.sigma)), answer.epsilon["local"]

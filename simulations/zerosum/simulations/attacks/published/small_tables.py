@@ -1,8 +1,9 @@
-"""Small published tables: few data sets agree with a mean and a median, and all can be listed.
+"""Reconstruct small published tables: list all data sets that agree with their figures.
 
-Dinur and Nissim's point made by hand, as Garfinkel, Abowd and Martindale (2018), "Understanding
-database reconstruction attacks on public data", do it with a census block of seven people. Where
-figures were rounded, or ages noised, whatever could have led to the figures counts as consistent.
+Few data sets agree with a mean and a median. Garfinkel, Abowd and Martindale (2018), "Understanding
+database reconstruction attacks on public data", show so by a census block of seven people. Where
+figures were rounded, or ages noised, every data set that could have led to them counts as
+consistent.
 """
 
 import math
@@ -26,17 +27,20 @@ from zerosum.simulations.attacks.published.ages import SIZES, TablesSetting, Tab
 from zerosum.simulations.attacks.published.consistent import Consistent, Limits
 
 _DEVIATIONS = 2.0
-"""Of the noise, within which a figure is believed to lie."""
+"""Standard deviations of noise within which a figure is assumed to lie.
+
+Fewer exclude the truth more often, and such a list scores nothing; more lengthen every list.
+"""
 
 
 @dataclass(frozen=True)
 class ConsistentRecords:
-    """Lists every data set that agrees with what was published.
+    """List every data set that agrees with the published figures.
 
     Attributes
     ----------
     tables : int
-        Of seven people each, a seed.
+        In each seed, of seven people each.
     near : int
         Years within which an age counts as known.
     """
@@ -51,7 +55,7 @@ class ConsistentRecords:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """How many data sets there are; whose age is the same in all; whose is guessed."""
+        """Return the number of data sets, ages equal in all of them, and ages guessed."""
         return (
             Metric("consistent data sets", "log10", higher=False),
             Metric(f"ages pinned to {self.near} years"),
@@ -59,7 +63,7 @@ class ConsistentRecords:
         )
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return more and more figures; then rounded ones, and ones of noised ages."""
+        """Yield more and more figures; then rounded ones, and figures of noised ages."""
         both = TablesSetting(self.tables)
         for figures in (("mean",), both.figures, sets.FIGURES):
             yield Case(replace(both, figures=figures), Defense("plain"))
@@ -72,24 +76,24 @@ class ConsistentRecords:
             yield Case(both, noise)
 
     def baseline(self, view: TablesView, rng: np.random.Generator) -> Guess:
-        """List what agrees with no more than whom the tables are of."""
+        """List all data sets within the public range of ages."""
         shape = view.figures.shape
         low, high = np.full(shape, float(view.youngest)), np.full(shape, float(view.oldest))
         return _guess(view, [_listed(view, low[0], high[0])] * len(low), low, high)
 
     def run(self, view: TablesView, rng: np.random.Generator) -> Guess:
-        """List what agrees with the figures; where nothing does, believe them less."""
-        found = [_believed(view, figures) for figures in view.figures]
-        listed, low, high = zip(*found, strict=True)
+        """List the data sets that agree; where there is none, widen the limits."""
+        tables = [_believed(view, figures) for figures in view.figures]
+        listed, low, high = zip(*tables, strict=True)
         return _guess(view, listed, np.stack(low), np.stack(high))
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
-        """Score the lists; one that lacks the truth has told nothing, and counts as all there are.
+        """Score the lists; one that lacks the truth counts as long as the list of all data sets.
 
         Ages are compared by rank within their group.
         """
         ages = np.concatenate([truth["first"], truth["second"]], axis=1)
-        figures = [sets.figures_of(each) for each in (truth["first"], truth["second"], ages)]
+        figures = [sets.figures_of(group) for group in (truth["first"], truth["second"], ages)]
         within = sets.agrees(np.stack(figures, axis=1), guess["low"], guess["high"])
         holds = np.asarray(within.all(axis=1))
         size, pinned, guessed = (metric.name for metric in self.metrics)
@@ -103,10 +107,10 @@ class ConsistentRecords:
 
 
 def _widths(view: TablesView) -> np.ndarray:
-    """Return how far from each figure the true one may be, shape (3, 4).
+    """Return the distance within which each true figure is assumed to lie, in years, shape (3, 4).
 
-    Of a mean of n noised ages by the noise over sqrt(n); a figure of ranks moves by no more than
-    the noise of whoever has most.
+    The noise of a mean of n ages is that of one over sqrt(n). A median, minimum or maximum moves by
+    no more than the largest noise of one age.
     """
     people = np.array([*SIZES, sum(SIZES)], dtype=np.float64)
     noise = np.full((3, 4), _DEVIATIONS * view.noise_std)
@@ -116,14 +120,14 @@ def _widths(view: TablesView) -> np.ndarray:
 
 
 def _believed(view: TablesView, figures: np.ndarray) -> tuple[Consistent, np.ndarray, np.ndarray]:
-    """Return what agrees with a table, within as little as anything does."""
+    """Return the data sets that agree with a table, within the narrowest limits that any fits."""
     widths, unpublished = _widths(view), np.isnan(figures)
     while True:
         low = np.where(unpublished, view.youngest, np.maximum(figures - widths, view.youngest))
         high = np.where(unpublished, view.oldest, np.minimum(figures + widths, view.oldest))
-        found = _listed(view, low, high)
-        if found.count:
-            return found, low, high
+        listed = _listed(view, low, high)
+        if listed.count:
+            return listed, low, high
         widths = 2 * widths
 
 
@@ -136,19 +140,19 @@ def _listed(view: TablesView, low: np.ndarray, high: np.ndarray) -> Consistent:
 
 
 def _guess(
-    view: TablesView, found: Sequence[Consistent], low: np.ndarray, high: np.ndarray
+    view: TablesView, listed: Sequence[Consistent], low: np.ndarray, high: np.ndarray
 ) -> Guess:
-    every = np.stack([np.concatenate(each.marginals) for each in found])  # (tables, 7, ages)
+    every = np.stack([np.concatenate(table.marginals) for table in listed])  # (tables, 7, ages)
     below = np.cumsum(every, axis=2) / every.sum(axis=2, keepdims=True)
-    seen, ages = every > 0, view.oldest - view.youngest + 1
+    occurs, ages = every > 0, view.oldest - view.youngest + 1
     possible = sum(math.log10(math.comb(ages + size - 1, size)) for size in SIZES)
     return Guess(
         {
             "ages": (below >= 0.5).argmax(axis=2),
-            "youngest": seen.argmax(axis=2),
-            "oldest": every.shape[2] - 1 - seen[:, :, ::-1].argmax(axis=2),
-            "log10": np.array([math.log10(each.count) for each in found]),
-            "log10 of all": np.full(len(found), possible),
+            "youngest": occurs.argmax(axis=2),
+            "oldest": every.shape[2] - 1 - occurs[:, :, ::-1].argmax(axis=2),
+            "log10": np.array([math.log10(table.count) for table in listed]),
+            "log10 of all": np.full(len(listed), possible),
             "low": low,
             "high": high,
         }
@@ -156,4 +160,4 @@ def _guess(
 
 
 ATTACKS = (ConsistentRecords(),)
-"""As the table has them."""
+"""As the table lists them."""

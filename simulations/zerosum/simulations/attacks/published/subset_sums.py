@@ -1,9 +1,11 @@
-"""Reconstruction from subset sums: too many answers that are too exact give away every bit.
+"""Reconstruct private bits from subset sums: too many, too accurate answers reveal every bit.
 
 Dinur and Nissim (2003), theorem 3: with noise below sqrt(n) in each of enough random subset sums,
-almost all bits follow. Least squares does so for noise that is small on the whole; the least L1
-error (Dwork, McSherry and Talwar 2007, section 3) stands some answers that are far off; and who
-knows how common the bit is, and the noise, weighs both.
+almost all bits follow. Three solvers:
+
+- Least squares succeeds if the noise is small on the whole.
+- The least L1 error (Dwork, McSherry and Talwar 2007, section 3) tolerates some answers far off.
+- A Gaussian posterior weighs the noise against how common the bit is.
 """
 
 from abc import ABC, abstractmethod
@@ -26,18 +28,18 @@ from zerosum.simulations.attacks.harness.metrics import Proportion
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView, Noise
 
 _LEAST_NOISE = 1e-3
-"""Of an answer, where none was added: what encoding's rounding stays below."""
+"""Noise assumed for an answer without noise: rounding in the encoding stays below it."""
 
 
 @dataclass(frozen=True)
 class SubsetSums(ABC):
-    """Guesses each person's bit from noisy counts of random groups.
+    """Guess each person's bit from noisy counts of random groups.
 
     Attributes
     ----------
     people : int
     answers : int
-        For each person there are so many.
+        Answers per person.
     path : str
         A data file, or empty: bundled records.
     """
@@ -52,7 +54,7 @@ class SubsetSums(ABC):
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("bits right"),)
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Return noise from none to 2 sqrt(n), by all clients; and by each, and by the server."""
+        """Yield noise from none to 2 sqrt(n), distributed, central and local."""
         setting = AnswersSetting(self.people, self.people * self.answers, self.path)
         yield Case(setting, Defense("plain", clip=setting.clip), {"noise": 0.0})
         levels = (0.25, 0.5, 1.0, 2.0)
@@ -78,7 +80,27 @@ class SubsetSums(ABC):
 
     @abstractmethod
     def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
-        """Return bits, shape (n,), from answers to queries, shape (m, n)."""
+        """Solve for the bits.
+
+        Parameters
+        ----------
+        queries : ndarray of float64
+            Shape (m, n): 1 where a query counts a person, else 0.
+        answers : ndarray of float64
+            Shape (m,).
+        view : AnswersView
+            Noise and the bit's frequency.
+
+        Returns
+        -------
+        ndarray of bool
+            Shape (n,).
+
+        Raises
+        ------
+        ArithmeticError
+            If a solver finds no solution.
+        """
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Proportion]:
         """Return which bits are right."""
@@ -87,61 +109,62 @@ class SubsetSums(ABC):
 
 @dataclass(frozen=True)
 class LeastSquares(SubsetSums):
-    """The nearest bits, one by one, to the solution with the least squared error."""
+    """Round the solution with the least squared error."""
 
     adaptive: ClassVar[str] = "least squares, rounded"
 
     def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
         """Round the least-squares solution."""
-        found: np.ndarray = np.linalg.lstsq(queries, answers, rcond=None)[0] > 0.5
-        return found
+        bits: np.ndarray = np.linalg.lstsq(queries, answers, rcond=None)[0] > 0.5
+        return bits
 
 
 @dataclass(frozen=True)
 class LinearProgram(SubsetSums):
-    """The nearest bits to the point of [0, 1]^n with the least absolute error."""
+    """Round the point of [0, 1]^n with the least absolute error."""
 
     adaptive: ClassVar[str] = "linear program, rounded"
 
     def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
-        """Minimise the sum of e with |Q x - a| <= e and 0 <= x <= 1: answers may be far off."""
+        """Minimise the sum of e with |Q x - a| <= e and 0 <= x <= 1."""
         m, n = queries.shape
         one = np.eye(m)
-        found = linprog(
+        solution = linprog(
             np.concatenate([np.zeros(n), np.ones(m)]),
             A_ub=np.block([[queries, -one], [-queries, -one]]),
             b_ub=np.concatenate([answers, -answers]),
             bounds=[(0, 1)] * n + [(0, None)] * m,
             method="highs",
         )
-        if found.x is None:
-            raise ArithmeticError(f"the linear program was not solved: {found.message}")
-        bits: np.ndarray = found.x[:n] > 0.5
+        if solution.x is None:
+            raise ArithmeticError(f"the linear program was not solved: {solution.message}")
+        bits: np.ndarray = solution.x[:n] > 0.5
         return bits
 
 
 @dataclass(frozen=True)
 class WithPrior(SubsetSums):
-    """What is more likely for each bit, given the answers and how common it is."""
+    """Choose the likelier value of each bit, given the answers and how common it is."""
 
     adaptive: ClassVar[str] = "knows the noise and how common the bit is"
 
     def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
-        """Weigh the prior with what the answers say of a bit, the others being Gaussian.
+        """Weigh the prior against the answers, treating the other bits as Gaussian.
 
-        The posterior of a Gaussian prior of the bits' mean and variance; of each bit the prior is
-        taken out of it (Minka 2001, section 3.2) and the bit's own put in.
+        The posterior of a Gaussian prior with the bits' mean and variance is computed jointly. For
+        each bit that prior is divided out of it (Minka 2001, section 3.2), and the bit's own put
+        in.
         """
         share, noise = view.share, max(view.noise_std, _LEAST_NOISE)
         variance = share * (1 - share)
         precision = queries.T @ queries / noise**2 + np.eye(queries.shape[1]) / variance
         covariance = np.linalg.inv(precision)
         mean = share + covariance @ queries.T @ (answers - queries.sum(axis=1) * share) / noise**2
-        said = 1 / np.diag(covariance) - 1 / variance
-        at = (mean / np.diag(covariance) - share / variance) / said
-        likelier: np.ndarray = logit(share) + said * (at - 0.5) > 0
+        sharpness = 1 / np.diag(covariance) - 1 / variance
+        at = (mean / np.diag(covariance) - share / variance) / sharpness
+        likelier: np.ndarray = logit(share) + sharpness * (at - 0.5) > 0
         return likelier
 
 
 ATTACKS = (LeastSquares(), LinearProgram(), WithPrior())
-"""As the table has them."""
+"""As the table lists them."""

@@ -1,4 +1,4 @@
-"""One private sum of given vectors: real clients send them, the real mechanism protects them."""
+"""Open one private sum of given vectors, by real clients and the real mechanism."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from zerosum.simulations.engine.grid import InProcessGrid
 
 @dataclass(frozen=True)
 class Answered:
-    """What a private sum gave.
+    """Hold the result of a private sum.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Answered:
     contributions : ndarray or None
         float64, shape (n, d): each client's own, where they are not masked.
     noise_std : float
-        Of each coordinate of the sum.
+        Standard deviation of each coordinate of the sum.
     epsilon : dict of str to float
-        By observer, "sum", "local" and "release", as the ledger says; infinite without noise.
+        The ledger's, by observer: "sum", "local" and "release"; infinite without noise.
     """
 
     total: np.ndarray
@@ -41,15 +41,19 @@ class Answered:
 
 
 def private_sum_of(vectors: np.ndarray, protection: Defense, seed: int) -> Answered:
-    """Ask one client a row for its vector, and open the sum.
+    """Open the sum of given vectors, one a client.
 
     Parameters
     ----------
     vectors : ndarray of float
-        Shape (n, d), one a client; longer ones than the clip are clipped, as everywhere.
+        Shape (n, d), a row a client; rows longer than the clip are clipped.
     protection : Defense
     seed : int
         Of noise and rounding.
+
+    Returns
+    -------
+    Answered
 
     Raises
     ------
@@ -78,7 +82,7 @@ def private_sum_of(vectors: np.ndarray, protection: Defense, seed: int) -> Answe
 
 
 class _GivenVectors(PolicyClients):
-    """Clients that send a given vector where others would train."""
+    """Send a given vector where other clients would train."""
 
     vectors: np.ndarray
 
@@ -89,7 +93,7 @@ class _GivenVectors(PolicyClients):
 
 
 class _NoTask:
-    """Stands where a task would: vectors are sent whatever it is."""
+    """Stand for a task, which clients with given vectors never use."""
 
 
 def _no_task() -> Any:
