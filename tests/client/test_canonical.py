@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from zerosum.server.spec import Experiment
 
 
 def question(**changes):
-    values = {
+    values: dict[str, Any] = {
         "kind": "evaluate",
         "round": 1,
         "seed": 0,

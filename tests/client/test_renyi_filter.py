@@ -147,7 +147,9 @@ def answered(folder, epsilon=EPSILON, delta=DELTA, z=8.0, most=1000):
 
 
 def spent_at(folder, order):
-    return FileStore(folder).spent[ORDERS.index(order)]
+    spent = FileStore(folder).spent
+    assert spent is not None
+    return spent[ORDERS.index(order)]
 
 
 def test_the_order_stays_where_it_was_first_fixed(tmp_path):

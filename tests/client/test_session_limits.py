@@ -1,6 +1,7 @@
 """Sessions that begin are counted, days end, runs expire, and nothing is begun twice by it."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -236,7 +237,8 @@ def test_whatever_expires_and_whichever_way_the_clock_goes_no_session_begins_twi
     tmp_path_factory, asked
 ):
     node = Node(tmp_path_factory.mktemp("node") / "state", Openings(8, 6, 2 * DAY))
-    begun, in_run = set(), {}
+    begun: set[Any] = set()
+    in_run: dict[Any, Any] = {}
     for run, round, attempt, days in asked:
         node.now = max(0.0, node.now + days * DAY)
         try:

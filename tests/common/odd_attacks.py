@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,13 +76,18 @@ def _interrupt():
     raise KeyboardInterrupt
 
 
-ENDS = {
+def _sleep_on() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(60)
+
+
+ENDS: dict[str, Callable[[], object]] = {
     "interrupt once": lambda: _once(_interrupt),
     "raise once": lambda: _once(lambda: _raise("broken this once")),
     "raise": lambda: _raise("broken on purpose"),
     "escape": lambda: _raise(SAID),
     "sleep": lambda: time.sleep(600),
-    "deaf": lambda: (signal.signal(signal.SIGTERM, signal.SIG_IGN), time.sleep(60)),
+    "deaf": _sleep_on,
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda: os._exit(3),
 }

@@ -116,7 +116,7 @@ class Net(nn.Module):
         return self.head(self.hidden(x))
 
 
-def mlp() -> nn.Module:
+def mlp() -> nn.Sequential:
     return nn.Sequential(nn.Linear(WIDTH, 4), nn.ReLU(), nn.Linear(4, CLASSES))
 
 
@@ -228,7 +228,7 @@ class LowRank(nn.Module):
 def lora_parametrized() -> nn.Module:
     net = Net()
     parametrize.register_parametrization(net.body, "weight", LowRank())
-    net.body.parametrizations["weight"].original.requires_grad_(False)
+    net.get_parameter("body.parametrizations.weight.original").requires_grad_(False)
     return net
 
 
@@ -308,6 +308,8 @@ class ComplexWeights(nn.Module):
 class FrozenComplex(Net):
     """Real weights, a frozen complex one and a complex buffer, as rotary embeddings have."""
 
+    turns: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         turns = torch.polar(torch.ones(2), torch.arange(2.0))
@@ -381,13 +383,13 @@ class Branching(Net):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.RNNBase], *, packed: bool = False) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase], *, packed: bool = False) -> None:
         super().__init__()
         self.inner: Any = kind(WIDTH, 4, batch_first=True)
         self.head = nn.Linear(4, CLASSES)
         self.packed = packed
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
         if self.packed:
             lengths = 1 + (x[:, 0, 0].abs() * 3).long().clamp(max=4)
             x = nn.utils.rnn.pack_padded_sequence(
@@ -486,6 +488,8 @@ class Lists(nn.Module):
 class MovesBuffer(Net):
     """Divides by a running mean of squares of its own, as many do by hand."""
 
+    scale: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(4))
@@ -538,12 +542,12 @@ class TakesDict(Net):
 
 
 class TakesNames(Net):
-    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:  # type: ignore[override]  # by name
         return super().forward(torch.cat([left, right], 1))
 
 
 class TakesAnyNames(Net):
-    def forward(self, **batch: Tensor) -> Tensor:
+    def forward(self, **batch: Tensor) -> Tensor:  # type: ignore[override]  # by name
         return super().forward(torch.cat([batch["left"], batch["right"]], 1))
 
 
@@ -582,6 +586,8 @@ class Overlapping(Net):
 class ViewingBuffer(Net):
     """A buffer that is a view of a weight, and follows it in plain PyTorch."""
 
+    view: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("view", self.body.weight.detach().t())
@@ -618,16 +624,20 @@ def hooked() -> nn.Module:
     return net
 
 
+def _halve(module: nn.Module, into: Any, out: Any) -> tuple[Tensor]:
+    return (into[0] * 0.5,)
+
+
 def backward_hooked() -> nn.Module:
     net = mlp()
     net[0].register_full_backward_hook(lambda module, into, out: into)
-    net[2].register_full_backward_hook(lambda module, into, out: (into[0] * 0.5,))
+    net[2].register_full_backward_hook(_halve)
     return net
 
 
 def gradient_hooked() -> nn.Module:
     net = mlp()
-    net[0].weight.register_hook(lambda gradient: gradient.clamp(-0.05, 0.05))
+    net.get_parameter("0.weight").register_hook(lambda gradient: gradient.clamp(-0.05, 0.05))
     return net
 
 
@@ -638,7 +648,7 @@ def _clamp(parameter: Tensor) -> None:
 
 def after_hooked() -> nn.Module:
     net = mlp()
-    net[0].weight.register_post_accumulate_grad_hook(_clamp)
+    net.get_parameter("0.weight").register_post_accumulate_grad_hook(_clamp)
     return net
 
 

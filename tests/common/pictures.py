@@ -39,7 +39,7 @@ class Task:
         return losses
 
 
-def mlp(*, bias: bool = True) -> nn.Module:
+def mlp(*, bias: bool = True) -> nn.Sequential:
     first = nn.Sequential(nn.Flatten(), nn.Linear(120, 9, bias=bias), nn.ReLU())
     return nn.Sequential(first, nn.Dropout(0.0), nn.Identity(), nn.Linear(9, CLASSES, bias=bias))
 

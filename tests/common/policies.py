@@ -1,10 +1,11 @@
 """Policies for tests: what has to be written, at its most permissive, and what a test changes."""
 
 import math
+from typing import Any
 
 from zerosum.client.spec import ClientPolicy
 
-LEAST = {"min_cohort": 2, "corruption": 0.0, "max_epsilon": math.inf}
+LEAST: dict[str, Any] = {"min_cohort": 2, "corruption": 0.0, "max_epsilon": math.inf}
 LEAST_TOML = "min_cohort = 2\ncorruption = 0.0\nmax_epsilon = inf\n"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from without_data import WithoutData
 
 WIDTH, CLASSES = 4, 3
 
@@ -42,6 +43,8 @@ class ScaledByCount(Piece):
 
 
 class MovesBuffer(Piece):
+    centre: Tensor
+
     def __init__(self, k: int) -> None:
         super().__init__(k)
         self.register_buffer("centre", torch.zeros(WIDTH))
@@ -213,7 +216,7 @@ class OwnRule(torch.autograd.Function):
         pass
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Any) -> Tensor:
         return 2 * gradient
 
     @staticmethod
@@ -244,12 +247,15 @@ class HookedLinear(nn.Sequential):
         self[0].register_forward_hook(lambda module, given, found: found + 5 * found.roll(1, 0))
 
 
+def _mixed(gradients: Any) -> Tensor:
+    mixed: Tensor = gradients[0] + 5 * gradients[0].roll(1, 0)
+    return mixed
+
+
 class BackwardHookedLinear(nn.Sequential):
     def __init__(self, k: int) -> None:
         super().__init__(nn.Linear(WIDTH, WIDTH))
-        self[0].register_full_backward_hook(
-            lambda module, given, out: (given[0] + 5 * given[0].roll(1, 0),)
-        )
+        self[0].register_full_backward_hook(lambda module, given, out: (_mixed(given),))
 
 
 def _rolled(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -346,7 +352,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-class RandomTask:
+class RandomTask(WithoutData):
     """A model of some pieces and a loss, drawn by a seed."""
 
     def __init__(self, seed: int, *, plain: bool = False) -> None:
@@ -371,9 +377,7 @@ class RandomTask:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._loss(self, outputs, targets)
 
-    data = test_data = lambda *arguments: None
-
-    def items(self, count: int, seed: int) -> list[tuple[Any, Tensor]]:
+    def items(self, count: int, seed: int) -> Any:
         """Return a data set of this task's form, some of whose examples are far larger."""
         generator = torch.Generator().manual_seed(seed)
         inputs = torch.randn(count, WIDTH, generator=generator)

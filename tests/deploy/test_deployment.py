@@ -17,6 +17,7 @@ from zerosum.simulations import api, load_experiment
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
 from zerosum.simulations.rehearsal import can_make_namespaces, federation
 from zerosum.simulations.rehearsal.certificates import make_certificates
+from zerosum.simulations.rehearsal.namespaces import Namespace
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -85,6 +86,8 @@ def _module():
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("seeded", APP / "seeded.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -222,7 +225,9 @@ def test_a_link_that_is_cut_in_a_round_costs_one_dropout(tmp_path, one_thread):
         out = tmp_path / "run"
         run = built.submit(APP, [*built.keys_of_server, *settings], out)
         wait_for_line(built, f"supernode{LAST}", "Receiving: train.contribute message", out)
-        built.hosts[LAST].cut()
+        last = built.hosts[LAST]
+        assert isinstance(last, Namespace)
+        last.cut()
         summary = finished(built, run, out)
         assert summary["dropouts"]["contribute"] == 1
         assert summary["rounds_abandoned"] == 0

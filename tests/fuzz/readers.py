@@ -148,7 +148,7 @@ class Played:
             self.states[stage] = clients[3].export()
             self.asked[stage], self.sent[stage] = messages, {}
             for index, message in messages.items():
-                arguments = () if message is None else (message,)
+                arguments: tuple[Any, ...] = () if message is None else (message,)
                 arguments += (np.arange(5),) if stage == "contribute" else ()
                 step = getattr(clients[index], stage)(*arguments)
                 self.sent[stage][index] = step.send

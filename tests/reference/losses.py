@@ -70,7 +70,7 @@ def sampled_gaussian(rate: float, sigma: float, step: float, present_first: bool
     if not present_first:
         low, high = -high, -low
     first, last = math.floor(low / step), math.ceil(high / step)
-    grid = np.arange(first, last + 1) * step
+    grid: Floats = np.arange(first, last + 1, dtype=np.float64) * step
     x = _where(grid if present_first else -grid, rate, sigma)
     lower, upper = (x[:-1], x[1:]) if present_first else (x[1:], x[:-1])
     without = _between(lower / sigma, upper / sigma)

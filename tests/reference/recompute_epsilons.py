@@ -14,7 +14,7 @@ import argparse
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -187,8 +187,12 @@ def openings_told(setting: Setting, rules: Rules) -> float:
 # Three routes to epsilon.
 
 
+def _sum_of(divergences: Iterable[renyi.Floats]) -> renyi.Floats:
+    return sum(divergences, np.zeros_like(renyi.ORDERS))
+
+
 def by_renyi(steps: tuple[Step, ...], delta: float) -> float:
-    return renyi.epsilon(sum(step.count * _renyi_of(step) for step in steps), delta)
+    return renyi.epsilon(_sum_of(step.count * _renyi_of(step) for step in steps), delta)
 
 
 @lru_cache(maxsize=4096)
@@ -196,7 +200,7 @@ def _renyi_once(step: Step) -> renyi.Floats:
     if step.gaussian is not None:
         plain = renyi.gaussian(step.gaussian)
     else:
-        plain = sum(renyi.skellam(p.l2, p.l1, p.variance) for p in step.parts)
+        plain = _sum_of(renyi.skellam(p.l2, p.l1, p.variance) for p in step.parts)
     return renyi.told_with(step.told, renyi.sampled(step.rate, plain), plain)
 
 

@@ -200,15 +200,15 @@ def header_disagrees(folder: Path, setting: Setting) -> str | None:
     theirs, ours = _of_header(written), setting.mechanisms["train"]
     pairs = [("noise multiplier", theirs.gaussian or 0.0, ours.gaussian or 0.0)]
     pairs.append(("rate of examples", theirs.example_rate, ours.example_rate))
-    for mine, their in zip(ours.parts, theirs.parts, strict=True):
+    for our, their in zip(ours.parts, theirs.parts, strict=True):
         pairs += [
-            ("l2", their.l2, mine.l2),
-            ("l1", their.l1, mine.l1),
-            ("variance", their.variance, mine.variance),
+            ("l2", their.l2, our.l2),
+            ("l1", their.l1, our.l1),
+            ("variance", their.variance, our.variance),
         ]
-    for what, their, mine in pairs:
-        if not math.isclose(their, mine, rel_tol=1e-6):
-            return f"{what}: the ledger says {their:.9g}, the configuration {mine:.9g}"
+    for what, logged, configured in pairs:
+        if not math.isclose(logged, configured, rel_tol=1e-6):
+            return f"{what}: the ledger says {logged:.9g}, the configuration {configured:.9g}"
     return None
 
 

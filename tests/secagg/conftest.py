@@ -16,6 +16,7 @@ from zerosum.secagg import (
     IdealClientParty,
     IdealServerParty,
     IdentityKey,
+    Protocol,
     Roster,
     ServerMode,
     ServerParty,
@@ -121,7 +122,7 @@ class Play:
 
     def __post_init__(self) -> None:
         if self.ideal:
-            protocol = "none" if self.keep else "ideal"
+            protocol = Protocol.NONE if self.keep else Protocol.IDEAL
             self.session = dataclasses.replace(self.session, protocol=protocol)
         cache = SharedCache() if self.cached else None
         kind = IdealClientParty if self.ideal else ClientParty

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,8 @@ def test_the_code_of_the_page_runs_in_order(tmp_path, monkeypatch):
     page = DOCS / "secagg.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     assert len(blocks) >= 5
-    names, said = {}, io.StringIO()
+    names: dict[str, Any] = {}
+    said = io.StringIO()
     with contextlib.redirect_stdout(said):
         for block in blocks:
             exec(compile(block, str(page), "exec"), names)  # noqa: S102

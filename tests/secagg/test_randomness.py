@@ -1,5 +1,7 @@
 """Sources of random bits: streams continue, and no two purposes share one."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ def test_words_are_little_endian_and_uniform_floats_their_top_bits() -> None:
 
 
 def test_seeds_differ_by_every_argument_and_every_border() -> None:
-    calls = [
+    calls: list[tuple[Any, ...]] = [
         (1, "a"),
         (2, "a"),
         (-1, "a"),

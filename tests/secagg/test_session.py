@@ -1,5 +1,8 @@
 """Sessions and requests: canonical, and refused when they make no sense."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +31,7 @@ def test_a_session_survives_its_bytes(lab):
 
 def test_the_digest_tells_every_field_apart(lab):
     base = {"n": 4, "threshold": 2}
-    changes = [
+    changes: list[dict[str, Any]] = [
         {},
         {"run_id": b"another"},
         {"round": 2},
@@ -128,7 +131,7 @@ def test_noise_that_nobody_would_add_is_no_session_of_a_peers_either(lab):
 @pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
 def test_a_party_serves_sessions_of_its_own_protocol_alone(lab, protocol):
     session = lab.session(4, protocol=protocol)
-    parties = {
+    parties: dict[str, list[Callable[[], Any]]] = {
         "pairwise": [lambda: ClientParty(session, 10), lambda: ServerParty(session)],
         "ideal": [lambda: IdealClientParty(session, 10), lambda: IdealServerParty(session)],
         "none": [

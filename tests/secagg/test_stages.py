@@ -184,7 +184,7 @@ class Played:
 
 def answered_by(table: Mapping[Stage, Phase]) -> set[tuple[Stage | End, Stage, Any]]:
     """What a table says that a client answers."""
-    order = [*table, End.DONE]
+    order: list[Stage | End] = [*table, End.DONE]
     return {
         (now, phase.stage, phase.reads)
         for phase in table.values()

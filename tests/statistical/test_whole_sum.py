@@ -1,6 +1,7 @@
 """Zero updates through masks, dropouts, decoding and top-up: the noise that the server releases."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 pytestmark = pytest.mark.statistical
 
 COHORT, DIMENSION = 20, 1 << 15
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "skellam": {},
     "discrete-gaussian": {"mechanism": "discrete-gaussian"},
     "adaptive": {"clipping": "adaptive"},
@@ -55,7 +56,8 @@ class Idle(SimulatedEnvironment):
 
 
 def released(dropped: int, **privacy):
-    environment = Idle(task=None, entropy=SeededEntropy(3), cache=SharedCache(4))
+    unused: Any = None
+    environment = Idle(task=unused, entropy=SeededEntropy(3), cache=SharedCache(4))
     grid = InProcessGrid(build_app(lambda context: environment), COHORT, faults=Vanishing(dropped))
     secagg = SecAggSpec(server="semi-honest", dropout=0.35)
     asked = Coordinator(
@@ -126,7 +128,9 @@ def test_sixteen_bits_add_at_most_a_hundredth_to_the_error(rotate: bool) -> None
         rotation_seed=bytes(range(32)),
     )
     rng = np.random.default_rng(0)
-    exact, rounded, noised = np.zeros(d), 0, 0
+    assert protection.mechanism is not None
+    exact = np.zeros(d)
+    rounded, noised = np.zeros((2, protection.length), dtype=np.int64)
     for client in range(cohort):
         update = rng.normal(size=d)
         update *= clip / np.linalg.norm(update)

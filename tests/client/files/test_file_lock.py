@@ -48,6 +48,8 @@ def test_who_waits_in_vain_is_told_which_process_holds_the_lock(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(HeldError, match=f"process {holder.pid}"), held_alone(path):

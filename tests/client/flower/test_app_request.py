@@ -1,6 +1,7 @@
 """What an app is asked: bound to every byte of what it is handed."""
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,13 @@ def arrays(**changed):
 
 
 def records(**changed):
-    config = {"lr": 0.1, "epochs": 2, "name": "x", "raw": b"x", "flags": [True, False]}
+    config: dict[str, Any] = {
+        "lr": 0.1,
+        "epochs": 2,
+        "name": "x",
+        "raw": b"x",
+        "flags": [True, False],
+    }
     return RecordDict({"arrays": arrays(), "config": ConfigRecord(config | changed)})
 
 

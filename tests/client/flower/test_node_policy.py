@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.app.user_config import UserConfig
 from policies import LEAST, LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, answer
@@ -17,7 +18,7 @@ from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.stages import advertise
 from zerosum.client.session_limits import Openings
 from zerosum.client.spec import ClientPolicy, SecAggSpec
-from zerosum.secagg import Session, UnsafeGraph
+from zerosum.secagg import ServerMode, Session, UnsafeGraph
 from zerosum.secagg.graph.failure_bounds import SECURITY
 from zerosum.secagg.graph.parameters import graph_parameters
 
@@ -93,7 +94,7 @@ def test_a_node_without_a_policy_answers_nothing_and_says_why_in_its_own_log(
     tmp_path, caplog, policy
 ):
     caplog.set_level(logging.WARNING)
-    config = {"partition-id": 0, "state-dir": str(tmp_path / "state")}
+    config: UserConfig = {"partition-id": 0, "state-dir": str(tmp_path / "state")}
     if policy == "empty":
         config["policy"] = written(tmp_path, "")
     here = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
@@ -129,7 +130,7 @@ def session(secagg, n=1000, corruption=0.05):
     return Session(
         run_id=b"run", round=1, attempt=0, roster_version=0, roster_digest=bytes(32),
         cohort=tuple(range(n)), threshold=graph.threshold, degree=graph.degree,
-        min_survivors=n - graph.dropped, ring_bits=20, vector_length=5, mode="malicious",
+        min_survivors=n - graph.dropped, ring_bits=20, vector_length=5, mode=ServerMode.MALICIOUS,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
+from flwr.app.user_config import UserConfig
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata as ProtoMetadata
@@ -42,8 +44,8 @@ from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Question
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 
-CONFIG = {"lr": 0.5, "epochs": 2, "warm": True, "name": "x"}
-NODE = {"partition-id": 1}
+CONFIG: UserConfig = {"lr": 0.5, "epochs": 2, "warm": True, "name": "x"}
+NODE: UserConfig = {"partition-id": 1}
 """Of the node itself, which has a policy: a node without one declines everything."""
 
 
@@ -60,7 +62,16 @@ def array(values, dtype="float32"):
 
 def base():
     """The records of a strategy: two arrays alike in all but their values, and one of each type."""
-    values = {"lr": 0.5, "n": 1, "b": True, "s": "x", "y": b"x", "l": [1.0, 2.0], "e": [], "z": 0.0}
+    values: dict[str, Any] = {
+        "lr": 0.5,
+        "n": 1,
+        "b": True,
+        "s": "x",
+        "y": b"x",
+        "l": [1.0, 2.0],
+        "e": [],
+        "z": 0.0,
+    }
     arrays = {"gain": array([1, 1]), "centre": array([0, 0]), "steps": array([3], "int64")}
     return RecordDict(
         {
@@ -90,7 +101,7 @@ def asked(records, message_type="evaluate", run_config=None):
 
 
 def metadata(**changes):
-    values = {
+    values: dict[str, Any] = {
         "run_id": 7,
         "message_id": "m1",
         "src_node_id": 1,
@@ -107,7 +118,7 @@ def metadata(**changes):
 
 
 def context(**changes):
-    values = {
+    values: dict[str, Any] = {
         "run_id": 7,
         "node_id": 5,
         "node_config": NODE,
@@ -117,6 +128,11 @@ def context(**changes):
     return Context(**(values | changes))
 
 
+def message_of(metadata, content):
+    """Return a message with given metadata, by an overload that Flower keeps to itself."""
+    return Message(metadata=metadata, content=content)  # type: ignore[call-overload]
+
+
 def sent(request, records=None, **changes):
     """Return the message of a contribute stage as a server would send it."""
     fields = {"message": b"m", "request": request.header}
@@ -124,7 +140,7 @@ def sent(request, records=None, **changes):
     content = enveloped(
         flower_messages.pack(fields), flower_messages.STAGE_TYPES["contribute"], carried
     )
-    return Message(metadata=metadata(**changes), content=content)
+    return message_of(metadata(**changes), content)
 
 
 def in_one_piece(message):
@@ -247,7 +263,8 @@ def test_an_app_may_reply_and_say_how_long_its_reply_lives(caplog):
 
     message = sent(asked(base()))
     here = AppEnvironment(context(), message, app)
-    here.update(here.request(message.content), None, None)
+    unused: Any = None
+    here.update(here.request(message.content), unused, unused)
     assert not caplog.records
 
 
@@ -287,7 +304,7 @@ def test_a_lifespan_function_sees_neither_ids_nor_order_of_the_run_config():
 
     for where in (context(), context(run_id=8, run_config=dict(reversed(CONFIG.items())))):
         with pytest.raises(Declined):
-            app(Message(metadata=metadata(message_type="train"), content=RecordDict()), where)
+            app(message_of(metadata(message_type="train"), RecordDict()), where)
     assert seen == [(0, 0, tuple(sorted(CONFIG)))] * 2
     blank = shown(context(), RecordDict())
     assert blank.node_config == NODE
@@ -307,7 +324,7 @@ def lists(*kinds):
     return st.one_of([st.lists(st.sampled_from(kind), max_size=3) for kind in kinds])
 
 
-SCALARS = {
+SCALARS: dict[type, st.SearchStrategy[Any]] = {
     MetricRecord: st.one_of(st.sampled_from(FLOATS), st.sampled_from(INTEGERS),
                             lists(FLOATS, SIGNED)),
     ConfigRecord: st.one_of(
@@ -452,7 +469,7 @@ def test_values_are_digested_with_the_type_that_arrives():
     class Word(str, enum.Enum):  # noqa: UP042, whose str() is another text
         MEAN = "mean"
 
-    values = {"f": np.float64(0.5), "l": [1, True], "w": Word.MEAN}
+    values: dict[str, Any] = {"f": np.float64(0.5), "l": [1, True], "w": Word.MEAN}
     records = RecordDict({"config": ConfigRecord(values)})
     assert outcome(sent(asked(records))) is not None
     assert records_digest(asked(records).records) == records_digest(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app.user_config import UserConfig
 
 from zerosum.client.flower import simulated_node
 from zerosum.client.flower.client_app import DeployedEnvironment, SimulatedNode, environment_of
@@ -19,7 +20,7 @@ from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.secagg import StaleSession
 
-BARE = {"partition-id": 1, "num-partitions": 3}
+BARE: UserConfig = {"partition-id": 1, "num-partitions": 3}
 FLOWERS_ACTORS, ACTOR = "flwr.simulation.ray_transport.ray_actor", "ClientAppActor"
 
 

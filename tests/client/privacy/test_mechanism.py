@@ -80,7 +80,8 @@ def test_a_class_that_says_what_nobody_understands_is_refused(changed, message) 
 
 def test_a_class_that_is_not_frozen_is_refused() -> None:
     members = {k: v for k, v in vars(AddedShares).items() if not k.startswith("__")}
-    for kind in (type("Plain", (), members), dataclass(type("Plain", (), members))):
+    kinds: list[type] = [type("Plain", (), members), dataclass(type("Plain", (), members))]
+    for kind in kinds:
         with pytest.raises(TypeError, match="frozen dataclass"):
             check_mechanism(kind)
 
@@ -88,7 +89,7 @@ def test_a_class_that_is_not_frozen_is_refused() -> None:
 def test_deriving_from_the_protocol_gives_no_member() -> None:
     from zerosum.client.privacy.mechanism import Mechanism
 
-    kind = dataclass(frozen=True)(type("Derived", (Mechanism,), {}))
+    kind: type = dataclass(frozen=True)(type("Derived", (Mechanism,), {}))
     with pytest.raises(TypeError, match="it lacks added_by, apply, bit_std"):
         check_mechanism(kind)
 

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 
 import numpy as np
@@ -10,6 +11,7 @@ from zerosum.client.privacy.central_gaussian import CentralGaussian
 from zerosum.client.privacy.discrete_gaussian import DistributedDiscreteGaussian
 from zerosum.client.privacy.events import SkellamDpEvent
 from zerosum.client.privacy.laplace import DiscreteLaplace
+from zerosum.client.privacy.mechanism import Mechanism
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.privunit import PrivUnit
 from zerosum.client.privacy.skellam import DistributedSkellam
@@ -55,7 +57,7 @@ def test_a_mechanism_is_frozen() -> None:
         SKELLAM.share_variance = 1.0  # type: ignore[misc]
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[float], Mechanism]] = {
     "skellam": lambda std: DistributedSkellam(10.0, 30.0, std**2),
     "discrete gaussian": lambda std: DistributedDiscreteGaussian(10.0, 30.0, std, 50),
     "binned gaussian": lambda std: BinnedGaussian(std, 10.0),

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import insecure_keystream
 
 DIMENSION = 300
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "skellam": {},
     "discrete-gaussian": {"mechanism": "discrete-gaussian"},
     "adaptive": {"clipping": "adaptive"},
@@ -36,7 +37,7 @@ SETTINGS = {
 }
 
 
-def build(cohort: int = 10, bits: int = 16, records: bool = False, **privacy) -> Protection:
+def build(cohort: int = 10, bits: int = 16, records: bool = False, **privacy: Any) -> Protection:
     privacy = {"noise_multiplier": 2.0, "clip": 1.0, "honest_fraction": 0.8} | privacy
     return Protection.build(
         PrivacySpec(**privacy),
@@ -46,6 +47,11 @@ def build(cohort: int = 10, bits: int = 16, records: bool = False, **privacy) ->
         rotation_seed=bytes(32),
         records=records,
     )
+
+
+def mechanism_of(**privacy: Any) -> Any:
+    """Return the mechanism of a setting; each kind has members of its own besides the common."""
+    return build(**privacy).mechanism
 
 
 def stream(*indices: int):
@@ -65,21 +71,21 @@ def stream(*indices: int):
     ],
 )
 def test_each_setting_has_its_mechanism(name, kind):
-    assert type(build(**SETTINGS[name]).mechanism) is kind
+    assert type(mechanism_of(**SETTINGS[name])) is kind
 
 
 def test_the_multiplier_means_the_same_everywhere():
     l2 = build().encoding.l2_sensitivity
-    assert build().mechanism.std(8) == pytest.approx(2 * l2)
-    assert build(mechanism="discrete-gaussian").mechanism.std(8) == pytest.approx(2 * l2)
-    assert build(model="local").mechanism.std(1) == pytest.approx(2 * l2)
-    assert build(model="central").mechanism.std(1) == pytest.approx(2 * l2)
-    assert build(model="local", mechanism="discrete-laplace").mechanism.epsilon == pytest.approx(1)
-    assert build(model="local", mechanism="privunit").mechanism.epsilon == pytest.approx(1)
+    assert mechanism_of().std(8) == pytest.approx(2 * l2)
+    assert mechanism_of(mechanism="discrete-gaussian").std(8) == pytest.approx(2 * l2)
+    assert mechanism_of(model="local").std(1) == pytest.approx(2 * l2)
+    assert mechanism_of(model="central").std(1) == pytest.approx(2 * l2)
+    assert mechanism_of(model="local", mechanism="discrete-laplace").epsilon == pytest.approx(1)
+    assert mechanism_of(model="local", mechanism="privunit").epsilon == pytest.approx(1)
 
 
 def test_each_mechanism_describes_its_event():
-    events = {name: build(**setting).mechanism.event(8) for name, setting in SETTINGS.items()}
+    events = {name: mechanism_of(**setting).event(8) for name, setting in SETTINGS.items()}
     l2 = build().encoding.l2_sensitivity
     assert events["skellam"].variance == pytest.approx((2 * l2) ** 2)
     gaussian = events["discrete-gaussian"]
@@ -94,7 +100,7 @@ def test_each_mechanism_describes_its_event():
 
 
 def test_update_and_bit_are_one_event_that_costs_what_the_multiplier_says():
-    event = build(clipping="adaptive").mechanism.event(8)
+    event = mechanism_of(clipping="adaptive").event(8)
     assert isinstance(event, ComposedDpEvent)
     update, bit = event.events
     assert isinstance(update, SkellamDpEvent)
@@ -102,17 +108,18 @@ def test_update_and_bit_are_one_event_that_costs_what_the_multiplier_says():
     # sigma_b = 2.5 z in clients, and one client is 2 BIT_UNITS.
     assert bit.variance == pytest.approx((2.5 * 2.0 * 2 * BIT_UNITS) ** 2)
     assert update.variance / update.l2_sensitivity**2 > 2.0**2
-    whole = rdp(build().mechanism.event(8))
+    whole = rdp(mechanism_of().event(8))
     assert rdp(event) == pytest.approx(whole, rel=1e-4)
 
 
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.75, 0.9, 0.95])
 def test_a_bit_costs_no_more_at_any_quantile_and_no_client_moves_it_by_more(quantile):
-    settings = {"clipping": "adaptive", "clip_quantile": quantile}
+    settings: dict[str, Any] = {"clipping": "adaptive", "clip_quantile": quantile}
     built = build(**settings)
-    event = built.mechanism.event(8)
+    mechanism: Any = built.mechanism
+    event = mechanism.event(8)
     # The bit's value is rounded to 1/2048 of a client.
-    assert rdp(event) == pytest.approx(rdp(build().mechanism.event(8)), rel=1e-3)
+    assert rdp(event) == pytest.approx(rdp(mechanism_of().event(8)), rel=1e-3)
     sensitivity = event.events[1].l2_sensitivity
     assert sensitivity == pytest.approx(2 * BIT_UNITS * max(quantile, 1 - quantile), abs=0.5)
     for scale in (0.01, 100.0):
@@ -124,7 +131,7 @@ def test_a_bit_costs_no_more_at_any_quantile_and_no_client_moves_it_by_more(quan
 
 
 def test_a_part_of_a_discrete_gaussian_share_is_never_stated_as_more():
-    mechanism = build(mechanism="discrete-gaussian").mechanism
+    mechanism = mechanism_of(mechanism="discrete-gaussian")
     event = mechanism.event(7.5)
     assert event.num_shares == 8
     assert event.num_shares * event.sigma**2 == pytest.approx(7.5 * mechanism.sigma**2)
@@ -217,6 +224,7 @@ def test_central_clients_add_no_noise():
         assert protection.top_up(survivors, stream(2)) is None
         assert protection.summed_noise(survivors, stream(2)) is None
     noise = protection.server_noise(stream(2))
+    assert noise is not None
     assert noise.std() * protection.encoding.step == pytest.approx(2.0, rel=0.15)
     assert build().server_noise(stream(2)) is None
 
@@ -224,8 +232,10 @@ def test_central_clients_add_no_noise():
 @pytest.mark.parametrize("survivors", [0, 3, 9])
 def test_missing_discrete_gaussian_shares_are_topped_up_whole(survivors):
     protection = build(mechanism="discrete-gaussian")
-    noise = protection.top_up(survivors, stream())
-    assert noise.std() == pytest.approx(protection.mechanism.std(10 - survivors), rel=0.15)
+    noise, mechanism = protection.top_up(survivors, stream()), protection.mechanism
+    assert noise is not None
+    assert mechanism is not None
+    assert noise.std() == pytest.approx(mechanism.std(10 - survivors), rel=0.15)
     assert protection.top_up(10, stream()) is None
 
 
@@ -258,7 +268,7 @@ def test_an_exact_draw_is_for_small_releases():
 def test_opendp_draws_the_claimed_deviation_and_knows_no_seed(name):
     if importlib.util.find_spec("opendp") is None:
         pytest.skip("OpenDP is not installed: the extra `exact`")
-    mechanism = build(**SETTINGS[name], exact=True).mechanism
+    mechanism = mechanism_of(**SETTINGS[name], exact=True)
     assert mechanism.tau == 0
     zero = np.zeros(20_000, dtype=np.int64)
     one, two = (mechanism.apply(zero, stream()) for _ in range(2))
@@ -269,7 +279,8 @@ def test_opendp_draws_the_claimed_deviation_and_knows_no_seed(name):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_members_of_a_mechanism_agree_with_each_other(name):
     protection = build(**SETTINGS[name])
-    mechanism, code = protection.mechanism, protection.encoding
+    mechanism: Any = protection.mechanism
+    code = protection.encoding
     largest = max(mechanism.std(4), mechanism.bit_std(4))
     assert mechanism.variance(4) == pytest.approx(largest**2)
     assert (mechanism.bit_std(4) > 0) == (name == "adaptive")
@@ -283,7 +294,7 @@ def test_the_members_of_a_mechanism_agree_with_each_other(name):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_contribution_costs_its_client_more_at_twice_its_sensitivity(name):
-    mechanism = build(**SETTINGS[name]).mechanism
+    mechanism = mechanism_of(**SETTINGS[name])
     once, twice = (mechanism.divergences(8, doubled=doubled) for doubled in (False, True))
     if name == "central":
         assert once is None

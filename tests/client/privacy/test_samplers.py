@@ -3,6 +3,7 @@
 import hashlib
 import math
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -24,7 +25,7 @@ from zerosum.client.privacy.samplers import (
     alias_table,
     skellam_sampler,
 )
-from zerosum.secagg.randomness import insecure_keystream
+from zerosum.secagg.randomness import Keystream, insecure_keystream
 
 LAWS = [
     SkellamLaw(0.5),
@@ -215,14 +216,14 @@ def test_exact_decisions_agree_with_float_ones(law: NoiseLaw) -> None:
 def test_ties_are_decided_by_further_bits() -> None:
     sampler = TableSampler(SkellamLaw(4.0))
 
-    class Tied:
+    class Tied(Keystream):
         """A keystream whose words tie with the threshold of entry 0."""
 
         def __init__(self, further: bytes) -> None:
             self._further = further
 
-        def words(self, count: int) -> np.ndarray:
-            return np.full(count, int(sampler._thresholds[0]) << 32, dtype="<u8")
+        def words(self, count: int, dtype: Any = np.uint64) -> np.ndarray:
+            return np.full(count, int(sampler._thresholds[0]) << 32, dtype)
 
         def take(self, count: int) -> bytes:
             return self._further[:1] * count

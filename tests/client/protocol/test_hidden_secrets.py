@@ -8,6 +8,7 @@ import logging
 import pkgutil
 import traceback
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from zerosum.secagg import (
     IdealClientParty,
     IdealServerParty,
     IdentityKey,
+    Protocol,
     Roster,
     SecAggError,
     ServerParty,
@@ -92,7 +94,8 @@ def secrets_of(party):
 
 def reachable(start):
     """Return every object of this library, or of Flower's, that the collector reaches."""
-    seen, left = {}, list(start)
+    seen: dict[int, Any] = {}
+    left = list(start)
     while left:
         item = left.pop()
         if id(item) in seen or isinstance(item, type | types.ModuleType | types.FunctionType):
@@ -113,7 +116,7 @@ def play(stop, ideal=False):
     session = Session(
         run_id=b"run", round=1, attempt=0, roster_version=1, roster_digest=ROSTER.digest,
         cohort=COHORT, threshold=2, min_survivors=2, ring_bits=64, vector_length=4, degree=3,
-        protocol="ideal" if ideal else "pairwise",
+        protocol=Protocol.IDEAL if ideal else Protocol.PAIRWISE,
     )  # fmt: skip
     cache = SharedCache()
     kind, serving = (IdealClientParty, IdealServerParty) if ideal else (ClientParty, ServerParty)
@@ -123,7 +126,8 @@ def play(stop, ideal=False):
         for i in COHORT
     }  # fmt: skip
     server = serving(session, roster=ROSTER, cache=cache)
-    messages, steps = dict.fromkeys(COHORT), []
+    messages: Any = dict.fromkeys(COHORT)
+    steps: list[Any] = []
     while server.stage != stop:
         stage = server.stage
         for index, party in parties.items():
@@ -158,8 +162,9 @@ def test_nothing_that_a_session_holds_shows_a_secret(stage):
             assert not shown_in(text, secrets), type(each)
             assert "987654321987654321" not in text
     kept = find_party(state, parties[2].session.digest, 60.0)
+    assert kept is not None
     assert ClientParty.restore(kept, identity=identity(2), roster=ROSTER).stage == stage
-    assert f"{kept}" == repr(exported[0]) == f"<{len(kept)} secret bytes>"
+    assert format(kept) == repr(exported[0]) == f"<{len(kept)} secret bytes>"
 
 
 def test_vectors_shares_and_streams_are_not_written_out():
@@ -176,8 +181,8 @@ def test_vectors_shares_and_streams_are_not_written_out():
     for each in reachable([steps, parties]):
         assert not any("77777777777777" in text for text in descriptions(each)), type(each)
     seed = Draws("stream").take(32)
-    for made in (Stream(seed), Keystream(seed)):
-        assert not any(shown_in(text, [seed[:16], seed[16:]]) for text in descriptions(made))
+    for stream in (Stream(seed), Keystream(seed)):
+        assert not any(shown_in(text, [seed[:16], seed[16:]]) for text in descriptions(stream))
     records = TensorExamples(torch.full((2, 1), 77.125), torch.tensor([0, 1]), torch.float32,
                              torch.device("cpu"))  # fmt: skip
     for made in (records, TrainedClient(np.full(2, 77.125), 2, together=False)):

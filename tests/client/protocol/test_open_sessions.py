@@ -2,12 +2,13 @@
 
 import pytest
 from flwr.app import Context, Message, RecordDict
+from flwr.app.user_config import UserConfig
 from policies import LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages, open_sessions, stages
 from zerosum.client.protocol.admission import Declined
-from zerosum.secagg import ClientParty, Session
+from zerosum.secagg import ClientParty, ServerMode, Session
 from zerosum.secagg.messages.all_messages import ConfirmRequest
 
 DAY = 86_400.0
@@ -25,7 +26,7 @@ def session(round, attempt=0, run=b"run"):
         ring_bits=20,
         vector_length=4,
         degree=2,
-        mode="semi-honest",
+        mode=ServerMode.SEMI_HONEST,
     )
 
 
@@ -102,7 +103,11 @@ class Node:
     def __init__(self, folder):
         policy = folder / "policy.toml"
         policy.write_text('servers = ["semi-honest"]\n' + LEAST_TOML)
-        config = {"partition-id": 0, "state-dir": str(folder / "state"), "policy": str(policy)}
+        config: UserConfig = {
+            "partition-id": 0,
+            "state-dir": str(folder / "state"),
+            "policy": str(policy),
+        }
         self.context = Context(
             run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={}
         )

@@ -66,4 +66,6 @@ def test_a_fellow_client_in_four_raises_the_cost_by_a_third():
     """Counted at f n = 4 shares, as once, the node's figure is below what its fellow learns."""
     whole = protection(4, 1.0)
     alone, fellow = (own_budget.cost(request(honest_fraction=1.0), whole, c) for c in (1, 0))
+    assert alone is not None
+    assert fellow is not None
     assert fellow[:50] == pytest.approx(alone[:50] * 4 / 3, rel=0.01)

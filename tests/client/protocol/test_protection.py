@@ -3,6 +3,7 @@ import logging
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_local_noise_is_whole_at_each_client() -> None:
 
 def test_without_privacy_the_sum_decodes_to_the_sum() -> None:
     protection = build(NONE, rotate=True)
-    total = sum(protect(protection, unit(i), i) for i in range(5))
+    total = np.sum([protect(protection, unit(i), i) for i in range(5)], axis=0)
     expected = sum(unit(i) for i in range(5))
     assert protection.length == 512 + 4  # a rotated coordinate may exceed 6 C / sqrt(d): counted
     assert np.allclose(protection.decode(total), expected, atol=1e-3)
@@ -132,7 +133,8 @@ def test_under_privacy_the_cure_is_in_the_clients_own_log_and_its_notes(privacy,
 def test_unusable_update_of_any_type_becomes_zero_plus_noise(privacy: PrivacySpec) -> None:
     protection = build(privacy)
     huge = np.array([10**400] * 300, dtype=object)
-    for update in (huge, None, ["a"] * 300, np.ones(300) * 1j, {}, []):
+    updates: list[Any] = [huge, None, ["a"] * 300, np.ones(300) * 1j, {}, []]
+    for update in updates:
         sent = protection.protect(update, rounding=stream("r"), noise=stream("noise", 0))
         assert (sent == protection.zero(stream("noise", 0))).all()
     with pytest.raises(UnusableUpdateError):
@@ -147,7 +149,8 @@ def test_zero_without_noise_is_never_made_where_the_noise_is_inside() -> None:
     with pytest.raises(ValueError, match="drawn in training"):
         protection.zero(stream("noise"))
     protection.check_usable(np.zeros(300))
-    for bad in (np.zeros(5), np.full(300, math.nan), None):
+    unusable: list[Any] = [np.zeros(5), np.full(300, math.nan), None]
+    for bad in unusable:
         with pytest.raises(UnusableUpdateError):
             protection.check_usable(bad)
 
@@ -270,6 +273,8 @@ def test_sum_of_records_is_not_clipped_and_noise_hides_one_record() -> None:
     total = 20 * unit()
     bare = protection.protect(total, rounding=stream("rounding"), noise=None)
     assert np.linalg.norm(protection.decode(bare)) == pytest.approx(20, rel=1e-3)
+    assert protection.encoding.clip is not None
+    assert protection.mechanism is not None
     one = protection.encoding.clip / protection.encoding.step
     assert one >= 100 * math.sqrt(300) * (1 - 1e-12)
     assert protection.encoding.l2_sensitivity == pytest.approx(one + math.sqrt(300))

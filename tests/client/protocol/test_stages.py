@@ -2,6 +2,7 @@
 
 import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app.user_config import UserConfig
 from policies import LEAST_TOML, policy_of
 from proposed_sessions import N, Node, session
 
@@ -56,7 +57,11 @@ def test_a_strict_policy_answers_no_session_that_trusts_the_server_from_a_kept_s
 def test_a_deployed_node_ignores_a_kept_party_that_trusts_the_server(environment, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text(LEAST_TOML + 'protocols = ["pairwise", "ideal", "none"]\n')
-    config = {"partition-id": 0, "state-dir": str(tmp_path / "state"), "policy": str(policy)}
+    config: UserConfig = {
+        "partition-id": 0,
+        "state-dir": str(tmp_path / "state"),
+        "policy": str(policy),
+    }
     context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
     message = kept_ideal(session(protocol="ideal"), context)
     more = () if environment is DeployedEnvironment else (None, None)

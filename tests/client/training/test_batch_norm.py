@@ -42,6 +42,11 @@ class KeptInEvaluation(nn.Module):
 class FrozenBatchNorm(nn.Module):
     """As torchvision and others have it: four buffers, and no mode."""
 
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.register_buffer("weight", torch.ones(width))
@@ -56,6 +61,8 @@ class FrozenBatchNorm(nn.Module):
 
 class Rebinding(nn.Module):
     """A layer of one's own that makes its running mean anew in each pass."""
+
+    running_mean: Tensor
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -93,6 +100,9 @@ class Unregistered(nn.Module):
 
 class Counting(nn.Module):
     """Its statistics follow from a count that no client sends."""
+
+    running_mean: Tensor
+    seen: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +168,7 @@ def test_statistics_that_cannot_move_are_no_coordinates(make, mode) -> None:
 def test_a_frozen_layer_trains_as_torch_trains_it(make, kind) -> None:
     task = Toy(make)
     start, data = initial_vector(task, 0), task.data(ClientInfo(0, 2))
-    spec = TrainSpec(epochs=2, batch_size="all")
+    spec = TrainSpec(epochs=2, batch_size=None)
     trainer = choose_trainer(task, spec, kind=kind)
     found = start + trainer.train(start, data, 7)
     trainer.load = trainer._load(start)  # type: ignore[attr-defined]
@@ -212,7 +222,7 @@ def test_statistics_that_somebody_else_moves_fail_the_client() -> None:
     class Outside(KeptInEvaluation):
         def forward(self, inputs: Tensor) -> Tensor:
             if self.training:
-                self.body[1].running_var *= 1.5
+                self.body.get_buffer("1.running_var").mul_(1.5)
             return super().forward(inputs)
 
     with pytest.raises(TaskError, match=r"training moves body\.1\.running_var"):
@@ -263,7 +273,7 @@ def test_the_change_of_statistics_is_that_of_the_model_itself(norm, kind) -> Non
     """Against the modules, trained by torch from the same vector; twice, as nothing outlives it."""
     task = Toy(between(norm))
     data = task.data(ClientInfo(0, 2))
-    spec = TrainSpec(epochs=3, batch_size="all", batchnorm="average")
+    spec = TrainSpec(epochs=3, batch_size=None, batchnorm="average")
     trainer = choose_trainer(task, spec, kind=kind)
     start = initial_vector(task, 0, "average")
     start = start + np.linspace(0, 0.1, len(start), dtype=np.float32)

@@ -10,6 +10,7 @@ import torch
 from random_models import MovesBuffer, MovesFrozenParameter, MovesWeights, Queue
 from torch import Tensor, nn
 from torch.utils.data import Dataset
+from without_data import WithoutData, loader_of
 
 from zerosum.client.privacy.binned_gaussian import BinnedGaussian
 from zerosum.client.privacy.local_dp_noise import noise_inside, train_on_noise
@@ -29,14 +30,12 @@ LOCAL = PrivacySpec(
 )
 
 
-class Toy:
+class Toy(WithoutData):
     def model(self) -> nn.Module:
         return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    data = test_data = lambda *arguments: None
 
 
 def records(count: int = 40) -> tuple[Tensor, Tensor]:
@@ -196,11 +195,13 @@ def test_an_item_with_fewer_keys_does_not_take_them_from_the_others() -> None:
             outputs: Tensor = self.layer(given["x"])
             return outputs * given["scale"] if "scale" in given else outputs
 
-    items = [({"x": x, "scale": torch.full((3,), 3.0)}, y) for x, y in zip(*records(), strict=True)]
+    items: Any = [
+        ({"x": x, "scale": torch.full((3,), 3.0)}, y) for x, y in zip(*records(), strict=True)
+    ]
     del items[0][0]["scale"]
     made, start = ExampleTrainer(Masked(), TrainSpec(), EVERY), initial_vector(Masked(), 0)
     all_of_them, first, rest = (
-        made.descent(start, lambda part=part: items[part], coins())
+        made.descent(start, loader_of(items[part]), coins())
         for part in (slice(None), slice(1), slice(1, None))
     )
     assert np.allclose(all_of_them, first + rest, rtol=0, atol=1e-12)
@@ -231,7 +232,7 @@ def test_a_first_example_that_fails_does_not_hide_that_a_model_mixes(damage: int
     made.descent(start, lambda: (inputs[:1], targets[:1]), coins())
     whole = made.descent(start, lambda: (inputs[1:], targets[1:]), coins())
     alone = sum(
-        made.descent(start, lambda i=i: (inputs[i : i + 1], targets[i : i + 1]), coins())
+        made.descent(start, loader_of((inputs[i : i + 1], targets[i : i + 1])), coins())
         for i in range(1, 40)
     )
     assert np.allclose(whole, alone, rtol=0, atol=1e-12)
@@ -338,7 +339,8 @@ def test_attributes_that_move_are_put_back_and_named_once(caplog) -> None:
     made.trial_step(start, records())
     made.descent(start, records, coins())
     assert caplog.text.count("attribute 1.queue is moved by a pass") == 1
-    assert made.model[1].queue == []
+    (queue,) = [part for part in made.model.modules() if isinstance(part, Queue)]
+    assert queue.queue == []
 
 
 @pytest.mark.parametrize("privacy", [EVERY, LOCAL])

@@ -38,7 +38,7 @@ def moves(task: RandomTask, seed: int, *, naive: bool = False) -> tuple[list[flo
     start = initial_vector(task, 0)
     whole = task.items(EXAMPLES, seed)
 
-    def descent(items: list[Any]) -> np.ndarray:
+    def descent(items: Any) -> np.ndarray:
         made = ExampleTrainer(task, TrainSpec(steps=1), EVERY)
         if naive:
             loss = partial(per_example_losses, task)

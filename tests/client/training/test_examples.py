@@ -75,7 +75,7 @@ Pair = collections.namedtuple("Pair", ["left", "right"])
 
 
 def test_namedtuples_and_dicts_keep_their_kind_as_a_data_loader_keeps_it() -> None:
-    items: list[Any] = [
+    items: Any = [
         (Pair(x, collections.OrderedDict(a=x.double())), y) for x, y in zip(X, Y, strict=True)
     ]
     inputs, targets = as_examples(items, torch.float32, CPU).take(torch.tensor([2, 0]))

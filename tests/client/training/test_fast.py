@@ -86,7 +86,7 @@ def both(
     start = initial_vector(task, 0) * np.float32(scale)
     hand = FastTrainer(task, spec, dtype=dtype)
     assert hand.name == "fast"
-    hand._step = never  # type: ignore[method-assign]
+    hand._step = never  # type: ignore[method-assign, assignment]  # whatever is asked
     return hand.train(start, data, SEED), LocalTrainer(task, spec, dtype=dtype).train(
         start, data, SEED
     )
@@ -264,7 +264,9 @@ def test_bits_do_not_depend_on_clients_before() -> None:
     with pytest.raises(RuntimeError):
         used.train(start, wide, SEED)
     held = images()[0].float().numpy()
-    shifted = np.frombuffer(b"\0" * 4 + held.tobytes(), np.float32, offset=4).reshape(held.shape)
+    shifted: Any = np.frombuffer(b"\0" * 4 + held.tobytes(), np.float32, offset=4).reshape(
+        held.shape
+    )
     assert np.array_equal(used.train(start, images(), SEED), fresh)
     assert np.array_equal(used.train(start, (shifted.copy(), images()[1]), SEED), fresh)
     assert not np.array_equal(used.train(start, images(), SEED + 1), fresh)

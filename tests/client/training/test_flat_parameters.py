@@ -93,7 +93,7 @@ def test_running_statistics_follow_the_parameters_where_they_are_averaged() -> N
     assert (layout.length, layout.dimension) == (15, 21)
     vector = np.arange(21, dtype=np.float32)
     load_vector(model, vector, "average")
-    assert model[1].running_var.tolist() == [18, 19, 20]
+    assert model.get_buffer("1.running_var").tolist() == [18, 19, 20]
     assert np.array_equal(parameters_to_vector(model, "average"), vector)
     state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
     assert np.array_equal(from_state_dict(state, layout), vector)

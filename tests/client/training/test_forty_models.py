@@ -43,11 +43,13 @@ def by(kind: type[LocalTrainer], one: Row, spec: TrainSpec, dtype: torch.dtype) 
     made, start = kind(RowTask(one), spec, dtype=dtype), start_of(one, dtype)
     if isinstance(made, BatchedTrainer):
         found = list(made.train_cohort(start, [Member(one.data, NUMBER)] * 2))
+        deltas = []
         for outcome in found:
             if isinstance(outcome, Exception):
                 raise outcome
-        assert np.array_equal(found[0].delta, found[1].delta)
-        return start + found[0].delta
+            deltas.append(outcome.delta)
+        assert np.array_equal(deltas[0], deltas[1])
+        return start + deltas[0]
     return start + made.train(start, one.data(), NUMBER)
 
 

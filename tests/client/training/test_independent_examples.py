@@ -10,6 +10,7 @@ import random_models as made_of
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
+from without_data import WithoutData, loader_of
 
 from zerosum.client.privacy.binned_gaussian import BinnedGaussian
 from zerosum.client.spec import PrivacySpec, TrainSpec
@@ -36,7 +37,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dpsgd, "BATCH", 8)
 
 
-class Owned:
+class Owned(WithoutData):
     """A task of one model and one loss."""
 
     def __init__(
@@ -53,8 +54,6 @@ class Owned:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.given(self, outputs, targets)
-
-    data = test_data = lambda *arguments: None
 
 
 def records() -> tuple[Tensor, Tensor]:
@@ -114,8 +113,9 @@ def test_one_example_moves_local_training_by_a_clip_a_step_at_most(
     found = []
     for first in (0, 1):  # a step as long as rounding, whose sums are taken from equal weights
         made = ExampleTrainer(SEEN[name](), STEPS.model_copy(update={"lr": 1e-9}), LOCAL)
-        load = lambda rows=(inputs[first:], targets[first:]): rows  # noqa: E731
+        load = loader_of((inputs[first:], targets[first:]))
         found.append(made.train_privately(start, load, insecure_keystream(5, "examples"), 1))
+    assert STEPS.steps is not None
     moved = np.linalg.norm(found[0] - found[1]) * 1e9 * 40 / STEPS.steps
     assert 0 < moved <= CLIP * 1.01  # sums are rounded to integers
 
@@ -125,7 +125,7 @@ def test_what_a_client_left_in_a_model_is_not_there_for_the_next() -> None:
     inputs, targets = records()
     made, start = ExampleTrainer(task, STEPS, EVERY), initial_vector(task, 0)
     first, _, again = (
-        made.descent(start, lambda rows=rows: rows, insecure_keystream(5, "examples"))
+        made.descent(start, loader_of(rows), insecure_keystream(5, "examples"))
         for rows in ((inputs, targets), (9 * inputs, targets), (inputs, targets))
     )
     assert np.array_equal(first, again)

@@ -180,14 +180,14 @@ class Tripled(TensorDataset):
         return 3 * inputs, target
 
 
-class TripledPart(Subset[tuple[Tensor, Tensor]]):
+class TripledPart(Subset[tuple[Tensor, ...]]):
     """Some of a data set's items, changed."""
 
     def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
         inputs, target = super().__getitem__(index)
         return 3 * inputs, target
 
-    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, Tensor]]:
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, ...]]:
         return [self[index] for index in indices]
 
 

@@ -2,13 +2,14 @@
 
 import copy
 import logging
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from other_models import MovesBuffer, Net, TwoNames, mlp, old_spectral_norm, spectral_norm
 from torch import Tensor, nn
+from without_data import WithoutData
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SPEC = TrainSpec(epochs=1, batch_size=4, lr=0.1)
 
 
-class MadeTask:
+class MadeTask(WithoutData):
     def __init__(self, make: Any) -> None:
         self.make = make
 
@@ -32,8 +33,6 @@ class MadeTask:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    data = test_data = lambda *arguments: None
 
 
 def records(seed: int = 0, count: int = 11) -> tuple[Tensor, Tensor]:
@@ -54,7 +53,7 @@ def test_a_compiled_model_is_trained_without_compiling() -> None:
 
     def inside() -> nn.Module:
         net = mlp()
-        net[0] = torch.compile(net[0], backend=backend)
+        net[0] = cast(nn.Module, torch.compile(net[0], backend=backend))
         net[2].compile(backend=backend)
         return net
 

@@ -69,6 +69,12 @@ class Tied(nn.Module):
 class Buffers(nn.Module):
     """Buffers of every kind: integers, truths, half floats, empty, scalar, not contiguous."""
 
+    keep: Tensor
+    scale: Tensor
+    wide: Tensor
+    turned: Tensor
+    scratch: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 3)
@@ -161,7 +167,7 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
 def trained(make: Callable[[], nn.Module], path: Path) -> tuple[LocalTrainer, np.ndarray]:
     """Train a little and write the file, as a run does."""
     task = Toy(make)
-    spec = TrainSpec(steps=3, batch_size="all", batchnorm="average")
+    spec = TrainSpec(steps=3, batch_size=None, batchnorm="average")
     trainer, start = LocalTrainer(task, spec, seed=5), initial_vector(task, 5, "average")
     vector = start + trainer.train(start, (INPUTS, TARGETS), 1)
     assert not np.array_equal(vector, start)

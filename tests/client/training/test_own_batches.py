@@ -13,7 +13,7 @@ from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.examples import as_examples
 from zerosum.client.training.fast import FastTrainer
 from zerosum.client.training.local import LocalTrainer, evaluate, initial_vector
-from zerosum.client.training.stacked_records import Member
+from zerosum.client.training.stacked_records import Member, TrainedClient
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -98,15 +98,15 @@ def entries(data: Any) -> list[np.ndarray]:
 SPEC = TrainSpec(epochs=3, batch_size=None, lr=0.1)
 
 
-def local(task: InPlace, start: np.ndarray) -> object:
+def local(task: InPlace, start: np.ndarray) -> np.ndarray:
     return LocalTrainer(task, SPEC).train(start, task.records, 1)
 
 
-def fast(task: InPlace, start: np.ndarray) -> object:
+def fast(task: InPlace, start: np.ndarray) -> np.ndarray:
     return FastTrainer(task, SPEC).train(start, task.records, 1)
 
 
-def batched(task: InPlace, start: np.ndarray) -> object:
+def batched(task: InPlace, start: np.ndarray) -> list[TrainedClient | Exception]:
     return list(BatchedTrainer(task, SPEC).train_cohort(start, [Member(lambda: task.records, 1)]))
 
 
@@ -163,7 +163,8 @@ def test_training_in_place_gives_what_plain_torch_gives_on_fresh_copies() -> Non
         task.loss(model(inputs), targets).mean().backward()  # type: ignore[no-untyped-call]
         descent.step()
     wanted = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy() - start
-    (together,) = batched(task, start)  # type: ignore[misc]
+    (together,) = batched(task, start)
+    assert isinstance(together, TrainedClient)
     for found in (local(task, start), fast(task, start), together.delta):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
 

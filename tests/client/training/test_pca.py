@@ -51,7 +51,7 @@ def experiment(**model: object) -> Experiment:
 def test_moments_are_the_triangle_of_the_sum_of_outer_products() -> None:
     inside = 0.1 * records()
     inside /= np.maximum(1, np.linalg.norm(inside, axis=1, keepdims=True))
-    matrix = sum(np.outer(x, x) for x in inside)
+    matrix = np.sum([np.outer(x, x) for x in inside], axis=0)
     rows, columns = np.triu_indices(INPUTS)
     expected = matrix[rows, columns] * np.where(rows == columns, 1, np.sqrt(2))
     found = moments(inside)

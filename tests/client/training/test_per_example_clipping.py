@@ -170,7 +170,7 @@ def test_positions_that_cancel_do_not_take_an_example_beyond_the_clip(
     inputs, targets = batch(6, 2, 40)
     clipped = ClippedGradients(flat, losses)
     clipped.clipped_sum(inputs, targets, CLIP)  # settles that layers tell the gradients
-    torch.nn.init.zeros_(flat.model.layer.weight)
+    torch.nn.init.zeros_(flat.model.get_parameter("layer.weight"))
     others = clipped.clipped_sum(inputs, targets, CLIP).clone()
     base = scale * inputs[:1, :1]
     odd = torch.cat([base, 50 * inputs[1:2, 1:] - base], dim=1)

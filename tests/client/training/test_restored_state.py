@@ -66,7 +66,7 @@ MOVES: dict[str, Any] = {
 }
 
 
-def content(model: nn.Module) -> Any:
+def content(model: Any) -> Any:
     tensors = {name: value.clone() for name, value in model.state_dict().items()}
     return [
         tensors,

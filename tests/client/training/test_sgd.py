@@ -1,5 +1,7 @@
 """One SGD update: torch's, which the fused and the numpy versions of it agree with."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from zerosum.client.training.sgd import Sgd
 from zerosum.secagg.randomness import Keystream
 
 STEPS = 4
-OPTIONS = [
+OPTIONS: list[dict[str, Any]] = [
     {"momentum": 0.0, "weight_decay": 0.0},
     {"momentum": 0.9, "weight_decay": 0.0},
     {"momentum": 0.0, "weight_decay": 0.01},
@@ -24,7 +26,7 @@ def gradients(seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_step_is_torch_s_bit_for_bit(options: dict[str, float]) -> None:
+def test_step_is_torch_s_bit_for_bit(options: dict[str, Any]) -> None:
     mine, theirs = torch.ones(3, 4), torch.nn.Parameter(torch.ones(3, 4))
     sgd, optimizer = Sgd(0.1, **options), torch.optim.SGD([theirs], lr=0.1, **options)
     buffer = torch.full((3, 4), torch.nan)  # what a client before left must not matter
@@ -70,7 +72,7 @@ def test_steps_on_nothing_but_noise_are_those_of_training() -> None:
         {"model": "local", "unit": "example", "examples": 100, "lot": 10, "clip": 1.0,
          "mechanism": "binned-gaussian", "noise_multiplier": 1.0}
     )  # fmt: skip
-    start = np.linspace(-1, 1, 8)
+    start: Any = np.linspace(-1, 1, 8)  # float64, to compare far below float32's rounding
     delta = local_dp_noise.train_on_noise(start, training, privacy, Keystream(bytes(32)), 2)
     coins = Keystream(bytes(32))
     code, mechanism = local_dp_noise.noise_inside(privacy, 8)

@@ -79,7 +79,7 @@ def test_kernels_give_the_gradients_of_autograd() -> None:
     assert torch.allclose(back[0], gradient(convolved), atol=1e-5)
     assert back[1].shape == weight.shape
     small = upstream[:, :, :3, :3].contiguous()
-    windows = ([2, 2], [2, 2], [0, 0], [1, 1], False)
+    windows: tuple[Any, ...] = ([2, 2], [2, 2], [0, 0], [1, 1], False)
     outputs, indices = kernels.max_pool2d(inputs, *windows)
     found = kernels.max_pool2d_backward(small, inputs, *windows, indices)
     (wanted,) = torch.autograd.grad((outputs * small).sum(), inputs)

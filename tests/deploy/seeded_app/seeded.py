@@ -4,7 +4,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
-from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.noise_source import Entropy, SeededEntropy
 from zerosum.server.flower.server_app import serve
 
 SEED = 0
@@ -13,7 +13,7 @@ SEED = 0
 class SeededNode(DeployedEnvironment):
     """A deployed client but for its noise."""
 
-    entropy = SeededEntropy(SEED)
+    entropy: Entropy = SeededEntropy(SEED)
 
 
 client = build_app(SeededNode)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_an_envelope_opens_only_for_its_pair_direction_and_session():
 
 
 def test_everything_a_party_draws_differs_by_seed_session_and_index():
-    drawn = set()
+    drawn: set[Any] = set()
     for seed in (bytes(32), bytes(31) + b"\1", b"\1" + bytes(31)):
         for session in (SALT, b"t" * 32):
             for index in (1, 2, (1 << 64) - 1):

@@ -4,6 +4,7 @@ import functools
 import json
 import operator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def test_a_sum_of_streams_does_not_depend_on_the_size_of_chunks(bits):
         accumulate(total, map(Stream, plus), map(Stream, minus), chunk_bytes=chunk_bytes)
         sums.append(ring.reduce(total).tolist())
     assert all(each == sums[0] for each in sums)
-    expected = sum(expand(seed, 1003, ring).astype(object) for seed in plus)
+    expected: Any = sum(expand(seed, 1003, ring).astype(object) for seed in plus)
     expected -= sum(expand(seed, 1003, ring).astype(object) for seed in minus)
     assert sums[0] == [value % ring.modulus for value in expected]
 
@@ -53,7 +54,7 @@ def test_more_streams_than_are_opened_at_once_are_all_added():
     total, ring = Ring(32).zeros(3), Ring(32)
     seeds = [i.to_bytes(32, "big") for i in range(600)]
     accumulate(total, map(Stream, seeds))
-    expected = sum(expand(seed, 3, ring).astype(object) for seed in seeds) % (1 << 32)
+    expected: Any = sum(expand(seed, 3, ring).astype(object) for seed in seeds) % (1 << 32)
     assert total.tolist() == expected.tolist()
 
 

@@ -3,6 +3,7 @@
 import json
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,16 +151,19 @@ def test_a_recovered_limb_out_of_range_is_no_secret(limb):
     limbs[limb] = 1 << (16 if limb == 8 else 30)
     assert shamir.from_limbs(limbs) is None
     limbs[limb] -= 1
-    assert shamir.to_limbs(shamir.from_limbs(limbs)) == limbs
+    secret = shamir.from_limbs(limbs)
+    assert secret is not None
+    assert shamir.to_limbs(secret) == limbs
 
 
 def test_coefficients_are_uniform_elements_without_the_modulus():
-    class Stream:
+    class Stream(Keystream):
         """Words of which every third is the modulus, with the top bit set."""
 
-        drawn = 0
+        def __init__(self):
+            self.drawn = 0
 
-        def words(self, count, dtype):
+        def words(self, count, dtype=np.uint64):
             words = [(0xFFFFFFFF, 5, 0x80000007)[(self.drawn + i) % 3] for i in range(count)]
             self.drawn += count
             return np.array(words, dtype)
@@ -177,12 +181,12 @@ def test_fewer_shares_than_the_threshold_reveal_nothing(monkeypatch):
     monkeypatch.setattr(shamir, "LIMBS", 1)
     shamir._powers.cache_clear()
     points, threshold = (1, 2, 3, 4, 5), 3
-    seen = {}
+    seen: dict[tuple[Any, ...], list[int]] = {}
     for secret, *coefficients in product(range(small), repeat=threshold):
         monkeypatch.setattr(shamir, "to_limbs", lambda _, secret=secret: [secret])
         drawn = np.array(coefficients, np.uint64)
         monkeypatch.setattr(shamir, "uniform_elements", lambda *_, drawn=drawn: drawn)
-        shares = shamir.split([b""], threshold, points, None)[:, 0, 0].tolist()
+        shares = shamir.split([b""], threshold, points, Keystream(bytes(32)))[:, 0, 0].tolist()
         for held in combinations(range(len(points)), threshold - 1):
             view = (held, tuple(shares[i] for i in held))
             seen.setdefault(view, []).append(secret)

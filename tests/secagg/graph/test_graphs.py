@@ -14,6 +14,12 @@ from zerosum.secagg.graph.failure_bounds import colluders_in
 from zerosum.secagg.graph.graphs import HararyGraph, SparseGraph, draw_neighbours, public_graph
 
 
+def graph_of(session):
+    graph = public_graph(session)
+    assert graph is not None
+    return graph
+
+
 def colluders(n, roster, corruption, security=2**-40):
     return colluders_in(n, roster, corruption, "semi-honest", security)
 
@@ -53,7 +59,7 @@ def test_arguments_out_of_range_are_named(arguments, name):
 
 
 def test_on_the_complete_graph_everybody_is_a_neighbour(lab):
-    graph = public_graph(lab.session(5))
+    graph = graph_of(lab.session(5))
     for neighbours in (graph.named_by(2), graph.naming(2), graph.masking(2)):
         assert neighbours.tolist() == [0, 1, 3, 4]
 
@@ -72,7 +78,7 @@ def components(graph, n):
 
 @pytest.mark.parametrize(("n", "k"), [(8, 2), (9, 4), (10, 3), (10, 7), (30, 9), (31, 10)])
 def test_the_permuted_harary_graph_is_regular_symmetric_and_connected(lab, n, k):
-    graph = public_graph(lab.session(n, degree=k, threshold=1))
+    graph = graph_of(lab.session(n, degree=k, threshold=1))
     for u in range(n):
         named = graph.named_by(u).tolist()
         assert named == sorted({*named} - {u})
@@ -101,10 +107,8 @@ def test_a_large_degree_makes_no_client_allocate_all_edges():
 
 
 def test_another_seed_permutes_the_graph_otherwise_and_the_same_one_does_not(lab):
-    graphs = [
-        public_graph(lab.session(40, degree=6, graph_seed=seed * 32)) for seed in (b"a", b"b")
-    ]
-    again = public_graph(lab.session(40, degree=6, graph_seed=b"a" * 32, round=2))
+    graphs = [graph_of(lab.session(40, degree=6, graph_seed=seed * 32)) for seed in (b"a", b"b")]
+    again = graph_of(lab.session(40, degree=6, graph_seed=b"a" * 32, round=2))
     rows = [np.array([g.named_by(u) for u in range(40)]) for g in (*graphs, again)]
     np.testing.assert_array_equal(rows[0], rows[2])
     assert np.mean(rows[0] == rows[1]) < 0.5

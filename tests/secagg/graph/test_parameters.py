@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,9 @@ def test_full_connectivity_asks_for_a_larger_degree_in_one_published_row():
 @pytest.mark.parametrize("row", ROWS[::5], ids=lambda row: "-".join(row.values()))
 def test_parameters_are_the_smallest_and_pass_the_check_of_a_client(row):
     chosen = graph_parameters(**asked(row))
-    k, least, _ = smallest_sparse(assumptions(**asked(row)))
+    smallest = smallest_sparse(assumptions(**asked(row)))
+    assert smallest is not None
+    k, least, _ = smallest
     assert (chosen.degree, chosen.threshold, chosen.complete) == (k, least, False)
     bounds = (chosen.log2_secrecy, chosen.log2_isolation, chosen.log2_connectivity)
     assert max(bounds) <= -40
@@ -368,7 +371,7 @@ def test_a_complete_graph_stands_its_colluders_and_dropouts_or_none_does(n, drop
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize(("n", "dropout", "corruption"), [(14, 0.1, 0.0), (30, 0.1, 0.1)])
 def test_a_written_degree_is_taken_where_some_threshold_is_safe(server, n, dropout, corruption):
-    level = {"security": 2.0**-10, "correctness": 2.0**-5}
+    level: dict[str, Any] = {"security": 2.0**-10, "correctness": 2.0**-5}
     smallest = graph_parameters(n, dropout, corruption, server, **level).degree
     for degree in range(1, n - 1):
         if is_feasible(n, degree, dropout, corruption, server, **level):
@@ -486,6 +489,7 @@ def test_a_client_refuses_and_names_the_term(degree, threshold, server, term):
     assert term in str(error.value)
     assert isinstance(error.value, RemoteProtocolError)
     if term in ("secrecy", "connectivity"):
+        assert error.value.log2_probability is not None
         assert error.value.log2_probability > -40
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from zerosum.secagg.messages.all_messages import (
     ConfirmRequest,
     ContributeRequest,
     Contribution,
+    Message,
     Shares,
     UnmaskRequest,
     UnmaskShares,
@@ -26,7 +28,7 @@ from zerosum.secagg.messages.unmasked import CohortQuestion, Presence, Roll
 TYPES = (Advert, Adverts, Shares, ContributeRequest, Contribution, UnmaskRequest, UnmaskShares)
 
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "semi-honest": {},
     "malicious": {"mode": "malicious"},
     "sparse": {"mode": "malicious", "degree": 5, "threshold": 2},
@@ -41,7 +43,7 @@ KINDS = {
 def spoken(lab, request):
     """One message of every type, and the session they were spoken in."""
     kind, ideal = request.param
-    found = {}
+    found: dict[type[Message], Message] = {}
     play = lab.Play(lab.session(9, **KINDS[kind]), ideal=ideal)
     play.finish({play.session.cohort[4]: "share"})
     for by in (*play.asked.values(), *play.sent.values()):

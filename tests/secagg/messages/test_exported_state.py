@@ -1,6 +1,7 @@
 """The volatile state of a client: what is damaged, or was never a state, is refused."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_a_state_without_what_was_answered_answers_nothing(lab, state: ClientSta
     play = lab.play(4).until(Stage.UNMASK)
     index = play.session.cohort[1]
     whole = ClientState.from_bytes(play.clients[index].export())
-    for lost in ({"adverts": None}, {"request": None}):
+    losses: list[dict[str, Any]] = [{"adverts": None}, {"request": None}]
+    for lost in losses:
         party = ClientParty.restore(dataclasses.replace(whole, **lost).to_bytes())
         with pytest.raises(OutOfOrder, match="in this session"):
             party.unmask(play.messages[index])

@@ -2,13 +2,14 @@
 
 import gc
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
 
 from zerosum.secagg import SharedCache
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "semi-honest": {},
     "malicious": {"mode": "malicious", "threshold": 4},
     "malicious sparse": {"mode": "malicious", "degree": 4, "threshold": 1},

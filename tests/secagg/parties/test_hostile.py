@@ -6,6 +6,7 @@ with its record. The honest server listens too, and what it hears must never bre
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from hypothesis import settings
@@ -49,13 +50,17 @@ class Hostile(RuleBasedStateMachine):
             roster_digest=roster.digest if signed else b"",
             graph_seed=b"g" * 32 if sparse and not signed else b"",
         )  # fmt: skip
-        self.given = {i: {"identity": keys[i], "roster": roster} if signed else {} for i in cohort}
+        self.given: dict[int, dict[str, Any]] = {
+            i: {"identity": keys[i], "roster": roster} if signed else {} for i in cohort
+        }
         self.keys, self.server = keys, ServerParty(self.session, roster=roster if signed else None)
-        self.record = {index: [] for index in cohort}
-        self.states = {index: [] for index in cohort}
+        self.record: dict[int, list[bytes]] = {index: [] for index in cohort}
+        self.states: dict[int, list[Any]] = {index: [] for index in cohort}
         # What was said to the clients, by stage; what each client answered, by stage.
-        self.asked = {stage: [] for stage in self.session.stages}
-        self.answers = {(i, stage): set() for i in cohort for stage in self.session.stages}
+        self.asked: dict[str, list[Any]] = {stage: [] for stage in self.session.stages}
+        self.answers: dict[tuple[int, str], set[bytes]] = {
+            (i, stage): set() for i in cohort for stage in self.session.stages
+        }
         self.released = {}
         self.signatures = {}
         self.parties = {i: ClientParty(self.session, i, **self.given[i]) for i in cohort}
@@ -65,7 +70,7 @@ class Hostile(RuleBasedStateMachine):
         if message is not None:
             self.asked[stage].append(message)
         party = self.parties[index]
-        arguments = () if stage == "advertise" else (message,)
+        arguments: tuple[Any, ...] = () if stage == "advertise" else (message,)
         arguments += (np.arange(3),) if stage == "contribute" else ()
         try:
             step = getattr(party, stage)(*arguments)
@@ -90,7 +95,7 @@ class Hostile(RuleBasedStateMachine):
     @initialize()
     def honest_start(self):
         """Contribute, so that most of the search is about what comes after."""
-        messages = dict.fromkeys(self.session.cohort)
+        messages: Any = dict.fromkeys(self.session.cohort)
         for stage in ("advertise", "share", "contribute"):
             for index in list(messages):
                 self.server.receive(index, self.ask(index, stage, messages[index]))

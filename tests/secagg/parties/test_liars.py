@@ -2,6 +2,7 @@
 
 import dataclasses
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,7 +122,7 @@ def test_nothing_is_decoded_where_nobody_lies():
     assert (found.decodings, found.wrong) == (0, {})
 
 
-SCHEMES = {
+SCHEMES: dict[str, dict[str, Any]] = {
     "one dealer": {"dealers": {7}},
     "one limb": {"limbs": [4]},
     "live dealers only": {"dealers": {d for d in range(60) if d % 10 != 3}},

@@ -1,6 +1,7 @@
 """Against a server that lies, clients sign, and believe what their roster lets them verify."""
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from zerosum.secagg import (
     request_digest,
 )
 from zerosum.secagg.messages.all_messages import (
+    Advert,
     advert_bytes,
     advert_statement,
     survivors_statement,
@@ -96,13 +98,9 @@ def test_a_forged_or_replaced_advert_is_refused(lab, session, forged):
         refuses(client, client.share, bad, error=MalformedMessage)
     else:
         # Keys that the server made, so that it could read what is sealed for the victim.
-        stranger = (
-            ClientParty(
-                session, session.cohort[victim], **lab.credentials(session, session.cohort[victim])
-            )
-            .advertise()
-            .send.entry
-        )
+        other = session.cohort[victim]
+        party = ClientParty(session, other, **lab.credentials(session, other))
+        stranger = cast(Advert, party.advertise().send).entry
         statement = advert_statement(session.digest, session.cohort[victim], fields)
         shown[victim] = {
             "zero": fields + bytes(64),

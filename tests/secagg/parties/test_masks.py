@@ -1,9 +1,12 @@
 """A contribution looks like noise to whoever lacks its masks."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 
 from zerosum.secagg import ClientParty
+from zerosum.secagg.messages.all_messages import Advert
 
 
 def contribution(lab, session, vectors):
@@ -65,7 +68,7 @@ def test_a_contribution_is_unrelated_to_its_vector_and_to_its_neighbours(lab):
 
 def test_parties_draw_fresh_seeds_from_the_system(lab):
     session = lab.session(3)
-    adverts = {ClientParty(session, 10).advertise().send.entry for _ in range(20)}
+    adverts = {cast(Advert, ClientParty(session, 10).advertise().send).entry for _ in range(20)}
     assert len(adverts) == 20
 
 

@@ -1,6 +1,7 @@
 """A client takes part in what its own policy accepts, whatever the server proposes."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from zerosum.secagg import (
     OldRoster,
     Policy,
     PolicyRefusal,
+    Protocol,
     ProtocolRefused,
     ServerMode,
     ServerModeRefused,
@@ -40,7 +42,7 @@ def good_session(lab, **changes):
 
 
 def test_a_session_that_a_policy_accepts_is_begun(lab):
-    trusting = dataclasses.replace(POLICY, protocols=frozenset({"pairwise", "ideal"}))
+    trusting = dataclasses.replace(POLICY, protocols=frozenset({Protocol.PAIRWISE, Protocol.IDEAL}))
     for kind, protocol in ((ClientParty, "pairwise"), (IdealClientParty, "ideal")):
         session = good_session(lab, protocol=protocol)
         index = session.cohort[0]
@@ -152,13 +154,14 @@ def test_a_public_sparse_graph_is_judged_by_the_dropouts_that_the_session_allows
     ],
 )
 def test_policy_values_out_of_range_are_refused(change):
+    least: dict[str, Any] = {"corruption": 0.1, "smallest_cohort": 2}
     with pytest.raises(LocalProtocolError):
-        Policy(**{"corruption": 0.1, "smallest_cohort": 2, **change})
+        Policy(**{**least, **change})
 
 
 @pytest.mark.parametrize("missing", ["corruption", "smallest_cohort"])
 def test_corruption_and_smallest_cohort_have_no_default(missing):
-    given = {"corruption": 0.0, "smallest_cohort": 2}
+    given: dict[str, Any] = {"corruption": 0.0, "smallest_cohort": 2}
     Policy(**given)
     del given[missing]
     with pytest.raises(TypeError, match=missing):
@@ -166,7 +169,7 @@ def test_corruption_and_smallest_cohort_have_no_default(missing):
 
 
 def test_sessions_of_a_run_begin_in_ascending_order(lab):
-    record = []
+    record: list[bytes] = []
 
     def rise(round_, attempt, run_id=b"a run"):
         session = lab.session(3, round=round_, attempt=attempt, run_id=run_id)

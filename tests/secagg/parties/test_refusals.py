@@ -1,6 +1,7 @@
 """What a peer must not send is refused, and the party goes on as if nothing had come."""
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from zerosum.secagg import (
     WrongSession,
     request_digest,
 )
+from zerosum.secagg.messages.all_messages import Advert
 from zerosum.secagg.wire import to_bitmap
 
 STAGES = ("advertise", "share", "contribute", "unmask")
@@ -272,7 +274,7 @@ def test_adverts_without_or_with_another_own_advert_are_refused(lab):
     absent = dataclasses.replace(
         adverts, present=to_bitmap(range(1, 5), 5), entries=adverts.entries[96:]
     )
-    stranger = ClientParty(play.session, index).advertise().send
+    stranger = cast(Advert, ClientParty(play.session, index).advertise().send)
     swapped = dataclasses.replace(adverts, entries=stranger.entry + adverts.entries[96:])
     for message in (absent, swapped):
         with pytest.raises(AdvertMismatch):

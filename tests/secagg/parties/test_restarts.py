@@ -31,7 +31,7 @@ STAGES = ("advertise", "share", "contribute", "unmask")
 def test_a_session_whose_clients_restart_before_every_stage_gives_the_sum(lab, ideal):
     play = lab.play(5, ideal=ideal, as_bytes=True)
     kind = IdealClientParty if ideal else ClientParty
-    record = {index: [] for index in play.session.cohort}
+    record: dict[int, list[bytes]] = {index: [] for index in play.session.cohort}
     answer = play.answer
 
     def restarted(stage, index, message):
@@ -156,9 +156,9 @@ def test_a_damaged_state_is_refused(lab, damage):
     data = bytearray(ClientParty(lab.session(3), 10).export())
     if damage == "flip":
         data[200] ^= 1
-    data = {"truncate": data[:-1], "empty": b"", "foreign": b"x" * 300}.get(damage, data)
+    damaged = {"truncate": data[:-1], "empty": b"", "foreign": b"x" * 300}.get(damage, data)
     with pytest.raises(LocalProtocolError, match="damaged"):
-        ClientParty.restore(bytes(data))
+        ClientParty.restore(bytes(damaged))
 
 
 def test_a_damaged_or_contradictory_record_is_refused(lab):
@@ -194,7 +194,7 @@ class LyingServer(RuleBasedStateMachine):
         self.peers = {index: ClientParty(self.session, index) for index in cohort}
         self.party = self.peers[1]
         self.record, self.states = [], [self.party.export()]
-        self.answers = {stage: set() for stage in STAGES}
+        self.answers: dict[str, set[bytes]] = {stage: set() for stage in STAGES}
         self.released, self.vectors_sent = {}, 0
         self.adverts = {index: p.advertise() for index, p in self.peers.items()}
         self.keep("advertise", self.adverts[1])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import tracemalloc
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from zerosum.secagg import (
     ServerMode,
     TooFewSurvivors,
 )
-from zerosum.secagg.messages.all_messages import advert_statement
+from zerosum.secagg.messages.all_messages import Advert, advert_statement
 from zerosum.secagg.wire import from_bitmap, from_positions, to_bitmap, to_positions
 
 MALICIOUS, SEMI_HONEST = ServerMode.MALICIOUS, ServerMode.SEMI_HONEST
@@ -60,7 +61,8 @@ def test_neighbours_come_from_the_clients_own_seed(lab):
     party = ClientParty(session, index, **given)
     again = ClientParty.restore(party.export(), **given)
     assert again.advertise().send == party.advertise().send
-    others = {ClientParty(session, index, **given).advertise().send.neighbours for _ in range(20)}
+    said = [ClientParty(session, index, **given).advertise().send for _ in range(20)]
+    others = {cast(Advert, advert).neighbours for advert in said}
     assert len(others) > 15
 
 
@@ -227,7 +229,7 @@ def server_peak(lab, n, degree):
     while play.server.stage != "done":
         stage, said = play.server.stage, []
         for index, message in play.messages.items():
-            arguments = () if stage == "advertise" else (message,)
+            arguments: tuple[Any, ...] = () if stage == "advertise" else (message,)
             arguments += (vector,) if stage == "contribute" else ()
             said.append((index, getattr(play.clients[index], stage)(*arguments).send))
         tracemalloc.start()

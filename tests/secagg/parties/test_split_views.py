@@ -6,6 +6,8 @@ With it the bound is 2 t - k + 1; below, at least one side refuses. On a sparse 
 no colluder at all is needed.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -84,7 +86,7 @@ def splits(n, victim, colluders):
     others = [position for position in range(n) if position != victim]
     crooked, honest = others[:colluders], others[colluders:]
     for told_alive in range(len(honest) + 1):
-        views = dict.fromkeys(crooked, ("self", "mask"))
+        views: dict[int, tuple[str, ...]] = dict.fromkeys(crooked, ("self", "mask"))
         for place, position in enumerate(honest):
             views[position] = ("self",) if place < told_alive else ("mask",)
         yield views
@@ -154,7 +156,7 @@ def test_with_confirm_the_bound_is_one_higher_and_below_it_a_side_refuses(
             play.clients[index] = ClientParty.restore(state, **lab.credentials(session, index))
         sides = {alive: [victim, *honest[:told_alive]], dead: honest[told_alive:]}
         answers = signed_views(lab, play, sides, crooked)
-        kept = {"self": {}, "mask": {}}
+        kept: dict[str, dict[int, Any]] = {"self": {}, "mask": {}}
         for (position, survivors), answer in answers.items():
             share = share_of(answer, victim)
             if share is not None:
@@ -203,7 +205,7 @@ def isolate(lab, n, degree, threshold, victim, *, confirm, monkeypatch):
 def isolated_vector(play, around, answers, victim):
     """The victim's vector, from its self mask and the mask keys of all that it masks with."""
     session, cohort = play.session, play.session.cohort
-    shares = {dealer: {} for dealer in (victim, *around)}
+    shares: dict[int, dict[int, Any]] = {dealer: {} for dealer in (victim, *around)}
     for position, answer in answers.items():
         for dealer in shares:
             share = share_of(answer, dealer)

@@ -1,5 +1,6 @@
 import math
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_decoding_an_encoding_is_within_the_steps(rotation: bytes | None, dimens
 def test_a_sum_decodes_to_the_sum() -> None:
     encoding = Encoding.from_bits(16, dimension=100, clip=1.0, rotation_seed=SEED)
     vectors = [clipped(100, 1.0, seed) for seed in range(10)]
-    total = sum(encoding.encode(v, coins(i)) for i, v in enumerate(vectors))
+    total = np.sum([encoding.encode(v, coins(i)) for i, v in enumerate(vectors)], axis=0)
     assert np.allclose(encoding.decode(total), sum(vectors), atol=20 * encoding.step)
 
 
@@ -132,7 +133,7 @@ def test_the_transform_is_its_own_inverse_and_keeps_norms() -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 64, 128, 1 << 13])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_transform_is_that_of_its_definition(length: int, dtype: type) -> None:
+def test_the_transform_is_that_of_its_definition(length: int, dtype: Any) -> None:
     vector = np.random.default_rng(0).normal(size=length).astype(dtype)
     places = np.arange(length, dtype=np.uint64)
     for row in {0, length // 2, length - 1, length // 3}:
@@ -184,7 +185,7 @@ def test_encoding_keeps_its_memory_within_a_few_vectors() -> None:
     assert peak < 12 * vector.nbytes
 
 
-RECORDS = {"dimension": 40, "clip": 1.0, "limit": 3.0, "rule": "records"}
+RECORDS: dict[str, Any] = {"dimension": 40, "clip": 1.0, "limit": 3.0, "rule": "records"}
 
 
 def records(count: int, dimension: int, seed: int) -> np.ndarray:
@@ -209,6 +210,7 @@ def test_one_record_moves_a_rounded_sum_by_no_more_than_is_claimed(rotation: byt
         largest = max(largest, float(np.linalg.norm(moved)))
         assert np.linalg.norm(moved) <= l2
         assert moved.sum() <= l1
+    assert encoding.clip is not None
     # The claim is not idle: clamping aside, a record moves a sum by nearly its clip.
     assert largest > 0.9 * encoding.clip / encoding.step
 
@@ -217,6 +219,7 @@ def test_adversarial_neighbours_reach_the_square_root_of_the_dimension() -> None
     """A difference of half a step everywhere can round to a whole one everywhere."""
     # C/gamma = 2 where records ask for 800: coarse on purpose.
     encoding = Encoding(64, 8.0, 16, clip=1.0, rule="records")
+    assert encoding.clip is not None
     step, worst = encoding.step, 0.0
     rng = np.random.default_rng(0)
     for seed in range(400):
@@ -294,7 +297,8 @@ def test_only_real_numbers_are_encoded(vector):
 def test_one_pass_leaves_other_types_to_the_careful_one():
     encoding = Encoding(dimension=3, limit=1.0, bound=100)
     assert encoding.encode_clipped(np.ones(3, np.float32), coins()) is not None
-    for other in (np.ones(3), np.ones(3, np.int64), np.ones(2, np.float32)):
+    others: list[Any] = [np.ones(3), np.ones(3, np.int64), np.ones(2, np.float32)]
+    for other in others:
         assert encoding.encode_clipped(other, coins()) is None
 
 

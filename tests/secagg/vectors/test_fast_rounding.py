@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerosum.secagg.randomness import insecure_keystream
+from zerosum.secagg.randomness import Keystream, insecure_keystream
 from zerosum.secagg.vectors.encoding import Encoding
 from zerosum.secagg.vectors.fast_rounding import finite_norm, rounded, squared_norm
 
@@ -33,10 +33,13 @@ def test_an_entry_is_rounded_up_as_often_as_its_fraction_says(value):
     )
 
 
-class Zeros:
+class Zeros(Keystream):
     """Coins that always fall the same way."""
 
-    def words(self, count, dtype):
+    def __init__(self):
+        pass
+
+    def words(self, count, dtype=np.uint64):
         return np.zeros(count, dtype)
 
 

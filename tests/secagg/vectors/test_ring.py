@@ -1,5 +1,7 @@
 """Vectors modulo 2^b, and their packed words."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -118,7 +120,7 @@ def test_vectors_are_taken_at_the_rings_borders_and_refused_one_beyond(bits, kin
                 ring.contain(vector, 2)
 
 
-STRANGE = {
+STRANGE: dict[str, Any] = {
     "float": np.zeros(2),
     "NaN": np.full(2, np.nan),
     "float32": np.zeros(2, np.float32),
@@ -160,7 +162,9 @@ def test_strided_and_reversed_vectors_are_taken_for_their_values():
 
 
 def test_a_remainder_is_taken_only_of_signed_integers():
-    for wrong in (np.zeros(2), np.zeros(2, bool), np.zeros(2, np.uint32), np.zeros(2, ">i8"), [1]):
+    unsigned, swapped = np.zeros(2, np.uint32), np.zeros(2, ">i8")
+    wrongs: list[Any] = [np.zeros(2), np.zeros(2, bool), unsigned, swapped, [1]]
+    for wrong in wrongs:
         with pytest.raises(LocalProtocolError, match="int32 or int64"):
             Ring(20).encode(wrong)
 

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,12 @@ def skellam(variance: float) -> partial[float]:
 
 def test_a_ring_is_as_small_as_the_message_and_noise_allow() -> None:
     bits = ring_bits_needed(100, 32767, skellam(5.9e9), 13_000)
-    terms = {"cohort": 100, "bound": 32767, "log_tail": skellam(5.9e9), "dimension": 13_000}
+    terms: dict[str, Any] = {
+        "cohort": 100,
+        "bound": 32767,
+        "log_tail": skellam(5.9e9),
+        "dimension": 13_000,
+    }
     assert log2_wrap_probability(bits, **terms) <= -40
     assert log2_wrap_probability(bits - 1, **terms) > -40
     assert ring_bits_needed(100, 127, skellam(0.0), 10) == 15
