@@ -83,8 +83,8 @@ class Federation(FlowerPrograms):
             " ".join(f"{key}={json.dumps(value)}" for key, value in given.items()),
         )
 
-    def flwr(self, *arguments):
-        return super().flwr(*arguments, cwd=self.folder / "app")
+    def flwr(self, *arguments, cwd=None):
+        return super().flwr(*arguments, cwd=cwd or self.folder / "app")
 
     def wait_for_run(self, seconds):
         deadline = time.monotonic() + seconds

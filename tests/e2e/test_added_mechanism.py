@@ -5,14 +5,17 @@ conversion of Canonne, Kamath and Steinke (2020), Proposition 12, written out he
 """
 
 import math
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from added_mechanism import NAME, AddedDpEvent, AddedShares
+from narrowed import UNUSED, present
 from policies import policy_of
 
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.privacy import registry
+from zerosum.client.privacy.mechanism import Mechanism
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol import admission, own_budget
 from zerosum.client.protocol.admission import Declined
@@ -32,6 +35,7 @@ from zerosum.client.spec import (
 )
 from zerosum.secagg import SharedCache
 from zerosum.server.config import ConfigError
+from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import SamplingSpec
@@ -43,13 +47,13 @@ from zerosum.simulations.engine.grid import InProcessGrid, nodes
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 
 COHORT, DIMENSION, FRACTION, Z = 20, 1 << 13, 0.6, 1.5
-PRIVACY = {"mechanism": NAME, "noise_multiplier": Z, "honest_fraction": FRACTION}
+PRIVACY: dict[str, Any] = {"mechanism": NAME, "noise_multiplier": Z, "honest_fraction": FRACTION}
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    registry.register_mechanism(NAME, AddedShares)
+    registry.register_mechanism(NAME, cast(type[Mechanism], AddedShares))
 
 
 def epsilon(rho: float, delta: float) -> float:
@@ -111,7 +115,7 @@ class Idle(SimulatedEnvironment):
 
 @pytest.mark.parametrize(("dropped", "top_up"), [(0, True), (6, True), (6, False)])
 def test_an_added_mechanism_is_encoded_and_topped_up(dropped: int, top_up: bool) -> None:
-    environment = Idle(task=None, entropy=SeededEntropy(3), cache=SharedCache(4))
+    environment = Idle(task=UNUSED, entropy=SeededEntropy(3), cache=SharedCache(4))
     grid = InProcessGrid(build_app(lambda context: environment), COHORT, faults=Vanishing(dropped))
     coordinator = Coordinator(
         grid,
@@ -153,7 +157,7 @@ def test_an_added_mechanism_is_charged_to_the_run_ledger() -> None:
         ledger.charge_contributions(key, range(COHORT), cohort=COHORT)
         ledger.charge_sum(key)
     figures = ledger.figures(1e-5)
-    expected = {
+    expected: dict[ObserverName, float] = {
         "sum": epsilon(rho(Z, 7), 1e-5),
         "release": epsilon(rho(Z / math.sqrt(FRACTION), 7), 1e-5),
         # One share of the twelve that are guaranteed, one vector in place of another.
@@ -221,7 +225,7 @@ class LopsidedDpEvent(AddedDpEvent):
 
 def test_examples_amplify_only_an_event_that_is_known_to_be_symmetric(monkeypatch) -> None:
     asked, whole = request(unit="example", examples=1000, lot=100), protection()
-    amplified, alone = own_budget.cost(asked, whole, 0), own_budget.cost(request(), whole, 0)
+    amplified, alone = (present(own_budget.cost(each, whole, 0)) for each in (asked, request()))
     assert (amplified < alone).all()
     monkeypatch.setattr(AddedShares, "event", lambda self, shares: LopsidedDpEvent(2.0))
     assert own_budget.cost(asked, whole, 0) is None

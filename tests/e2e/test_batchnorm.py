@@ -3,10 +3,12 @@
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from narrowed import present
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -146,7 +148,8 @@ def test_a_run_equals_averaging_state_dicts_by_hand(tmp_path, monkeypatch, refer
     model.load_state_dict(
         {n: v for n, v in model.state_dict().items() if "running" not in n}, strict=False
     )
-    for layer in (model[1], model[6]):
+    layers: Any = model
+    for layer in (layers[1], layers[6]):
         layer.reset_running_stats()
     with torch.no_grad():
         fresh = (model(images).argmax(1) == targets).double().mean().item()
@@ -179,7 +182,7 @@ def test_statistics_beyond_the_range_end_the_round_and_the_range_named_holds_the
     (record,) = ended.value.result.rounds
     assert record["status"] == "abandoned"
     assert not ended.value.result.model["1.running_mean"].any()
-    named = re.search(r"^set (encoding\.range = \S+): ", record["reason"])
+    named = present(re.search(r"^set (encoding\.range = \S+): ", record["reason"]))
     result = run(tmp_path, monkeypatch, named[1], "rounds=3", task=FarTask(), name="held")
     assert all("cut" not in r for r in result.rounds)
     # A step of that range, scaled up by deviations of 10, over three rounds.
@@ -305,7 +308,7 @@ class Frozen(nn.Sequential):
 class FrozenTask(NormalisedTask):
     def model(self) -> nn.Module:
         norm = nn.BatchNorm2d(4)
-        torch.nn.init.constant_(norm.running_mean, 0.3)
+        torch.nn.init.constant_(present(norm.running_mean), 0.3)
         return Frozen(
             nn.Conv2d(1, 4, 3), norm, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 2)
         )
@@ -322,7 +325,7 @@ def test_frozen_layers_are_trained_under_any_privacy(tmp_path, monkeypatch, priv
         settings += ["privacy.examples=120", "privacy.lot=60"]
     result = run(tmp_path, monkeypatch, *settings, *privacy, "rounds=1", task=FrozenTask())
     assert result.rounds[0]["survivors"] == CLIENTS
-    model = FrozenTask().model()
+    model: Any = FrozenTask().model()
     before = model[1].weight.detach().numpy().copy()
     model.load_state_dict(load_file(result.folder / MODEL), strict=True)
     assert (model[1].running_mean == 0.3).all()

@@ -1,6 +1,7 @@
 """Whole runs whose inputs are projected on components that were found in private."""
 
 import json
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_without_noise_they_are_those_of_the_whole_data(tmp_path):
     settings += ["encoding.range=200.0"]
     result = api.run("digits", overrides=[*exact, *settings], out=tmp_path / "run", report=False)
     task = api.plan(api.load_experiment("digits", [*exact, *settings])).task
-    records = task._train[0].double().flatten(1).numpy()
+    records = cast(Any, task)._train[0].double().flatten(1).numpy()
     records /= np.maximum(1, np.linalg.norm(records, axis=1, keepdims=True))
     expected = np.linalg.svd(records, full_matrices=False)[2][:10]
     found = load_file(result.folder / MODEL)["0.directions"]

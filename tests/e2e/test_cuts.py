@@ -12,6 +12,7 @@ import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
+from narrowed import present
 from policies import LEAST_TOML
 from rich.console import Console
 
@@ -86,7 +87,7 @@ def run(tmp_path, monkeypatch):
         }
         return api.run(load_experiment(base, settings), out=tmp_path / name, report=report)
 
-    run.folder = tmp_path
+    run.folder = tmp_path  # type: ignore[attr-defined] # read beside what it returns
     return run
 
 
@@ -111,7 +112,7 @@ def test_one_of_four_that_moves_by_a_hundred_ends_the_round_and_the_range_named_
     assert record["status"] == "abandoned"
     assert "1 of 16 coordinates of 4 clients were beyond encoding.range = 8.0" in record["reason"]
     assert (record["cut"], record["cut_of"]) == ([1, 1, 0, 0], 16)
-    cure = re.search(r"^set (encoding.range) = (\S+): 1 of 16", record["reason"])
+    cure = present(re.search(r"^set (encoding.range) = (\S+): 1 of 16", record["reason"]))
     assert cure.group(2) == "800.0"
     held = run(*settings, "=".join(cure.groups()), name="held")
     (record,) = held.rounds
@@ -158,9 +159,9 @@ def test_what_is_cut_and_borne_is_told_in_line_table_and_report(run):
     result = run("secagg.protocol=ideal", moves=moves)
     line = describe(result.rounds[0], 1)
     assert line.endswith(", cut to the range: 1 of 4,800 coordinates")
-    console = Console(width=200, file=StringIO())
+    console = Console(width=200, file=(text := StringIO()))
     console.print(summary_table(result.summary))
-    assert "1, of which 0 tenfold beyond it" in console.file.getvalue()
+    assert "1, of which 0 tenfold beyond it" in text.getvalue()
     said = " ".join(cautions(read_run(RunFolder(result.folder))))
     assert "In 1 round clients cut 1 of 4,800 coordinates" in said
 

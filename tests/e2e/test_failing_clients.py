@@ -1,6 +1,7 @@
 """A client that fails: a dropout without DP, zero plus its noise with it, never a stop."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,7 +151,7 @@ def test_a_task_whose_loss_always_fails_is_refused_before_the_run(tmp_path, monk
 
 @pytest.mark.parametrize("answer", [None, np.full(15, np.nan), np.zeros(3)])
 def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monkeypatch, answer):
-    sent = {}
+    sent: dict[int, Any] = {}
     update, protect = LocalComputation.update, Protection.protect
 
     def failing(self, request, client, entropy):

@@ -6,6 +6,7 @@ disturbed: what is released is exactly the sum of those who are said to be in it
 
 import copy
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from policies import LEAST_TOML
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.file_store import FileStore
-from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.noise_source import Entropy, SeededEntropy
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import (
     DataSpec,
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "no_disk")
 class Constant(DeployedEnvironment):
     """Clients that train nothing: client u answers with the vector u + 1."""
 
-    entropy = SeededEntropy(0)
+    entropy: Entropy = SeededEntropy(0)
 
     def task(self, request, client):
         return None
@@ -199,7 +200,7 @@ class Bench(InProcessGrid):
             timeouts=DeploymentSpec(stage_timeout=0.15, train_timeout=0.15),
             pipeline=True,
         )
-        found = []
+        found: list[Any] = []
         for number in (1, 2, 3):
             if number < 3:
                 shape = Shape.of(request(number + 1))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return written
 
 
-def federated(record: dict[str, object]) -> list[str]:
+def federated(record: Mapping[str, object]) -> list[str]:
     names = [name.removeprefix("federated_") for name in record if name.startswith("federated_")]
     return sorted(name for name in names if name != "status" and not name.endswith("_noise_std"))
 
@@ -233,9 +234,9 @@ def test_a_figure_of_an_earlier_model_says_so_and_counts_are_no_figures(write, t
     assert result.summary["earlier_metrics"] == {"federated_loss": 2, "federated_accuracy": 2}
     shown = list(summary_table(result.summary).columns[0].cells)
     assert {"test accuracy", "federated accuracy, of round 2"} <= set(shown)
-    console = Console(file=StringIO())
+    console = Console(file=(text := StringIO()))
     console.print(summary_table(result.summary | {"metrics": {"test_[/b]": 1.0}}))
-    assert "test [/b]" in console.file.getvalue()
+    assert "test [/b]" in text.getvalue()
     assert "of round 2" in (result.folder / "report.html").read_text()
     record = read_run(RunFolder(result.folder))
     record.rounds[-1] |= {"federated_cut": [1, 0, 0, 0], "federated_cut_of": 18}

@@ -5,6 +5,7 @@ import shutil
 import sys
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg
 from zerosum.simulations.engine.grid import InProcessGrid
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-pytorch"
-RUN_CONFIG = {"rounds": 3, "local-epochs": 2, "lr": 0.1}
+RUN_CONFIG: dict[str, Any] = {"rounds": 3, "local-epochs": 2, "lr": 0.1}
 STEP = 4.0 / (2**23 - 1)
 
 
@@ -24,9 +25,9 @@ STEP = 4.0 / (2**23 - 1)
 def example(monkeypatch):
     """Return the example's modules: client_app, server_app and task."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    import pytorch_digits.client_app
-    import pytorch_digits.server_app
-    import pytorch_digits.task
+    import pytorch_digits.client_app  # type: ignore[import-not-found] # of the example
+    import pytorch_digits.server_app  # type: ignore[import-not-found] # of the example
+    import pytorch_digits.task  # type: ignore[import-not-found] # of the example
 
     yield pytorch_digits
     for name in [name for name in sys.modules if name.startswith("pytorch_digits")]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
+from narrowed import present
 
 from zerosum.client.flower.client_app import SimulatedNode, build_app
 from zerosum.client.flower.simulated_node import simulated_roster
@@ -150,7 +151,7 @@ class Simulation:
         while self.log.read_text().count("Finished task") == before:
             assert time.monotonic() < deadline, self.log.read_text()[-3000:]
             time.sleep(0.5)
-        run_id = re.search(r'"run-id": "(\d+)"', answer)
+        run_id = present(re.search(r'"run-id": "(\d+)"', answer))
         printed = self.flwr("log", run_id[1], "simulation", "--show")
         # Ray gives itself 30 seconds to start: a busy machine may need more.
         if tries and "node timed out during startup" in printed:

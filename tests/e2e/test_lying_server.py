@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ class Constant(DeployedEnvironment):
 
 
 def request(**changes):
-    values = {
+    values: dict[str, Any] = {
         "kind": "train",
         "round": 1,
         "seed": 0,

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from narrowed import present
 
 AREA = r"AUC \D*([\d.]+) \["
 
@@ -19,7 +20,7 @@ def printed(name, capsys):
 @pytest.mark.slow
 def test_membership(capsys):
     lines = printed("attack_membership.py", capsys).splitlines()
-    loss, offline, online = (float(re.search(AREA, line)[1]) for line in lines[:3])
+    loss, offline, online = (float(present(re.search(AREA, line))[1]) for line in lines[:3])
     assert min(offline, online) > loss + 0.05
     assert all("at baseline" in line for line in lines[3:])
 
@@ -27,7 +28,7 @@ def test_membership(capsys):
 @pytest.mark.slow
 def test_property(capsys):
     single, summed = printed("attack_property.py", capsys).splitlines()
-    single, summed = (float(re.search(AREA, line)[1]) for line in (single, summed))
+    single, summed = (float(present(re.search(AREA, line))[1]) for line in (single, summed))
     assert single > 0.9 > 0.8 > summed
 
 

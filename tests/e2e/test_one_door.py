@@ -4,12 +4,14 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
+from narrowed import UNUSED, present
 from policies import LEAST_TOML
 
 import zerosum.client
@@ -35,7 +37,7 @@ from zerosum.simulations.engine import cohort
 from zerosum.simulations.engine.cohort import CohortApp
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
-from zerosum.simulations.engine.work import Contributor, Serial
+from zerosum.simulations.engine.work import Contributor, Engine, Serial
 
 CLIENTS = 6
 EVERYBODY = tuple(range(CLIENTS))
@@ -68,13 +70,13 @@ def ask(app, number=1, node_config=lambda index: {}, before=None, groups=(EVERYB
 
 
 def environment(**policy):
-    found = SimulatedEnvironment.of(None, SeededEntropy(0), EXPERIMENT.secagg, CLIENTS)
+    found = SimulatedEnvironment.of(UNUSED, SeededEntropy(0), EXPERIMENT.secagg, CLIENTS)
     found.policy = found.policy.model_copy(update=policy)
     return found
 
 
 def in_a_simulation(folder):
-    engine = Serial(Contributor(None, SeededEntropy(0)))
+    engine = Serial(Contributor(UNUSED, SeededEntropy(0)))
     here = environment()
     ask(CohortApp(lambda context: here, engine))
 
@@ -100,7 +102,8 @@ def behind_the_mod(folder):
 
     @app.train()
     def train(message, context):
-        content = {"arrays": ArrayRecord({"w": Array(np.full(DIMENSION, 0.5, np.float32))})}
+        content: dict[str, Any] = {}
+        content["arrays"] = ArrayRecord({"w": Array(np.full(DIMENSION, 0.5, np.float32))})
         content["metrics"] = MetricRecord({"num-examples": 1})
         return Message(RecordDict(content), reply_to=message)
 
@@ -120,7 +123,8 @@ class Journal:
     """What each client does about a contribution, in order."""
 
     def __init__(self, patch):
-        self.of, self._client = defaultdict(list), None
+        self.of: dict[int, list[str]] = defaultdict(list)
+        self._client: int | None = None
         begin, send = stages.begin_contribution, stages.Contribution.send
 
         def begun(environment, content, context, compute):
@@ -189,7 +193,7 @@ def strict_for(victim):
 
 
 def test_a_simulated_client_that_declines_trains_nothing(trained, caplog):
-    app = CohortApp(strict_for(2), Serial(Contributor(None, SeededEntropy(0))))
+    app = CohortApp(strict_for(2), Serial(Contributor(UNUSED, SeededEntropy(0))))
     found = ask(app)
     assert found.survivors == (0, 1, 3, 4, 5)
     assert found.traffic.refused == {"contribute": 1}
@@ -199,7 +203,7 @@ def test_a_simulated_client_that_declines_trains_nothing(trained, caplog):
 
 def test_an_engine_that_works_ahead_of_the_handler_trains_whoever_declines(trained):
     """The control: the order that this replaced."""
-    engine, where = Serial(Contributor(None, SeededEntropy(0))), strict_for(2)
+    engine, where = Serial(Contributor(UNUSED, SeededEntropy(0))), strict_for(2)
 
     class Ahead(CohortApp):
         def handle_many(self, messages, contexts):
@@ -220,20 +224,20 @@ def test_a_client_that_fails_at_its_engine_is_a_dropout(monkeypatch, caplog):
         return np.full(DIMENSION, 0.5, np.float32)
 
     monkeypatch.setattr(LocalComputation, "update", update)
-    engine, here = Serial(Contributor(None, SeededEntropy(0))), environment()
+    engine, here = Serial(Contributor(UNUSED, SeededEntropy(0))), environment()
     found = ask(CohortApp(lambda context: here, engine))
     assert found.survivors == (0, 1, 2, 3, 5)
     assert found.traffic.refused == {"contribute": 1}
     assert "client 4 declined to contribute: its answer failed" in caplog.text
     counts = engine.take_tally()
-    assert (counts.trained, counts.failed, counts.first[0]) == (5, 1, 4)
+    assert (counts.trained, counts.failed, present(counts.first)[0]) == (5, 1, 4)
 
 
 class Grouping(Serial):
     """An engine that notes which clients it was given at once, and for which session."""
 
     def __init__(self):
-        super().__init__(Contributor(None, SeededEntropy(0)))
+        super().__init__(Contributor(UNUSED, SeededEntropy(0)))
         self.given = []
 
     def vectors(self, work, clients):
@@ -271,7 +275,7 @@ def client(index):
 
 def test_an_engine_begins_when_the_first_vector_is_wanted():
     engine = Stub()
-    futures = cohort.CohortFutures(engine)
+    futures = cohort.CohortFutures(cast(Engine, engine))
     first, second, lost = (futures.submit(work(b"s", b"r"), client(i)) for i in (1, 2, 4))
     assert not engine.given
     assert second.result() == 2
@@ -284,7 +288,7 @@ def test_an_engine_begins_when_the_first_vector_is_wanted():
 def test_two_requests_under_one_session_are_two_pieces_of_work():
     """A lying server's: the first one's vectors are no answer to the other."""
     engine = Stub()
-    futures = cohort.CohortFutures(engine)
+    futures = cohort.CohortFutures(cast(Engine, engine))
     for index in range(4):
         futures.submit(work(b"s", bytes([index % 2])), client(index))
     assert [future.result() for future in futures.as_completed()] == [0, 2, 1, 3]
@@ -292,7 +296,7 @@ def test_two_requests_under_one_session_are_two_pieces_of_work():
 
 
 def test_a_client_has_one_vector_a_session_on_its_way():
-    futures = cohort.CohortFutures(Stub())
+    futures = cohort.CohortFutures(cast(Engine, Stub()))
     futures.submit(work(b"s", b"r"), client(1))
     with pytest.raises(Declined, match="on its way already"):
         futures.submit(work(b"s", b"r"), client(1))

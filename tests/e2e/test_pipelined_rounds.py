@@ -3,13 +3,14 @@
 import itertools
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from policies import LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
-from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.noise_source import Entropy, SeededEntropy
 from zerosum.secagg import ClientParty
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.run_folder import LEDGER, METRICS, RunFolder
@@ -40,7 +41,7 @@ MALICIOUS = ["secagg.server=malicious"]
 class Seeded(DeployedEnvironment):
     """A deployed client whose noise can be drawn again: for comparing."""
 
-    entropy = SeededEntropy(SEED)
+    entropy: Entropy = SeededEntropy(SEED)
 
 
 class CountingGrid(InProcessGrid):
@@ -134,7 +135,7 @@ def test_pipelined_or_not_the_model_is_the_same(tmp_path, one_thread, make_keys,
     plain, piped = results[False], results[True]
     for name, value in plain.model.items():
         np.testing.assert_array_equal(piped.model[name], value)
-    same = ("cohort", "survivors", "status", "dropouts", "epsilon")
+    same: tuple[str, ...] = ("cohort", "survivors", "status", "dropouts", "epsilon")
     same += ("bytes_up_per_client", "bytes_down_per_client")
     assert [[r[key] for key in same] for r in piped.rounds] == [
         [r[key] for key in same] for r in plain.rounds
@@ -186,7 +187,9 @@ def lines_of(deployment, name):
     return [json.loads(line) for line in (deployment.folder.path / name).read_text().splitlines()]
 
 
-def test_what_was_prepared_and_not_asked_for_costs_nothing(tmp_path, one_thread, make_keys):
+def test_what_was_prepared_and_not_asked_for_costs_nothing(
+    tmp_path, one_thread, make_keys, monkeypatch
+):
     """Killed while round 3 is prepared: its clients gave keys and shares, and no vectors."""
     deployment = Deployment(tmp_path / "run", make_keys, NOISE)
 
@@ -198,7 +201,7 @@ def test_what_was_prepared_and_not_asked_for_costs_nothing(tmp_path, one_thread,
             raise Killed
         return False
 
-    deployment.grid._is_lost = die
+    monkeypatch.setattr(deployment.grid, "_is_lost", die)
     with pytest.raises(Killed):
         deployment.run(pipeline=True)
     charged = [line["key"] for line in lines_of(deployment, LEDGER) if line["type"] == "sum"]
@@ -213,7 +216,7 @@ def test_a_liar_is_left_out_of_the_first_cohort_that_was_not_drawn_yet(
     honest, liar = ClientParty.unmask, 3
 
     def unmask(party, request):
-        step = honest(party, request)
+        step: Any = honest(party, request)  # it sends a stage's message, with fields of its own
         if step.send.index != liar:
             return step
         table = np.frombuffer(step.send.shares, "<u4") ^ 1

@@ -4,9 +4,11 @@ import json
 import logging
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import strategy_apps
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
@@ -14,8 +16,6 @@ from flwr.serverapp.strategy import (
 )
 from strategy_apps import (
     CLIENTS,
-    NOISY,
-    OPEN,
     POLICY,
     STEP,
     Wire,
@@ -33,6 +33,9 @@ from zerosum.client.protocol import flower_messages
 from zerosum.secagg import ClientParty
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.runs.run_outcome import NothingLearntError
+
+NOISY: dict[str, Any] = strategy_apps.NOISY
+OPEN: dict[str, Any] = strategy_apps.OPEN
 
 LOST = {
     "before the vectors": ({"advertise": (0,), "contribute": (3,)}, (0, 3)),
@@ -114,7 +117,7 @@ def test_a_first_round_that_is_abandoned_ends_nothing(grid_of, tmp_path, caplog)
     caplog.set_level(logging.INFO)
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
     app = client_app([private_mod], fails=lambda index, round: False)
-    seen = []
+    seen: list[Any] = []
 
     def lost(message, context):
         """Four of six do not come to contribute in the first round."""
@@ -167,7 +170,7 @@ def test_a_liar_is_left_out_of_later_rounds_and_counts_in_the_divisor_still(
     honest, liar, weights = ClientParty.unmask, 2, []
 
     def unmask(party, request):
-        step = honest(party, request)
+        step: Any = honest(party, request)  # it sends a stage's message, with fields of its own
         if step.send.index != liar:
             return step
         table = np.frombuffer(step.send.shares, "<u4") ^ 1

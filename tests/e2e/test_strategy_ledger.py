@@ -2,24 +2,30 @@
 
 import json
 import logging
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import strategy_apps
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import (
     FedAvg,
 )
-from strategy_apps import CLIENTS, NOISY, POLICY, arrays_of, client_app, model, trained
+from narrowed import present
+from strategy_apps import CLIENTS, POLICY, arrays_of, client_app, model, trained
 
 from zerosum.client.flower.private_mod import private_mod
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.private_strategy import PrivateStrategy
+from zerosum.server.planning.spent_budget import RunSpending
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.resume import held
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.commands.budget import spending_in
 from zerosum.simulations.report import write_public_report, write_report
+
+NOISY: dict[str, Any] = strategy_apps.NOISY
 
 
 def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp_path, caplog):
@@ -35,7 +41,7 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     assert errors.std() == pytest.approx(promised, rel=0.06)
     figures = strategy.epsilon
     assert 0 < figures["release"].value < figures["sum"].value < figures["local"].value
-    first, second = (result.train_metrics_clientapp[r]["epsilon-sum"] for r in (1, 2))
+    first, second = (cast(float, result.train_metrics_clientapp[r]["epsilon-sum"]) for r in (1, 2))
     assert first < second == figures["sum"].value
     assert f"{epsilon_text(figures['sum'].value)} (sum, zero_out)" in caplog.text
     lines = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
@@ -51,7 +57,7 @@ def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
     once = strategy.epsilon["sum"]
     strategy.start(grid, model(), 1)
     twice = strategy.epsilon["sum"]
-    assert twice.participations == 2 * once.participations == 2
+    assert twice.participations == 2 * present(once.participations) == 2
     assert twice.value > once.value
 
 
@@ -161,13 +167,13 @@ def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
         names = {"eval_loss": 10.0, "eval_acc": 1.0}
         assert set(metrics) == {*names, *(f"{name}_noise_std" for name in names)}
         for name, largest in names.items():
-            assert -largest <= metrics[name] <= largest
-            assert 0 < metrics[f"{name}_noise_std"] < largest
-    spent = spending_in(tmp_path / "run")
+            assert -largest <= cast(float, metrics[name]) <= largest
+            assert 0 < cast(float, metrics[f"{name}_noise_std"]) < largest
+    spent = cast(RunSpending, spending_in(tmp_path / "run"))
     assert spent.observers.keys() == strategy.epsilon.keys()
     for name, against in spent.observers.items():
         assert against.bound.value == strategy.epsilon[name].value
-    node = spending_in(tmp_path / "state" / "0")
+    node = cast(dict[str, Any], spending_in(tmp_path / "state" / "0"))
     assert (node["contributions"], list(node["by_run"].values())) == (4, [4])
     write_public_report(tmp_path / "run", tmp_path / "public")
     assert "publish what zerosum report RUN --public OUT writes" in caplog.text

@@ -2,15 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import strategy_apps
 from flwr.app import Message
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     FedAvg,
     Krum,
 )
-from strategy_apps import CLIENTS, NOISY, OPEN, client_app, model
+from strategy_apps import CLIENTS, client_app, model
 
 import zerosum.server.flower.private_strategy as strategy_module
 from zerosum.client.flower.private_mod import private_mod
@@ -21,6 +23,9 @@ from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.privacy.epsilon_bound import no_bound
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.simulations.engine.grid import FIRST_NODE
+
+NOISY: dict[str, Any] = strategy_apps.NOISY
+OPEN: dict[str, Any] = strategy_apps.OPEN
 
 REFUSED = {
     "Krum": (lambda: PrivateStrategy(Krum(), **OPEN), "looks at each client's reply"),
@@ -63,7 +68,7 @@ def test_what_cannot_be_private_is_refused_before_anything_starts(what):
         make()
 
 
-AT_START = {
+AT_START: dict[str, tuple[dict[str, Any], str]] = {
     "no roster": ({"secagg": {}}, "deployment.roster and deployment.authority"),
     "delta": ({"delta": 0.5}, "is not below 1/population"),
     "survivors": ({"privacy": {"honest_fraction": 1.0}}, "privacy.honest_fraction = 1.0 needs"),
@@ -108,7 +113,7 @@ def test_a_node_is_configured_by_itself_or_declines(missing, grid_of, caplog):
 
 def test_the_code_of_the_page_runs_as_it_stands():
     page = Path(__file__).parents[2] / "docs" / "flower-apps.md"
-    names = {}
+    names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)  # noqa: S102

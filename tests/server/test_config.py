@@ -1,6 +1,7 @@
 """Configuration: what is refused, and whether a person can act on the refusal."""
 
 import tomllib
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,7 @@ def test_a_rule_is_refused_where_it_sees_no_contribution(rule, hiding, why):
 
 
 def test_setting_one_of_two_exclusive_keys_drops_the_other():
-    base = {"privacy": {"noise_multiplier": 2.0}, "training": {"epochs": 3}}
+    base: dict[str, Any] = {"privacy": {"noise_multiplier": 2.0}, "training": {"epochs": 3}}
     experiment = parse_experiment(
         apply_overrides(base, ["privacy.epsilon=1.0", "training.steps=9"])
     )

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from zerosum.server.config import parse_experiment, read_toml
 
@@ -13,7 +14,7 @@ def blocks(language):
 
 
 def test_the_code_of_the_page_runs_in_order():
-    names = {}
+    names: dict[str, Any] = {}
     code = blocks("python")
     assert len(code) >= 2
     for block in code:

@@ -1,6 +1,7 @@
 """Built-in tasks: data, partition and model under one name."""
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ def test_the_default_task_has_400_clients_of_10_digits() -> None:
     task = resolve_task("mnist5k", DataSpec(pool=2), ModelSpec(), 0)
     assert isinstance(task, Mnist5kTask)
     assert population(task, DataSpec()) == 400
-    inputs, targets = task.data(ClientInfo(17, 400))
+    inputs, targets = cast(tuple[torch.Tensor, torch.Tensor], task.data(ClientInfo(17, 400)))
     assert inputs.shape == (10, 1, 14, 14)
     assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
     assert task.model()(inputs).shape == (10, 10)

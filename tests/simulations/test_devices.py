@@ -6,6 +6,7 @@ import multiprocessing
 import numpy as np
 import pytest
 import torch
+from narrowed import UNUSED
 from torch import nn
 from typer.testing import CliRunner
 
@@ -53,8 +54,7 @@ def device(request):
 
 def run(out, *settings):
     length = [] if any(s.startswith("training.") for s in settings) else ["training.epochs=2"]
-    settings = [*SMALL, *length, *settings]
-    return api.run("digits", overrides=settings, out=out, report=False)
+    return api.run("digits", overrides=[*SMALL, *length, *settings], out=out, report=False)
 
 
 def close(found, wanted, tolerance):
@@ -214,7 +214,7 @@ def test_one_process_trains_groups(setting, monkeypatch):
     monkeypatch.setattr(choice, "cores", lambda: 8)
     key, _, value = setting.partition("=")
     assert choice.workers_of(api.load_experiment("digits", [setting, "workers=1"])) == 0
-    with choice.started(api.load_experiment("digits", [setting]), None, (1, 1)) as engine:
+    with choice.started(api.load_experiment("digits", [setting]), UNUSED, (1, 1)) as engine:
         assert isinstance(engine, Serial)
     said = f'{key} = "{value}" one process trains clients in groups'
     for wrong in ("engine=processes", "engine=ray", "workers=2"):

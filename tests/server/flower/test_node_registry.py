@@ -98,9 +98,12 @@ def test_a_node_that_never_answers_costs_fewer_and_fewer_rounds(met, monkeypatch
     grid, attendance = met
     grid.claims[21] = None
     asked = []
-    monkeypatch.setattr(
-        node_registry, "_hellos", lambda grid, nodes, spec: iter([asked.append(len(nodes))][:0])
-    )
+
+    def unanswered(grid, nodes, spec):
+        asked.append(len(nodes))
+        return iter(())
+
+    monkeypatch.setattr(node_registry, "_hellos", unanswered)
     for _ in range(64):
         attendance.welcome_back()
     assert 4 <= sum(asked) <= 8
@@ -150,7 +153,7 @@ def test_a_second_claim_at_the_start_is_left_out(monkeypatch, caplog):
 def test_a_second_claim_counts_once_the_first_node_is_gone(monkeypatch):
     grid = Coming({11: 0, 12: 0, 13: 1}, {14: 2})
     come = grid.come
-    grid.come = lambda seconds: (grid.claims.pop(11, None), come(seconds))
+    monkeypatch.setattr(grid, "come", lambda seconds: (grid.claims.pop(11, None), come(seconds)))
     assert waited(monkeypatch, grid) == {0: 12, 1: 13, 2: 14}
 
 

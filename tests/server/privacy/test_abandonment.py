@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import math
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from zerosum.server.privacy.abandonment import (
 
 
 def rule(**changes) -> OpeningRule:
-    values = {"population": 7, "q": 0.4, "dropout": 0.2, "needed": needed} | changes
+    values: dict[str, Any] = {"population": 7, "q": 0.4, "dropout": 0.2, "needed": needed} | changes
     return OpeningRule(**values)
 
 

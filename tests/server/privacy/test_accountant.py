@@ -1,6 +1,7 @@
 import csv
 import math
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from dp_accounting import (
@@ -25,6 +26,7 @@ from zerosum.client.privacy.events import (
 )
 from zerosum.secagg.vectors.encoding import l1_sensitivity, l2_sensitivity
 from zerosum.server.privacy.accountant import Ledger, gaussian_delta
+from zerosum.server.privacy.event_costs import Adjacency
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "epsilons.csv"
 CASES = {row["id"]: row for row in csv.DictReader(VECTORS.read_text().splitlines())}
@@ -49,7 +51,7 @@ PURE_HALF = RandomizedResponseDpEvent(2 / (1 + math.exp(0.5)), 2)
 """Randomised response with odds e^(1/2): it dominates every local randomiser at epsilon 1/2."""
 ADAPTIVE = ComposedDpEvent([GaussianDpEvent(1.00503782), GaussianDpEvent(10.0)])
 
-REFERENCES = {
+REFERENCES: dict[str, tuple[Adjacency, Literal["pld", "rdp"], Any, int, str]] = {
     "dpsgd_abadi_E100": ("add_remove", "pld", gaussian(0.01, 4.0), 10_000, "eps_primary"),
     "dpsgd_abadi_E100_rdp": ("add_remove", "rdp", gaussian(0.01, 4.0), 10_000, "eps_primary"),
     "dpsgd_small": ("add_remove", "pld", gaussian(0.05, 1.0), 200, "eps_primary"),

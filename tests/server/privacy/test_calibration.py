@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
@@ -15,7 +17,7 @@ from zerosum.server.privacy.calibration import (
 from zerosum.server.privacy.guarantees import ExampleUnit
 from zerosum.server.spec import SamplingSpec
 
-PLAN = {
+PLAN: dict[str, Any] = {
     "sampling": SamplingSpec(cohort=100),
     "secagg": SecAggSpec(dropout=0.1),
     "encoding": EncodingSpec(),

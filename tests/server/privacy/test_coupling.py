@@ -9,6 +9,7 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_gaussian_mechanism,
     from_two_probability_mass_functions,
 )
+from narrowed import present
 from scipy.special import ive, ndtr, xlogy
 from scipy.stats import norm, skellam
 
@@ -34,13 +35,13 @@ WIDE = SkellamDpEvent(1e5, 1e6, 1e10, dimension=100)
 
 
 def of_skellam(variance: float) -> Closeness:
-    noise = SkellamDpEvent(1.0, 1.0, variance, dimension=1).integer_noise()
+    noise = present(SkellamDpEvent(1.0, 1.0, variance, dimension=1).integer_noise())
     return noise_closeness(noise.law, noise.least_divergence)
 
 
 def of_discrete_gaussian(variance: float) -> Closeness:
     event = DistributedDiscreteGaussianDpEvent(1.0, 1.0, math.sqrt(variance), 1, 1)
-    noise = event.integer_noise()
+    noise = present(event.integer_noise())
     return noise_closeness(noise.law, noise.least_divergence)
 
 

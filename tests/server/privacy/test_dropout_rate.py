@@ -14,6 +14,7 @@ from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.privacy.accountant import Ledger
 from zerosum.server.privacy.dropout_rate import FEWEST_SEEN, MISSED_RATE, DropoutRate
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.spec import SamplingSpec
 
@@ -48,7 +49,7 @@ def rounds(
     return book
 
 
-def release(book: RunLedger) -> dict:
+def release(book: RunLedger) -> EpsilonBound:
     return book.figures()["release"]
 
 

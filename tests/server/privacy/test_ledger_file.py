@@ -26,7 +26,7 @@ HEADER = RunHeader(
     kinds={"train": {"length": 7, "variance": 1e16}},
 )
 KEY = (1, 0, "train", 0)
-ENTRIES = [
+ENTRIES: list[ContributionsCharged | SumCharged | SessionEnded] = [
     ContributionsCharged(key=KEY, cohort=3, clients=[0, 4, 8]),
     SumCharged(key=KEY),
     SessionEnded(key=KEY, cohort=3, survived=2),

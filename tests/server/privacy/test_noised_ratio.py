@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from narrowed import present
 
 from zerosum.server.privacy.noised_ratio import noised_ratio
 from zerosum.server.spec import Experiment
@@ -47,8 +48,8 @@ def test_what_noise_drowned_is_not_read(total, count, std):
 
 
 def test_a_record_names_no_noise_where_there_is_none():
-    assert noised_ratio(3.0, 4.0, 0.0).record("accuracy") == {"accuracy": 0.75}
-    record = noised_ratio(3.0, 4.0, 0.4, scale=2.0).record("loss")
+    assert present(noised_ratio(3.0, 4.0, 0.0)).record("accuracy") == {"accuracy": 0.75}
+    record = present(noised_ratio(3.0, 4.0, 0.4, scale=2.0)).record("loss")
     assert record == {"loss": 1.5, "loss_noise_std": pytest.approx(0.25)}
 
 

@@ -1,8 +1,11 @@
 """One private sum: exactly the survivors' vectors, whatever the others do."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from flwr.app import Message
+from narrowed import UNUSED
 
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.protocol import flower_messages
@@ -27,12 +30,16 @@ EVERYBODY = (tuple(range(CLIENTS)),)
 IDENTITIES = [IdentityKey.generate() for _ in range(CLIENTS)]
 
 
+def app_of(environment):
+    return build_app(lambda context: environment)
+
+
 class FixedAnswers(SimulatedEnvironment):
     """Clients that train nothing: client u answers with the vector u + 1."""
 
     def __init__(self):
         super().__init__(
-            task=None, entropy=SeededEntropy(0), identities=IDENTITIES, cache=SharedCache(4)
+            task=UNUSED, entropy=SeededEntropy(0), identities=IDENTITIES, cache=SharedCache(4)
         )
 
     def update(self, request, task, client):
@@ -157,7 +164,8 @@ def test_too_few_good_answers_abandon_the_round_at_any_stage(stage):
 def test_the_ledger_hears_of_vectors_and_of_the_sum_before_they_are_asked_for():
     environment = FixedAnswers()
     app = build_app(lambda context: environment)
-    heard, order = [], []
+    heard: list[Any] = []
+    order: list[tuple[str, int]] = []
 
     def watching(message, context):
         order.append((message.metadata.message_type, len(heard)))
@@ -337,7 +345,7 @@ def test_a_vector_beyond_what_was_asked_spoils_no_model(noise):
         factor = 1
 
         def open_party(self, context, session):
-            party = super().open_party(context, session)
+            party: Any = super().open_party(context, session)
             if self.index(context) == 4:
                 honest, ring = party.contribute, session.ring
                 party.contribute = lambda message, vector: honest(
@@ -412,7 +420,7 @@ def test_under_privacy_nothing_odd_about_an_update_shows_at_the_server(odd, nois
     seen = []
     for answer in (ODD[odd], ODD["zero"]):
         environment = OddAnswers(answer)
-        app = build_app(lambda context, environment=environment: environment)
+        app = app_of(environment)
         asked = coordinator(app, server="semi-honest", dropout=0.1)
         seen.append(asked.private_sum(odd_request(**settings), EVERYBODY, round=1))
     found, plain = seen

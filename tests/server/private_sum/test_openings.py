@@ -8,6 +8,7 @@ from policies import policy_of
 
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import Session, UnsafeGraph
+from zerosum.secagg.stages import ServerMode
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.server_app import _check_deployable
 from zerosum.server.private_sum.thresholds import Thresholds, survivors_needed
@@ -23,7 +24,8 @@ def session(n, **secagg):
     return Session(
         run_id=b"run", round=1, attempt=0, roster_version=0, roster_digest=bytes(32),
         cohort=tuple(range(n)), threshold=limits.threshold, degree=limits.degree,
-        min_survivors=limits.min_survivors, ring_bits=20, vector_length=5, mode=spec.server,
+        min_survivors=limits.min_survivors, ring_bits=20, vector_length=5,
+        mode=ServerMode(spec.server),
         graph_seed=bytes(32) if spec.server == "semi-honest" else b"",
     )  # fmt: skip
 

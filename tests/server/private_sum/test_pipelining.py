@@ -1,7 +1,10 @@
 """Two sums in one exchange: which stages ride along, and what becomes of each part."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from narrowed import UNUSED
 
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import SeededEntropy
@@ -39,14 +42,14 @@ def plan(number, clients=EVERYBODY, attempt=0):
     return SumPlan((clients,), number, attempt, Shape.of(request(number)))
 
 
-class Scripted:
+class Scripted(Exchange):
     """An exchange that keeps what is asked, and gives each client's reply by a script."""
 
     def __init__(self, reply, **timeouts):
+        super().__init__(UNUSED, {}, DeploymentSpec(**timeouts))
         self.asked, self._reply = [], reply
-        self.address = Exchange(None, {}, DeploymentSpec(**timeouts)).address
 
-    def ask(self, outgoing, refused):
+    def ask(self, outgoing, refused=lambda index: None):
         self.asked.append(outgoing)
         for index in outgoing:
             content = self._reply(index)
@@ -57,7 +60,7 @@ class Scripted:
 
 
 def opened(number, clients=EVERYBODY):
-    grid = InProcessGrid(lambda message, context: None, CLIENTS)
+    grid = InProcessGrid(UNUSED, CLIENTS)
     spec = SecAggSpec(server="semi-honest", dropout=0.0)
     coordinator = Coordinator(
         grid, Nodes(nodes(CLIENTS)), spec, run_id=b"run", entropy=SeededEntropy(0)
@@ -67,7 +70,7 @@ def opened(number, clients=EVERYBODY):
 
 def ask(exchange, stage, clients=EVERYBODY):
     """Ask clients of a sum in front for a stage; return who answered it, and who refused."""
-    refused = []
+    refused: list[int] = []
     outgoing = {i: exchange.address(stage, 1, flower_messages.pack({"of": 1})) for i in clients}
     return [index for index, _ in exchange.ask(outgoing, refused.append)], refused
 
@@ -137,7 +140,7 @@ def test_a_sum_begins_where_its_messages_have_left_it():
     exchange = PipelinedExchange(Scripted(both))
     exchange.prepare(following)
     ask(exchange, "contribute")
-    assert exchange.begin(plan(2)) is following
+    assert exchange.begin(plan(2)) is following is not None
     assert following.exchanged
     assert exchange.begin(plan(2)) is None
 
@@ -162,9 +165,9 @@ def test_a_sum_that_is_passed_over_is_dropped_with_a_warning(caplog):
 
 
 def test_a_coordinator_without_pipelining_prepares_nothing():
-    grid = InProcessGrid(lambda message, context: None, CLIENTS)
+    grid = InProcessGrid(UNUSED, CLIENTS)
     spec = SecAggSpec(server="semi-honest", dropout=0.0)
-    given = {"run_id": b"run", "entropy": SeededEntropy(0)}
+    given: dict[str, Any] = {"run_id": b"run", "entropy": SeededEntropy(0)}
     alone = Coordinator(grid, Nodes(nodes(CLIENTS)), spec, **given)
     cached = Coordinator(
         grid, Nodes(nodes(CLIENTS)), spec, **given, pipeline=True, cache=SharedCache(2)

@@ -4,6 +4,7 @@ import pytest
 from flwr.app import Message
 
 from zerosum.client.protocol import flower_messages
+from zerosum.secagg.stages import Stage
 from zerosum.server.private_sum import transport
 from zerosum.server.private_sum.transport import Exchange, poll
 from zerosum.server.spec import DeploymentSpec
@@ -54,14 +55,14 @@ def test_pauses_are_short_at_first_and_a_small_part_of_the_wait_later(monkeypatc
 def test_each_message_has_the_time_of_its_stage(monkeypatch):
     clock = Clock(monkeypatch)
     grid = SlowGrid(clock, [15.0, 15.0, 15.0, 15.0])
-    spec = DeploymentSpec(stage_timeout=10.0, train_timeout=20.0, timeouts={"unmask": 30.0})
+    spec = DeploymentSpec(stage_timeout=10.0, train_timeout=20.0, timeouts={Stage.UNMASK: 30.0})
     assert outgoing(grid, ["share", "contribute", "unmask", "confirm"], spec) == [1, 2]
     assert clock.now < 17.0, "nobody is waited for who is too late"
 
 
 def test_a_stage_that_does_not_exist_has_no_time():
     with pytest.raises(ValueError, match="timeouts"):
-        DeploymentSpec(timeouts={"sing": 3.0})
+        DeploymentSpec(timeouts={"sing": 3.0})  # type: ignore[dict-item] # a stage that is none
 
 
 def test_a_message_that_could_not_be_pushed_is_not_waited_for(monkeypatch):

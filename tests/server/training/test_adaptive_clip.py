@@ -1,6 +1,7 @@
 """The clip finds the quantile it is told to find, with noise and without."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,8 @@ NORMS = np.exp(np.random.default_rng(3).normal(size=COHORT))
 
 
 def privacy(**settings) -> PrivacySpec:
-    return PrivacySpec(
-        **{"clipping": "adaptive", "clip": 0.01, "noise_multiplier": 0.5, "clip_rate": 0.3}
-        | settings
-    )
+    values: dict[str, Any] = {"clipping": "adaptive", "clip": 0.01, "noise_multiplier": 0.5}
+    return PrivacySpec(**(values | {"clip_rate": 0.3} | settings))
 
 
 def update(norm: float) -> np.ndarray:

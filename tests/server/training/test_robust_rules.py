@@ -2,8 +2,10 @@
 
 import math
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from scipy.optimize import minimize
 
 from zerosum.server.training import robust_rules
 
-RULES = {
+RULES: dict[str, Callable[..., np.ndarray]] = {
     "mean": robust_rules.mean,
     "median": robust_rules.median,
     "trimmed-mean": partial(robust_rules.trimmed_mean, malicious=2),
@@ -53,7 +55,8 @@ def slow_krum_order(rows, f, among):
 def slow_picks(rows, f):
     # Where one neighbour makes a score, the nearest two always tie: the first by bytes is picked.
     rows = sorted(rows, key=np.ndarray.tobytes)
-    left, picked = list(range(len(rows))), []
+    left = list(range(len(rows)))
+    picked: list[np.ndarray] = []
     while len(picked) < len(rows) - 2 * f:
         best = slow_krum_order(rows, f, left)[0]
         left.remove(best)
@@ -110,7 +113,9 @@ def test_multi_krum_is_flowers_where_nothing_cancels(seed):
     rows = draw(seed=seed, d=6)
     records = [RecordDict({"arrays": ArrayRecord([row])}) for row in rows]
     chosen = select_multikrum(records, num_malicious_nodes=3, num_nodes_to_select=5)
-    expected = np.mean([r["arrays"].to_numpy_ndarrays()[0] for r in chosen], axis=0)
+    expected = np.mean(
+        [cast(ArrayRecord, r["arrays"]).to_numpy_ndarrays()[0] for r in chosen], axis=0
+    )
     np.testing.assert_allclose(robust_rules.multi_krum(rows, 3, 5), expected, rtol=1e-12)
 
 

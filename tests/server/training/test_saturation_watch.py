@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from narrowed import present
 
 from zerosum.client.protocol.saturation_counts import decoded_counts
 from zerosum.secagg.vectors.encoding import Encoding
@@ -94,10 +95,10 @@ def test_the_cures_that_are_named_are_accepted_by_the_planner(sums, settings):
     asked = experiment(*settings)
     before = planned_protections(asked, CLIENTS, DIMENSION)["train"]
     said = reason(counts(*sums, limit=before.encoding.limit), *settings)
-    cure = re.search(r"^set (encoding\.range = \S+): ", said).group(1).replace(" ", "")
+    cure = present(re.search(r"^set (encoding\.range = \S+): ", said)).group(1).replace(" ", "")
     wider = prepare(experiment(*settings, cure), population=CLIENTS, dimension=DIMENSION)
     planned = planned_protections(wider, CLIENTS, DIMENSION)["train"]
-    fold = holding_range(counts(*sums)) / 8.0
+    fold = present(holding_range(counts(*sums))) / 8.0
     assert planned.encoding.limit == pytest.approx(fold * before.encoding.limit)
     assert planned.ring_bits == before.ring_bits
     assert f"a step is {planned.encoding.step:.3g}, not {before.encoding.step:.3g}" in said
@@ -106,7 +107,7 @@ def test_the_cures_that_are_named_are_accepted_by_the_planner(sums, settings):
     if asked.encoding.bits == 32:
         assert finer is None
         return
-    lines = [line.replace(" ", "") for line in finer.groups() if line]
+    lines = [line.replace(" ", "") for line in present(finer).groups() if line]
     kept = prepare(experiment(*settings, cure, *lines), population=CLIENTS, dimension=DIMENSION)
     planned = planned_protections(kept, CLIENTS, DIMENSION)["train"]
     assert f"makes it {planned.encoding.step:.3g} in {planned.ring_bits} bits" in said

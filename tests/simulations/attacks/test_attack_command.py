@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from annotated_types import Ge, Le
 from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
+from zerosum.simulations.attacks.harness.interface import Attack
 from zerosum.simulations.attacks.harness.parameters import value_of
 from zerosum.simulations.attacks.harness.registry import built_in, choose, parameters_of, slug
 from zerosum.simulations.commands.main import app
@@ -45,7 +46,7 @@ def test_an_attack_of_ones_own_gets_its_table(in_examples, tmp_path, one_thread)
 
 
 def test_a_parameter_changes_the_attack(in_examples):
-    (changed,) = choose([MINE], ["label-leak.lr=1"])
+    (changed,) = cast(list[Any], choose([MINE], ["label-leak.lr=1"]))
     assert changed.lr == 1.0
     assert isinstance(changed.lr, float)
 
@@ -117,7 +118,7 @@ class Set:
     ],
 )
 def test_a_value_that_a_field_takes_is_set(name, text, value):
-    found = value_of(Set(), name, text)
+    found = value_of(cast(Attack, Set()), name, text)
     assert found == value
     assert type(found) is type(value)
 
@@ -153,7 +154,7 @@ def test_a_value_that_a_field_takes_is_set(name, text, value):
 def test_a_value_that_a_field_does_not_take_is_refused(name, texts, reason):
     for text in texts:
         with pytest.raises(ValueError, match=re.escape(reason)):
-            value_of(Set(), name, text)
+            value_of(cast(Attack, Set()), name, text)
 
 
 def test_what_an_attack_itself_refuses_is_a_users_mistake(monkeypatch):

@@ -70,7 +70,7 @@ def test_what_is_no_picture_fails_its_cell_and_not_the_page(shape):
 
 
 def test_a_place_on_an_axis_may_be_of_numpys_numbers():
-    case = Case(Bits("a"), Defense("first"), {"cohort": np.int64(3)})
+    case = Case(Bits("a"), Defense("first"), {"cohort": np.int64(3)})  # type: ignore[dict-item] # a number of numpy's is what is tried
     cell = Cell(Odd("nothing"), case)
     assert json.loads(rows_of([cell], [play(0, cell, 0)])[0].at) == {"cohort": 3}
 
@@ -88,7 +88,7 @@ def test_a_case_of_which_no_row_can_be_written_is_refused_before_it_is_played(pa
         Case(*parts)
 
 
-@pytest.mark.parametrize("setting", [None, Bits(5)])
+@pytest.mark.parametrize("setting", [None, Bits(5)])  # type: ignore[arg-type] # a name that is none
 def test_a_setting_without_a_name_is_refused_before_it_is_played(monkeypatch, setting, tmp_path):
     monkeypatch.chdir(COMMON)
     monkeypatch.setattr("odd_attacks.Odd.cases", lambda *_: [Case(setting, Defense("first"))])
@@ -105,7 +105,7 @@ def test_a_scene_has_an_epsilon_or_none(epsilon):
 
 def test_notes_are_text():
     with pytest.raises(ValueError, match="valid string"):
-        Guess({}, 5)
+        Guess({}, 5)  # type: ignore[arg-type] # notes that are none
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ import types
 
 import numpy as np
 import pytest
+from narrowed import present, view_of
 from pydantic import BaseModel
 from view_parts import parts
 
 from zerosum.simulations.attacks.harness.interface import (
     Case,
     Defense,
+    Masking,
     NotApplicable,
     ThreatModel,
     View,
@@ -159,7 +161,7 @@ class Curious:
 def test_a_server_sees_contributions_where_nobody_masks(protection, seen, one_thread):
     setting = RoundsSetting(clients=3, records=2, task="digits")
     scene = setting.play(Curious(), protection, 0)
-    view = scene.view
+    view = view_of(scene)
     assert view.stopped == ""
     assert (view.contributions is not None) == seen
     assert view.labels is None
@@ -175,8 +177,9 @@ def test_the_threat_model_says_what_else_is_known(one_thread):
 
     setting = RoundsSetting(clients=3, records=2, task="digits")
     scene = setting.play(Knowing(), Defense("plain"), 0)
-    np.testing.assert_array_equal(scene.view.labels, scene.truth["labels"])
-    spare = scene.view.auxiliary_inputs.reshape(len(scene.view.auxiliary_inputs), -1)
+    view = view_of(scene)
+    np.testing.assert_array_equal(view.labels, scene.truth["labels"])
+    spare = view.auxiliary_inputs.reshape(len(view.auxiliary_inputs), -1)
     held = scene.truth["inputs"].reshape(-1, spare.shape[1])
     assert not (spare[:, None] == held[None]).all(2).any()
 
@@ -184,14 +187,15 @@ def test_the_threat_model_says_what_else_is_known(one_thread):
 @pytest.mark.parametrize("noise", ["local", "distributed"])
 def test_noise_is_as_large_as_the_protection_says(noise, one_thread):
     setting = RoundsSetting(clients=4, records=1, task="digits", rounds=2)
-    masking = "none" if noise == "local" else "double"
+    masking: Masking = "none" if noise == "local" else "double"
     protection = Defense("noised", masking=masking, noise=noise, clip=1.0, sigma=0.5)
     scene = setting.play(Curious(), protection, 0)
-    std = np.std(scene.view.totals[1] - scene.view.totals[0]) / 2**0.5
+    view = view_of(scene)
+    std = np.std(view.totals[1] - view.totals[0]) / 2**0.5
     wanted = 0.5 * (4**0.5 if noise == "local" else 1)
     assert std == pytest.approx(wanted, rel=0.05)
-    assert scene.view.noise_std == pytest.approx(wanted, rel=1e-3)
-    assert 0 < scene.epsilon < np.inf
+    assert view.noise_std == pytest.approx(wanted, rel=1e-3)
+    assert 0 < present(scene.epsilon) < np.inf
 
 
 def test_epsilon_is_what_the_ledger_of_a_run_says(tmp_path, one_thread):
@@ -232,7 +236,7 @@ def _multiplier(protection, setting):
 
 def test_a_budget_ends_the_answers(one_thread):
     setting = RoundsSetting(clients=2, records=1, task="digits", rounds=5)
-    view = setting.play(Curious(), Defense("budget", budget=3), 0).view
+    view = view_of(setting.play(Curious(), Defense("budget", budget=3), 0))
     assert len(view.totals) == 3
     assert view.stopped.startswith("after advertise")
 
@@ -259,7 +263,7 @@ def test_one_client_that_is_asked_otherwise_is_noticed_by_the_request_hash(
     protection, stopped, one_thread
 ):
     setting = RoundsSetting(clients=4, records=1, task="digits")
-    view = setting.play(Targeting(), protection, 0).view
+    view = view_of(setting.play(Targeting(), protection, 0))
     assert (view.totals is None) == stopped
     assert bool(view.stopped) == stopped
 
@@ -267,8 +271,8 @@ def test_one_client_that_is_asked_otherwise_is_noticed_by_the_request_hash(
 def test_without_confirmation_masks_of_different_requests_do_not_cancel(one_thread):
     setting = RoundsSetting(clients=4, records=1, task="digits")
     protection = Defense("semi-honest", masking="double", confirm=False)
-    view = setting.play(Targeting(), protection, 0).view
-    honest = setting.play(Targeting(), Defense("plain"), 0).view
+    view = view_of(setting.play(Targeting(), protection, 0))
+    honest = view_of(setting.play(Targeting(), Defense("plain"), 0))
     if view.totals is not None:  # whoever did not notice opened noise
         assert abs(np.corrcoef(view.totals[0], honest.totals[0])[0, 1]) < 0.1
     else:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from narrowed import present, view_of
 
 from zerosum.simulations import attacks
 from zerosum.simulations.attacks import Defense, RoundsSetting, ThreatModel, View
@@ -107,7 +108,7 @@ def test_sums_over_nodes_are_of_the_types_and_shapes_that_the_page_says(one_thre
     setting = AskedSumsSetting("arrays", clients=4, trials=2)
     scene = setting.play(Curious(), Defense("masked", "double"), 0)
     check(scene.view, "AskedView", set(), scene.truth)
-    assert not np.any(scene.view.totals), "nobody trains as long as nobody lies"
+    assert not np.any(view_of(scene).totals), "nobody trains as long as nobody lies"
 
 
 def check(view, kind, lacks, truth=None):
@@ -130,7 +131,7 @@ def check(view, kind, lacks, truth=None):
 
 def matches(array, said):
     """Return whether an array is as the page says: ``float32 (n, records, ...)``."""
-    dtype, shape = re.fullmatch(r"(\w+) \((.*)\)", said).groups()
+    dtype, shape = present(re.fullmatch(r"(\w+) \((.*)\)", said)).groups()
     sizes = [size.strip() for size in shape.split(",") if size.strip()]
     numbers = {n: int(size) for n, size in enumerate(sizes) if size.isdigit()}
     enough = array.ndim >= len(sizes) if "..." in sizes else array.ndim == len(sizes)

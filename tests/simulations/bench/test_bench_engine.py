@@ -6,14 +6,16 @@ import os
 import shlex
 import subprocess
 import sys
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from narrowed import present
 from torch import nn
 from typer.testing import CliRunner
 
-from zerosum.client.task import ClientInfo
+from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training import devices
 from zerosum.client.training.compute import LocalComputation
 from zerosum.simulations import api
@@ -29,7 +31,7 @@ from zerosum.simulations.bench.engines import (
     protected,
     unprotected,
 )
-from zerosum.simulations.bench.turns import Entrant, MissingError, memory_mb
+from zerosum.simulations.bench.turns import Entrant, MissingError, Turn, memory_mb
 from zerosum.simulations.bench.workload import Workload, WorkloadTask
 from zerosum.simulations.commands import bench_engine
 from zerosum.simulations.commands.main import app
@@ -45,7 +47,7 @@ KEYS = {
     "ratio_to_floor",
     "peak_memory_mb",
 }
-SIZES = {"clients": 6, "records": 25, "cohort": 3}
+SIZES: dict[str, Any] = {"clients": 6, "records": 25, "cohort": 3}
 COMMAND = ["bench", "engine", "--clients", "6", "--records", "25", "--cohort", "3"]
 COMMAND += ["--rounds", "2"]
 
@@ -204,7 +206,7 @@ def test_our_rows_are_whole_rounds_of_a_simulation(workload, tmp_path, privacy):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_our_engine_stops_when_no_more_rounds_are_wanted(workload, workers):
     turn = Turns(2)
-    unprotected(workload, workers, turn)
+    unprotected(workload, workers, cast(Turn, turn))
     assert turn.asked == 3
     assert turn.facts["trainer"]
 
@@ -215,7 +217,7 @@ def test_a_round_whose_clients_fail_is_not_timed(workload, monkeypatch):
 
     monkeypatch.setattr(LocalComputation, "update", broken)
     with pytest.raises(BenchError, match=r"not timed: round 1/.* 3 of 3 clients failed to train"):
-        protected(workload, 1, Turns(2))
+        protected(workload, 1, cast(Turn, Turns(2)))
 
 
 def test_the_bare_loop_averages_the_models_of_its_cohort(workload):
@@ -243,7 +245,7 @@ def test_records_are_the_same_each_time_and_differ_between_clients(workload):
     workload.write()
     assert np.array_equal(before, workload.arrays()[0])
     assert task.num_clients() == 6
-    assert task.test_data() is None
+    assert cast(Task, task).test_data() is None
 
 
 @pytest.mark.parametrize(("model", "expected"), [("mlp", 7.016e9), ("cnn", 725.4e9)])
@@ -260,10 +262,10 @@ def test_memory_of_children_counts():
         [sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with process:
-        assert process.stdout.readline() == b"ready\n"
+        assert present(process.stdout).readline() == b"ready\n"
         found = memory_mb(process.pid)
-        process.stdin.close()
-    assert 60 < found < 140
+        present(process.stdin).close()
+    assert 60 < present(found) < 140
 
 
 def test_every_engine_can_be_found():

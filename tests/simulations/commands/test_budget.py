@@ -4,9 +4,11 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from narrowed import present
 from typer.testing import CliRunner
 
 from zerosum.client import renyi_filter
@@ -15,7 +17,7 @@ from zerosum.client.privacy import renyi_curves
 from zerosum.client.protocol import own_budget as costs
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.server.config import ConfigError
-from zerosum.server.planning.spent_budget import ObserverSpending
+from zerosum.server.planning.spent_budget import ObserverSpending, RunSpending
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.runs.run_folder import LEDGER, SUMMARY, RunFolder
 from zerosum.simulations import api
@@ -37,6 +39,12 @@ SETTINGS = {
                 "privacy.lot=200", "encoding.range=4.0", "sampling.kind=everyone"],
     "none": ["privacy.model=none", "evaluation.federated_every=2"],
 }  # fmt: skip
+
+
+def run_spending_in(folder: Path) -> RunSpending:
+    found = spending_in(folder)
+    assert isinstance(found, RunSpending)
+    return found
 
 
 def ran(name: str, tmp_path_factory) -> Path:
@@ -66,7 +74,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 def test_a_run_has_spent_what_its_summary_says(any_folder):
     folder = any_folder
     before = contents(folder)
-    spent = spending_in(folder).document()
+    spent = run_spending_in(folder).document()
     assert contents(folder) == before
     summary = json.loads((folder / SUMMARY).read_text())
     for name, figure in summary["epsilon"].items():
@@ -88,10 +96,10 @@ def test_a_torn_line_of_a_run_in_progress_is_neither_read_nor_cut_off(folder, tm
     with (there / LEDGER).open("ab") as file:
         file.write(b'{"type":"contributions","key":[4,0,"tra')
     before = contents(there)
-    spent = spending_in(there)
+    spent = run_spending_in(there)
     assert contents(there) == before
     assert spent.rounds == 0
-    assert spent.participations == spending_in(folder).participations
+    assert spent.participations == run_spending_in(folder).participations
     for path in (there, there / LEDGER, there / "config.toml"):
         path.chmod(0o500 if path.is_dir() else 0o400)
     try:
@@ -138,6 +146,10 @@ def test_a_damaged_ledger_is_a_mistake_and_no_figure(tmp_path, folder, damage, s
 # -- a node ---------------------------------------------------------------------------------------
 
 
+def node_spending_in(folder: Path, policy: Path | None = None) -> dict[str, Any]:
+    return cast(dict[str, Any], spending_in(folder, policy))
+
+
 def contribute(folder: Path, times: int, run: bytes = b"run", z: float = 8.0) -> None:
     for _ in range(times):
         FileStore(folder).count_contribution(list(map(float, renyi_curves.gaussian(z))), run)
@@ -146,11 +158,11 @@ def contribute(folder: Path, times: int, run: bytes = b"run", z: float = 8.0) ->
 def test_a_node_that_has_a_budget_is_told_what_is_left_at_its_order(tmp_path):
     state = tmp_path / "state"
     FileStore(state).open_budget(22, 1.0, 1e-6)
-    assert spending_in(state)["epsilon"] == 0.0
+    assert node_spending_in(state)["epsilon"] == 0.0
     contribute(state, 2)
     contribute(state, 1, b"other")
     before = contents(state)
-    spent = spending_in(state)
+    spent = node_spending_in(state)
     assert contents(state) == before
     assert sorted(spent["by_run"].values()) == [1, 2]
     assert (spent["order"], spent["max_epsilon"], spent["delta"]) == (22, 1.0, 1e-6)
@@ -161,24 +173,24 @@ def test_a_node_that_has_a_budget_is_told_what_is_left_at_its_order(tmp_path):
 
 def test_a_node_without_a_budget_is_told_the_least_epsilon(tmp_path):
     contribute(tmp_path, 3)
-    spent = spending_in(tmp_path)
+    spent = node_spending_in(tmp_path)
     assert spent["delta"] == 1e-5
     assert spent["epsilon"] == pytest.approx(costs.epsilon(3 * renyi_curves.gaussian(8.0), 1e-5))
     assert spent["max_epsilon"] is None
     (tmp_path / "policy.toml").write_text(
         "min_cohort = 2\ncorruption = 0.0\nmax_epsilon = 2.0\nmax_contributions = 7\n"
     )
-    told = spending_in(tmp_path, tmp_path / "policy.toml")
+    told = node_spending_in(tmp_path, tmp_path / "policy.toml")
     assert told["order"] == renyi_filter.fixed_order(2.0, 1e-5)
     assert (told["max_epsilon"], told["max_contributions"]) == (2.0, 7)
     FileStore(tmp_path).count_contribution(None)
-    assert spending_in(tmp_path)["epsilon"] is None
+    assert node_spending_in(tmp_path)["epsilon"] is None
 
 
 def test_a_running_node_is_not_locked_out_nor_waited_for(tmp_path):
     contribute(tmp_path, 1)
     with FileStore(tmp_path).exclusive():
-        assert spending_in(tmp_path)["contributions"] == 1
+        assert node_spending_in(tmp_path)["contributions"] == 1
 
 
 def invoked(*arguments: str) -> tuple[int, str]:
@@ -221,8 +233,8 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path):
 
 def test_costs_beyond_any_bound_are_no_epsilon(tmp_path):
     FileStore(tmp_path).count_contribution([float("inf")] * len(renyi_filter.ORDERS))
-    assert spending_in(tmp_path)["epsilon"] is None
-    assert np.isinf(FileStore(tmp_path).spent).all()
+    assert node_spending_in(tmp_path)["epsilon"] is None
+    assert np.isinf(present(FileStore(tmp_path).spent)).all()
 
 
 def test_a_run_that_has_not_begun_has_no_ledger(tmp_path, folder):

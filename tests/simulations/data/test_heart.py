@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from narrowed import present
 
 from zerosum.client.spec import DataSpec
 from zerosum.simulations import api
@@ -28,7 +29,7 @@ def test_each_hospital_is_a_client_and_what_is_missing_says_so(folder: Path) -> 
     found = heart(DataSpec(path=str(folder)))
     assert found.classes == 2
     assert len(found.train) + len(found.test) == 40
-    assert set(np.unique(found.train.owners)) == {0, 1, 2, 3}
+    assert set(np.unique(present(found.train.owners))) == {0, 1, 2, 3}
     assert found.train.inputs.shape[1] == 29
     first = found.train.inputs[found.train.owners == 0]
     second = found.train.inputs[found.train.owners == 1]

@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
+from narrowed import present
 from processes import alive, children, wait_for
 from torch import nn
 
@@ -100,7 +103,7 @@ def works(private=True):
     from zerosum.client.training.local import initial_vector
     from zerosum.server.privacy.protections import question_of
 
-    draw = "per_client"
+    draw: Literal["per_client"] = "per_client"
     if private:
         experiment = experiment.model_copy(
             update={"privacy": experiment.privacy.model_copy(update={"noise_draw": draw})}
@@ -134,9 +137,9 @@ def test_workers_compute_what_one_process_does():
         again = engine.total(work, clients)[1]
     finally:
         engine.close()
-    expected = dict(serial.vectors(work, clients))
+    expected = {i: present(vector) for i, vector in serial.vectors(work, clients)}
     assert done == list(clients)
-    assert all(np.array_equal(vectors[i], expected[i]) for i in clients)
+    assert all(np.array_equal(present(vectors[i]), expected[i]) for i in clients)
     assert np.array_equal(total, sum(expected.values()))
     assert np.array_equal(again, total)
     assert np.array_equal(total, serial.total(work, clients)[1])
@@ -165,8 +168,9 @@ def test_a_client_that_kills_its_worker_twice_drops_out_alone(caplog):
         engine.close()
     assert done == [0, 1, 3, 4, 5]
     assert vectors[2] is None
-    expected = dict(Serial(Contributor(Toy(), SeededEntropy(0))).vectors(work, done))
-    assert np.array_equal(total, sum(expected.values()))
+    alone = Serial(Contributor(Toy(), SeededEntropy(0)))
+    expected = [present(vector) for _, vector in alone.vectors(work, done)]
+    assert np.array_equal(total, sum(expected))
     # Of both calls above: the client is counted where it was given up, and once.
     tally = engine.take_tally()
     assert (tally.trained, tally.failed, tally.idle) == (10, 2, 0)
@@ -202,7 +206,7 @@ def test_workers_that_died_while_idle_cost_nobody():
     try:
         engine.total(work, clients)
         for child in multiprocessing.active_children():
-            os.kill(child.pid, signal.SIGKILL)
+            os.kill(present(child.pid), signal.SIGKILL)
             child.join()
         assert engine.total(work, clients[:2])[0] == list(clients[:2])
         assert engine.total(work, clients)[0] == list(clients)
@@ -257,6 +261,10 @@ def test_nothing_is_left_behind():
         assert len(os.listdir("/proc/self/fd")) <= len(before) + 1
 
 
+def ended(workers):
+    return not any(alive(pid) for pid in workers)
+
+
 @pytest.mark.slow
 def test_a_command_that_is_interrupted_or_killed_leaves_no_worker(tmp_path):
     command = [sys.executable, "-m", "zerosum.simulations.commands.main", "run", "digits", "--set"]
@@ -268,12 +276,12 @@ def test_a_command_that_is_interrupted_or_killed_leaves_no_worker(tmp_path):
             [*command, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            wait_for(lambda out=out: (out / METRICS).exists())
+            wait_for((out / METRICS).exists)
             workers = children(process.pid)
             assert len(workers) == 2
             process.send_signal(sign)
             assert process.wait(30) == code
-            wait_for(lambda workers=workers: not any(alive(pid) for pid in workers))
+            wait_for(partial(ended, workers))
         finally:
             process.kill()
             process.wait()

@@ -14,6 +14,7 @@ from torch import nn
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import IdentityKey
+from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.run_folder import MODEL
 from zerosum.simulations import api
 from zerosum.simulations.engine.grid import FIRST_NODE, nodes
@@ -53,7 +54,7 @@ class Lazy:
 
 
 def simulated(
-    out: Path, on_round: Callable[[dict[str, object]], None], *settings: str
+    out: Path, on_round: Callable[[RoundRecord], None], *settings: str
 ) -> tuple[Lazy, api.SimulatedEnvironment]:
     """Run a lazy task in this process; return it, and what its clients stood in."""
     task, made = Lazy(), []
@@ -173,7 +174,7 @@ def test_nothing_grows_from_round_to_round(tmp_path: Path, settings: list[str]) 
     files: list[int] = []
     children: list[int] = []
 
-    def look(record: dict[str, object]) -> None:
+    def look(record: RoundRecord) -> None:
         if record["round"] == 10 or int(str(record["round"])) % 100 == 0:
             memory.append(resident())
             files.append(len(list((HERE / "fd").iterdir())))
@@ -202,7 +203,10 @@ def test_a_hundred_thousand_clients_take_little_more_memory_than_a_thousand(
         settings = [f"data.clients={population}", "sampling.cohort=100", "rounds=5"]
         settings += ["engine=serial", "secagg.protocol=ideal"]
         before = resident()
-        keep = memory.append
-        simulated(tmp_path / str(population), lambda record, keep=keep: keep(resident()), *settings)
+
+        def look(record: RoundRecord, kept: list[float] = memory) -> None:
+            kept.append(resident())
+
+        simulated(tmp_path / str(population), look, *settings)
         peaks[population] = max(memory) - before
     assert peaks[100_000] - peaks[1000] < 100, peaks

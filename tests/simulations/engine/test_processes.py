@@ -56,7 +56,7 @@ def prepare(place):
 @pytest.fixture
 def start():
     """Return a function that starts workers, which are ended with the test."""
-    started = []
+    started: list[WorkerProcesses] = []
 
     def start(count, prepare=prepare):
         started.append(WorkerProcesses(prepare, count, "fork", grace_seconds=0))

@@ -1,6 +1,7 @@
 """zerosum new: an app for the user's own data that runs as it is, or one line and nothing made."""
 
 import tomllib
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,7 +91,7 @@ def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     assert made.found.label_centre == 20_000.0
     assert result.metrics["test_loss"] < prices.var() / 4, "in the label's own unit"
     assert 100 < result.metrics["test_mean_absolute_error"] < prices.std() / 2
-    task = api.plan(load_experiment("experiment.toml")).task
+    task: Any = api.plan(load_experiment("experiment.toml")).task  # of the app that is made
     public = task.test_data()[1].numpy() * 10_000
     loss = result.metrics["test_loss"]
     assert result.metrics["test_r2"] == pytest.approx(1 - loss / public.var(), abs=1e-4)
@@ -129,7 +130,7 @@ def test_texts_are_inputs_by_the_categories_that_the_code_declares(
     result = simulated(tmp_path / "texts-app", monkeypatch, "rounds=12")
     assert result.metrics["test_accuracy"] > 0.9, "only the kind tells the label"
     assert "left out: note" in result.summary["data"]["line"]
-    task = api.plan(load_experiment("experiment.toml")).task
+    task: Any = api.plan(load_experiment("experiment.toml")).task  # of the app that is made
     own = write(tmp_path / "own.csv", ["x,w,kind,label", "1,2.5,b,False", "3,4.5,b,True"])
     node = ClientInfo(index=0, count=2, node_config={"data-path": str(own)})
     elsewhere = type(task)(task.spec.model_copy(update={"path": str(own)}), 0)
@@ -186,7 +187,11 @@ def test_odd_names_in_a_table_run(tmp_path, monkeypatch, one_thread):
 
 def test_arrays_of_an_npz_are_told_apart(tmp_path, monkeypatch, one_thread):
     rng = np.random.default_rng(0)
-    arrays = {"x": rng.random((40, 5)), "y": np.arange(40) % 2, "other": rng.random((7, 3))}
+    arrays: dict[str, Any] = {
+        "x": rng.random((40, 5)),
+        "y": np.arange(40) % 2,
+        "other": rng.random((7, 3)),
+    }
     np.savez(tmp_path / "arrays.npz", **arrays)
     made = make_app(tmp_path / "arrays-app", tmp_path / "arrays.npz")
     assert made.found.constants == {"label": '"y"', "inputs": '"x"', "shape": "(5,)"}
@@ -341,7 +346,7 @@ def test_a_node_trains_on_its_own_file_where_its_policy_names_the_task(
     assert result.summary["rounds_abandoned"] == 0
     assert result.metrics["test_accuracy"] > 0.8
 
-    task = api.plan(load_experiment("experiment.toml")).task
+    task: Any = api.plan(load_experiment("experiment.toml")).task  # of the app that is made
     owned = ClientInfo(index=1, count=3, node_config={"data-path": str(files[1])})
     shared = ClientInfo(index=1, count=3)
     held_out = len(task.test_data()[1])

@@ -12,6 +12,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder, Rehe
 from zerosum.simulations.rehearsal.watch import TimedLines, Watch
 from zerosum.simulations.terminal.progress import ProgressBar
 
-POLICIES = {
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "the least": ("", {}),
     "one line": ('servers = ["semi-honest"]\nmax_clip = 1.0\n', {"max_clip": 1.0}),
     "several lines": (
@@ -137,7 +138,7 @@ def watched(tmp_path, monkeypatch):
     built = Programs(kept.nodes)
     told = io.StringIO()
     bar = ProgressBar(None, "round", Console(file=told, width=80))
-    seen = Watch(built, 1, kept, TimedLines(bar))
+    seen = Watch(cast(Federation, built), 1, kept, TimedLines(bar))
     return SimpleNamespace(built=built, kept=kept, watch=seen, told=told)
 
 

@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from narrowed import present
 
 from zerosum.simulations.report import html, write_report
 
@@ -79,7 +80,7 @@ def test_a_value_is_escaped_wherever_a_template_puts_it(tmp_path: Path) -> None:
         patch.syspath_prepend(tmp_path)
         escaped = html.fill("hostile_templates", "page.html", value=hostile)
         patch.setattr(html._environment("hostile_templates"), "autoescape", False)
-        html._environment("hostile_templates").cache.clear()
+        present(html._environment("hostile_templates").cache).clear()
         naive = html.fill("hostile_templates", "page.html", value=hostile)
     html._environment.cache_clear()
     assert "<script" not in escaped

@@ -11,7 +11,7 @@ from rich.table import Table
 from zerosum.server.planning.plan import Outlook
 from zerosum.server.planning.spent_budget import KindSpending, ObserverSpending, RunSpending
 from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
-from zerosum.server.privacy.observers import OBSERVERS, observer_title, observer_who
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName, observer_title, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.spec import Experiment
@@ -28,7 +28,7 @@ from zerosum.simulations.terminal.round_lines import describe
 PROTOCOLS = ("pairwise", "ideal", "none")
 
 
-def bounds(value: float) -> dict[str, EpsilonBound]:
+def bounds(value: float) -> dict[ObserverName, EpsilonBound]:
     parts = (1e-5, 0.0, "zero_out", "client")
     if math.isinf(value):
         return {o: no_bound(o, 1e-5, f"reason of {o}", unit="client") for o in OBSERVERS}

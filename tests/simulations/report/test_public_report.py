@@ -73,8 +73,9 @@ def numbers(value: object, path: str = "") -> dict[str, float]:
     elif isinstance(value, list):
         found = [numbers(each, f"{path}.{index}") for index, each in enumerate(value)]
     else:
-        known = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return {path: value} if known else {}
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return {}
+        return {path: value}
     return {key: number for each in found for key, number in each.items()}
 
 

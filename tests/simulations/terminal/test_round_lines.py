@@ -26,10 +26,10 @@ def test_brackets_of_a_quoted_error_are_no_markup_of_the_line(terminal: bool) ->
     """As markup a closing tag that none opened ends the run, and others vanish from the text."""
     said = "client 2: OSError: [/data/a] on [cpu]"
     record = RECORD | {"clients_failed": 1, "first_failure": said, "seconds": 1.0}
-    console = Console(file=StringIO(), width=200, force_terminal=terminal)
+    console = Console(file=(text := StringIO()), width=200, force_terminal=terminal)
     with progress(6, console) as on_round:
         on_round(record)
-    assert said in console.file.getvalue()
+    assert said in text.getvalue()
 
 
 def test_rounds_that_cuts_end_name_the_cure_first_and_say_the_same_once() -> None:
@@ -40,13 +40,13 @@ def test_rounds_that_cuts_end_name_the_cure_first_and_say_the_same_once() -> Non
         return RECORD | {"round": number, "status": "abandoned", "reason": reason, "seconds": 1.0}
 
     wide, wider = "set encoding.range = 80.0", "set encoding.range = 800.0"
-    console = Console(file=StringIO(), width=200, force_terminal=False)
+    console = Console(file=(text := StringIO()), width=200, force_terminal=False)
     with progress(6, console) as on_round:
         for record in (ended(1, wide), ended(2, wide), ended(3, wider), ended(4, wider)):
             on_round(record)
         on_round(RECORD | {"round": 5, "seconds": 1.0})
         on_round(ended(6, wider))
-    lines = [line.partition("abandoned: ")[2] for line in console.file.getvalue().splitlines()]
+    lines = [line.partition("abandoned: ")[2] for line in text.getvalue().splitlines()]
     first, second = f"{wide}: {counted}  ", f"{wider}: {counted}  "
     assert [line[: line.find("  ") + 2] for line in lines] == [
         first, "as round 1  ", second, "as round 3  ", "", second,

@@ -2,16 +2,17 @@
 
 import math
 from dataclasses import dataclass, field, fields
+from typing import cast
 
 import numpy as np
 import pytest
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.attacks.harness.interface import ThreatModel
+from zerosum.simulations.attacks.harness.interface import Attack, ThreatModel
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking
 from zerosum.simulations.attacks.harness.parameters import value_of
 from zerosum.simulations.attacks.harness.partial_results import PLAYS, kept_outcomes, save_outcome
-from zerosum.simulations.attacks.harness.play import Outcome
+from zerosum.simulations.attacks.harness.play import Cell, Outcome
 
 RANKING = Ranking(np.array([0.1, 2.0, 1e-300]), np.array([True, False, True]), at=0.1)
 
@@ -32,6 +33,9 @@ WHOLE = Outcome(
     pictures={"found": np.arange(8, dtype=np.uint8).reshape(1, 2, 2, 2)},
     threat=ThreatModel("outsider", 3, frozenset({"clip", "labels"}), 2),
 )
+
+CELLS = cast(list[Cell], [None, None])
+"""Of cells, their number alone matters here."""
 
 
 def assert_same(found, wanted):
@@ -57,7 +61,7 @@ def assert_same(found, wanted):
 @pytest.mark.parametrize("outcome", [WHOLE, Outcome(0, 3, "not applicable", "no labels")])
 def test_an_outcome_is_read_back_as_it_was(tmp_path, outcome):
     save_outcome(tmp_path, outcome)
-    (found,) = kept_outcomes(tmp_path, [None, None], [3, 7])
+    (found,) = kept_outcomes(tmp_path, CELLS, [3, 7])
     assert_same(found, outcome)
 
 
@@ -75,7 +79,7 @@ class Own(Proportion):
 )
 def test_what_has_to_be_played_again_is_not_kept(tmp_path, outcome):
     save_outcome(tmp_path, outcome)
-    assert kept_outcomes(tmp_path, [None], [0]) == []
+    assert kept_outcomes(tmp_path, CELLS[:1], [0]) == []
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:50], lambda data: b"\x80\x04N."])
@@ -84,7 +88,7 @@ def test_a_damaged_file_is_named_and_nothing_in_it_is_run(tmp_path, damage):
     (file,) = (tmp_path / PLAYS).iterdir()
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(ConfigError, match=r"1-7\.npz is damaged .*; delete it, and it is played"):
-        kept_outcomes(tmp_path, [None, None], [7])
+        kept_outcomes(tmp_path, CELLS, [7])
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Mapped:
 
 
 def test_no_number_of_a_table_is_infinite_or_none():
-    assert value_of(Mapped(), "rates", '{"a": 0.5}') == {"a": 0.5}
+    assert value_of(cast(Attack, Mapped()), "rates", '{"a": 0.5}') == {"a": 0.5}
     for number in ("NaN", "Infinity", "-Infinity"):
         with pytest.raises(ValueError, match="finite"):
-            value_of(Mapped(), "rates", f'{{"a": {number}}}')
+            value_of(cast(Attack, Mapped()), "rates", f'{{"a": {number}}}')

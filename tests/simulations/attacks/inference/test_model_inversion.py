@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from narrowed import view_of
 
 from zerosum.client.training.local import initial_vector
 from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess
@@ -57,7 +58,7 @@ def test_a_known_mean_digit_improves_the_images() -> None:
 def test_an_untrained_model_leaves_the_baseline(attack) -> None:
     scene = SMALL.play(attack, PLAIN, 0)
     task = trained._task(SMALL, RecordPool.drawn(SMALL, 0).candidates.take(np.arange(200)), 0)
-    untrained = replace(scene.view, vector=initial_vector(task, 0))
+    untrained = replace(view_of(scene), vector=initial_vector(task, 0))
     rng = np.random.default_rng(0)
     figures = scored(attack, scene, attack.run(untrained, rng)["images"])
     blind = scored(attack, scene, attack.baseline(untrained, rng)["images"])
@@ -83,7 +84,7 @@ def test_one_image_for_all_classes_scores_zero_beyond_the_mean_digit() -> None:
 
 def test_an_outsider_s_view_is_the_model_and_at_most_the_mean_digit() -> None:
     for attack in (BLIND, KNOWING):
-        view = SMALL.play(attack, PLAIN, 0).view
+        view = view_of(SMALL.play(attack, PLAIN, 0))
         assert view.candidate_inputs is None
         assert view.auxiliary_inputs is None
         assert view.references is None
@@ -94,7 +95,7 @@ def test_an_outsider_s_view_is_the_model_and_at_most_the_mean_digit() -> None:
 
 def test_images_are_in_the_pixel_range_and_drawn_below_their_class() -> None:
     scene = SMALL.play(BLIND, PLAIN, 0)
-    guess = BLIND.run(scene.view, np.random.default_rng(0))
+    guess = BLIND.run(view_of(scene), np.random.default_rng(0))
     assert guess["images"].min() >= 0
     assert guess["images"].max() <= 1
     drawn = BLIND.pictures(guess, scene.truth)["reconstruction"]

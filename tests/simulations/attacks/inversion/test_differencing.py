@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from narrowed import present, values_of, view_of
 
 from zerosum.simulations.attacks.harness.interface import Case
 from zerosum.simulations.attacks.harness.play_all import Cell, play
@@ -32,7 +33,7 @@ def test_noise_in_both_sums_hides_update_and_image():
     outcome, values = figures(distributed(0.1))
     assert values["updates recovered"] == 0
     assert 0.8 < values["relative error"] < 1.1
-    assert values["PSNR"] < outcome.baseline["PSNR"].values[0] + 2
+    assert values["PSNR"] < values_of(outcome.baseline, "PSNR")[0] + 2
 
 
 def test_little_noise_hides_the_update_and_not_the_image():
@@ -43,7 +44,7 @@ def test_little_noise_hides_the_update_and_not_the_image():
 
 def test_the_true_update_is_the_client_s_contribution():
     scene = TwoCohorts(clients=3).play(Differencing(), MASKED, 0)
-    alone = RoundsSetting(clients=3).play(Differencing(), PLAIN, 0).view
+    alone = view_of(RoundsSetting(clients=3).play(Differencing(), PLAIN, 0))
     update = scene.truth["update"]
     assert np.linalg.norm(alone.contributions[0, 0] - update) < EXACT * np.linalg.norm(update)
     others = alone.contributions[0, 1] - update
@@ -51,14 +52,14 @@ def test_the_true_update_is_the_client_s_contribution():
 
 
 def test_equal_cohorts_have_equal_sums():
-    view = RoundsSetting(clients=5, rounds=2).play(Differencing(), MASKED, 0).view
+    view = view_of(RoundsSetting(clients=5, rounds=2).play(Differencing(), MASKED, 0))
     assert np.abs(view.totals[0] - view.totals[1]).max() < 1e-5
 
 
 def test_two_sums_cost_the_epsilon_of_two():
     setting, noise = TwoCohorts(clients=5), distributed(1.0)
-    twice = setting.play(Differencing(), noise, 0).epsilon
-    once = RoundsSetting(clients=5).play(Differencing(), noise, 0).epsilon
+    twice = present(setting.play(Differencing(), noise, 0).epsilon)
+    once = present(RoundsSetting(clients=5).play(Differencing(), noise, 0).epsilon)
     assert once < twice < 2.5 * once
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from narrowed import values_of, view_of
 
 from zerosum.client.spec import ModelSpec
 from zerosum.client.training.flat_parameters import load_vector
@@ -24,10 +25,11 @@ def played(protection: Defense, seed: int, attack: FeatureInversion | None = Non
 
 def test_the_last_layer_s_input_is_the_image_s_features():
     scene = CNN.play(FeatureInversion(), PLAIN, 0)
-    model = scene.view.build().double()
-    load_vector(model, scene.view.vectors[0])
+    view = view_of(scene)
+    model = view.build().double()
+    load_vector(model, view.vectors[0])
     *inner, last = model.children()
-    for image, seen in zip(scene.truth["inputs"], observed(scene.view), strict=True):
+    for image, seen in zip(scene.truth["inputs"], observed(view), strict=True):
         with torch.no_grad():
             features = torch.nn.Sequential(*inner)(torch.tensor(image).double())[0].numpy()
         inputs, noise_std = inputs_of(last, seen)
@@ -37,7 +39,7 @@ def test_the_last_layer_s_input_is_the_image_s_features():
 
 def test_noise_that_hides_the_features_leaves_the_blind_guess():
     outcome = played(local(0.1), 0)
-    assert np.array_equal(outcome.units["PSNR"].values, outcome.baseline["PSNR"].values)
+    assert np.array_equal(values_of(outcome.units, "PSNR"), values_of(outcome.baseline, "PSNR"))
 
 
 def test_a_masked_sum_lacks_the_contributions_that_features_need():
@@ -49,7 +51,7 @@ def test_a_masked_sum_lacks_the_contributions_that_features_need():
 @pytest.mark.slow
 def test_features_reveal_images_until_noise_hides_them():
     plain, noised = (
-        np.concatenate([played(protection, seed).units["PSNR"].values for seed in range(3)])
+        np.concatenate([values_of(played(protection, seed).units, "PSNR") for seed in range(3)])
         for protection in (PLAIN, local(0.01))
     )
     assert plain.min() > 20

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from narrowed import hits_of, view_of
 
 from zerosum.client.training.flat_parameters import load_vector
 from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess
@@ -23,7 +24,7 @@ def outcome_of(attack, protection, seed=0, setting=FEW):
 
 
 def recovered(outcome):
-    return outcome.units["images above 20 dB"].hits.mean()
+    return hits_of(outcome.units, "images above 20 dB").mean()
 
 
 def test_imprint_recovers_images_from_a_masked_sum():
@@ -53,7 +54,7 @@ def test_the_request_hash_stops_a_targeted_model_without_confirm_too():
 
 def test_a_blank_model_moves_only_its_last_biases():
     attack = Imprint(bins=64, measurements=2, target=1)
-    view = FEW.play(attack, UNBOUND, 0).view
+    view = view_of(FEW.play(attack, UNBOUND, 0))
     crafted = attack.craft(view, np.random.default_rng(0))
     model = view.build()
 
@@ -77,15 +78,15 @@ def test_images_without_a_guess_count_as_not_recovered():
     images = np.random.default_rng(0).random((3, 1, 1, 4, 4))
     for guessed in ([0, 1], [2, 1], [2, 0]):
         guess = Guess({"images": images[guessed].reshape(2, 16)})
-        hits = Imprint().score(guess, {"inputs": images})["images above 20 dB"].hits
+        hits = hits_of(Imprint().score(guess, {"inputs": images}), "images above 20 dB")
         assert hits.tolist() == [place in guessed for place in range(3)]  # units are the truth's
 
 
 def test_each_image_is_matched_to_a_guess_of_its_own():
     images = np.random.default_rng(0).random((2, 1, 1, 4, 4))
     twice = np.tile(images[:1].reshape(1, 16), (2, 1))
-    hits = Imprint().score(Guess({"images": twice}), {"inputs": images})
-    assert hits["images above 20 dB"].hits.tolist() == [True, False]
+    units = Imprint().score(Guess({"images": twice}), {"inputs": images})
+    assert hits_of(units, "images above 20 dB").tolist() == [True, False]
 
 
 @pytest.mark.slow

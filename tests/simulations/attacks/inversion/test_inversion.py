@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from narrowed import values_of
 from view_parts import parts
 
 from zerosum.client.spec import ModelSpec
@@ -42,7 +43,7 @@ def decibels(attack, protection, seeds=(0,), **setting):
         scene = scene_of(protection, seed, **setting)
         for guess in (attack.run, attack.baseline):
             units = attack.score(guess(scene.view, np.random.default_rng(seed)), scene.truth)
-            means.append(units["PSNR"].values.mean())
+            means.append(values_of(units, "PSNR").mean())
     return np.mean(means[::2]), np.mean(means[1::2])
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from narrowed import hits_of, present, values_of, view_of
 from scipy.stats import multivariate_normal
 
 from zerosum.simulations.attacks.harness.interface import Case
@@ -22,16 +23,16 @@ def outcome_of(count, protection, seed=0):
 
 
 def right(outcome):
-    return outcome.units["pixels recovered"].hits.mean()
+    return hits_of(outcome.units, "pixels recovered").mean()
 
 
 def blind(outcome):
-    return outcome.baseline["pixels recovered"].hits.mean()
+    return hits_of(outcome.baseline, "pixels recovered").mean()
 
 
 def decibels(outcome):
     """Return the mean PSNR of the images, and of the baseline's."""
-    return outcome.units["PSNR"].values.mean(), outcome.baseline["PSNR"].values.mean()
+    return values_of(outcome.units, "PSNR").mean(), values_of(outcome.baseline, "PSNR").mean()
 
 
 def test_hardly_any_noise_hides_no_pixel():
@@ -61,15 +62,16 @@ def test_a_budget_ends_the_answers():
         repeated_question(count).play(Repetition(), protection, 0)
         for count, protection in ((8, local_noise(0.02, budget=5)), (5, local_noise(0.02)))
     ]
-    assert scenes[0].view.contributions.shape[0] == 5
+    assert view_of(scenes[0]).contributions.shape[0] == 5
     assert "0 clients are left" in scenes[0].view.stopped
-    assert np.array_equal(scenes[0].view.contributions, scenes[1].view.contributions)
+    assert np.array_equal(view_of(scenes[0]).contributions, view_of(scenes[1]).contributions)
     assert scenes[0].epsilon == scenes[1].epsilon
 
 
 def test_each_answer_costs_epsilon():
     one, five = (
-        repeated_question(count).play(Repetition(), local_noise(1.0), 0).epsilon for count in (1, 5)
+        present(repeated_question(count).play(Repetition(), local_noise(1.0), 0).epsilon)
+        for count in (1, 5)
     )
     assert five > 2 * one
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from narrowed import hits_of
 from scipy.stats import multivariate_normal
 
 from zerosum.simulations.attacks.harness.interface import Case
@@ -24,8 +25,8 @@ def figures(attack, protection, seeds=(0,), setting=FEW):
     """Return the fractions of images that attack and baseline recover, over seeds."""
     outcomes = [play(0, Cell(attack, Case(setting, protection)), seed) for seed in seeds]
     name = "images above 20 dB"
-    recovered = np.mean([outcome.units[name].hits for outcome in outcomes])
-    return recovered, np.mean([outcome.baseline[name].hits for outcome in outcomes])
+    recovered = np.mean([hits_of(outcome.units, name) for outcome in outcomes])
+    return recovered, np.mean([hits_of(outcome.baseline, name) for outcome in outcomes])
 
 
 def test_traps_recover_images_under_noise_that_stops_an_imprint():

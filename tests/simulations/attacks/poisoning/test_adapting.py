@@ -1,6 +1,7 @@
 """Rehearsal of a known rule, by the server's own function."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from zerosum.simulations.attacks.poisoning.malicious import PoisonView
 from zerosum.simulations.attacks.poisoning.tailored import KNOWS
 
 KNOWN = np.random.default_rng(0).normal(0.5, 1.0, size=(4, 60))
-GIVEN = {
+GIVEN: dict[str, dict[str, Any]] = {
     "trimmed-mean": {"rule_malicious": 4},
     "krum": {"rule_malicious": 4},
     "multi-krum": {"rule_malicious": 4},
@@ -26,7 +27,7 @@ GIVEN = {
 
 
 def view_of(rule: str, protection: Defense = NO_DEFENSE) -> PoisonView:
-    server = ServerSpec.model_validate({"rule": rule} | GIVEN.get(rule, {}))
+    server = ServerSpec.model_validate({"rule": rule, **GIVEN.get(rule, {})})
     return PoisonView(KNOWS, protection, clients=20, server=server, honest=KNOWN)
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from narrowed import present, view_of
 from scipy.optimize import brentq
 from scipy.stats import norm
 from view_parts import parts
@@ -56,7 +57,7 @@ def final(attack: Ruin, protection: Defense, setting: PoisonedSetting = SMALL) -
 def test_honest_updates_of_malicious_clients_change_no_bit(protection: Defense) -> None:
     scene = SMALL.play(Times(), protection, 0)
     without = scene.truth["without"]
-    assert np.array_equal(scene.view.final, without)
+    assert np.array_equal(view_of(scene).final, without)
     assert not np.array_equal(final(Times(factor=-1.0), protection), without)
 
 
@@ -97,7 +98,7 @@ def test_the_view_is_sealed_and_grows_by_a_model_a_round() -> None:
     assert np.array_equal(attack.seen[1].sent[0], honest_updates(attack.seen[0]))
     with pytest.raises(ValueError, match="read-only"):
         attack.seen[0].vectors[0, 0] = 1.0
-    after = sealed(scene.view)
+    after: Any = sealed(scene.view)
     assert after.final is not None
     with pytest.raises(ValueError, match="the run is over"):
         honest_updates(after)
@@ -109,8 +110,8 @@ def test_the_clip_binds_malicious_clients_without_own_code() -> None:
 
     def moved(own_code: bool) -> float:
         scene = setting.play(Times(factor=50.0, own_code=own_code), CLIPPED, 0)
-        assert scene.view.abandoned == 0
-        return float(np.linalg.norm(scene.view.final - scene.truth["without"]))
+        assert view_of(scene).abandoned == 0
+        return float(np.linalg.norm(view_of(scene).final - scene.truth["without"]))
 
     assert moved(own_code=False) <= 2 * 0.1 / 5 + 1e-6
     assert moved(own_code=True) > 0.5
@@ -171,7 +172,7 @@ def test_epsilon_counts_the_noise_of_honest_clients_alone(
     """(n - k) / n of the noise, by the Gaussian mechanism in closed form."""
     noised = Defense("noised", clip=1.0, noise="distributed", sigma=2.0, masking="double")
     setting = replace(SMALL, malicious=malicious, clients=clients)
-    epsilon = setting.play(Times(own_code=own_code), noised, 0).epsilon
+    epsilon = present(setting.play(Times(own_code=own_code), noised, 0).epsilon)
     left = 2.0 * math.sqrt((clients - malicious) / clients)
     assert epsilon == pytest.approx(gaussian_epsilon(left, setting.rounds), rel=0.01)
     assert epsilon > 1.15 * gaussian_epsilon(2.0, setting.rounds)  # what outsiders see

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from narrowed import view_of
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play_all
@@ -37,7 +38,7 @@ def test_the_average_becomes_the_attacker_s_model(malicious: int, server_lr: flo
     records = ModelReplacement().poisoned(np.concatenate(view.inputs), np.concatenate(view.labels))
     wanted = trained(view, *records, np.random.default_rng(1), training)
     assert np.allclose(server_lr * sent.sum(axis=0) / 10, wanted)
-    moved = scene.view.final - view.vectors[-1]
+    moved = view_of(scene).final - view.vectors[-1]
     honest = scene.truth["without"] - view.vectors[-1]
     assert np.linalg.norm(moved - wanted) < 1.1 * np.linalg.norm(honest)
     assert np.linalg.norm(moved - honest) > np.linalg.norm(moved - wanted)

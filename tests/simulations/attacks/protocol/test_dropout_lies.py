@@ -1,9 +1,11 @@
 """Lying about dropouts: what each lie opens, and what refuses it."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
+from narrowed import hits_of, view_of
 
 from zerosum.secagg import Policy, UnsafeGraph
 from zerosum.simulations.attacks.harness.interface import Case, Defense
@@ -20,12 +22,12 @@ def outcome(attack, protection, seed=0, **setting):
     case = Case(SessionsSetting(attack.clients, attack.trials, **setting), protection)
     outcome = play(0, Cell(attack, case), seed)
     assert outcome.status == "value", outcome.note
-    assert not outcome.baseline["update recovered"].hits.any()
+    assert not hits_of(outcome.baseline, "update recovered").any()
     return outcome
 
 
 def recovered(attack, protection, **setting):
-    return outcome(attack, protection, **setting).units["update recovered"].hits.tolist()
+    return hits_of(outcome(attack, protection, **setting).units, "update recovered").tolist()
 
 
 def confirmed(protection):
@@ -38,7 +40,7 @@ def test_one_lie_opens_single_masks_and_not_double_masks(confirm):
     single, double = (dataclasses.replace(defense, confirm=confirm) for defense in (SINGLE, DOUBLE))
     assert recovered(attack, single) == [True] * 3
     lied = outcome(attack, double)
-    assert not lied.units["update recovered"].hits.any()
+    assert not hits_of(lied.units, "update recovered").any()
     assert lied.note == "", "the lie is a possible truth: nobody refuses it"
 
 
@@ -46,14 +48,14 @@ def test_only_clients_without_the_check_give_both_kinds_of_shares():
     attack = LyingAboutDropouts("both", trials=3)
     assert recovered(attack, DOUBLE, weakness="one-kind check") == [True] * 3
     lied = outcome(attack, DOUBLE)
-    assert not lied.units["update recovered"].hits.any()
+    assert not hits_of(lied.units, "update recovered").any()
     assert lied.note == "clients refused: ConflictingMessage at unmask"
 
 
 def test_confirm_binds_clients_without_the_check_too():
     attack = LyingAboutDropouts("both", trials=2)
     lied = outcome(attack, confirmed(DOUBLE), weakness="one-kind check")
-    assert not lied.units["update recovered"].hits.any()
+    assert not hits_of(lied.units, "update recovered").any()
     assert "ConflictingMessage at confirm" in lied.note
 
 
@@ -78,7 +80,7 @@ def test_a_split_view_below_the_bound_names_the_refusal():
 
 def test_the_client_s_policy_refuses_a_threshold_within_the_bound():
     setting = SessionsSetting(9, trials=1)
-    (transcript,) = setting.play(LyingAboutDropouts(), confirmed(DOUBLE), 0).view.trials[0]
+    (transcript,) = view_of(setting.play(LyingAboutDropouts(), confirmed(DOUBLE), 0)).trials[0]
     session = transcript.opened()
     Policy(corruption=3 / 9, smallest_cohort=2).admit(session)
     with pytest.raises(UnsafeGraph):
@@ -88,7 +90,7 @@ def test_the_client_s_policy_refuses_a_threshold_within_the_bound():
 def test_guesses_follow_the_order_of_trials():
     attack = LyingAboutDropouts("split", trials=4)
     setting = SessionsSetting(9, 4, colluders=4)
-    view = sealed(setting.play(attack, DOUBLE, 0).view)
+    view: Any = sealed(setting.play(attack, DOUBLE, 0).view)
     turned = dataclasses.replace(view, trials=view.trials[::-1])
     rng = np.random.default_rng(0)
     straight, back = (attack.run(v, rng)["updates"] for v in (view, turned))
@@ -114,7 +116,9 @@ def test_quick_cases_lie_on_both_sides_of_the_bound():
 def test_dropout_lies_reach_their_reported_figures(lie, rates):
     attack = LyingAboutDropouts(lie)
     measured = [
-        np.mean([play(0, Cell(attack, case), s).units["update recovered"].hits for s in range(3)])
+        np.mean(
+            [hits_of(play(0, Cell(attack, case), s).units, "update recovered") for s in range(3)]
+        )
         for case in attack.cases("quick")
     ]
     assert measured == rates

@@ -1,7 +1,10 @@
 """Request binding: a client asked something else than its peers."""
 
+from typing import cast
+
 import numpy as np
 import pytest
+from narrowed import hits_of, view_of
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play_all import Cell, play
@@ -23,7 +26,7 @@ def outcome(lie, protection, **setting):
 
 
 def hits(scored):
-    return scored["update recovered"].hits.tolist()
+    return hits_of(scored, "update recovered").tolist()
 
 
 @pytest.mark.parametrize("lie", HOW)
@@ -52,12 +55,13 @@ def test_an_honest_server_gets_equal_sums_from_bound_and_unbound_nodes(one_threa
         bound, other = (setting.play(attack, defense, 0) for defense in (BOUND, LOOSE))
         np.testing.assert_array_equal(bound.truth["updates"], other.truth["updates"])
         steps = 4 * bound.truth["steps"]
-        assert (np.abs(bound.view.totals - other.view.totals) <= steps).all()
-        assert np.abs(bound.view.totals).max() > 0.01
+        assert (np.abs(view_of(bound).totals - view_of(other).totals) <= steps).all()
+        assert np.abs(view_of(bound).totals).max() > 0.01
 
 
 def test_request_binding_is_registered_by_name():
-    assert [each.lie for each in choose(["request-binding"])] == list(HOW)
+    attacks = cast(list[RequestBinding], choose(["request-binding"]))
+    assert [each.lie for each in attacks] == list(HOW)
     assert sum(each.name == "request binding" for each in built_in()) == len(HOW)
     (found,) = {
         play(0, Cell(RequestBinding(), Case(AskedSumsSetting("arrays"), protection)), 0).status

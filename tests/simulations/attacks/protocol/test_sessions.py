@@ -115,7 +115,7 @@ def test_a_liar_sees_the_bytes_of_past_exchanges_alone():
         assert isinstance(seen, Transcript)
         assert len(seen.said) == count
         with pytest.raises(TypeError):
-            seen.states[0] = b""
+            seen.states[0] = b""  # type: ignore[index] # what the test is of
         assert bool(seen.states) == (count >= 12), "colluders speak after contribute"
 
 

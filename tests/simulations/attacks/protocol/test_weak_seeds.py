@@ -5,6 +5,7 @@ import base64
 import numpy as np
 import pytest
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+from narrowed import hits_of, present, view_of
 
 from zerosum.secagg.crypto.keys import Hkdf, self_mask
 from zerosum.secagg.crypto.prg import accumulate
@@ -32,22 +33,22 @@ def scene(attack, number=0, seed=0):
 def test_the_search_finds_a_short_seed_and_not_the_library_s(by, seed):
     attack = SeedSearch(by, BITS)
     short, full = (play(0, Cell(attack, case), seed) for case in attack.cases("quick"))
-    assert short.units["update recovered"].hits.tolist() == [True]
-    assert full.units["update recovered"].hits.tolist() == [False]
+    assert hits_of(short.units, "update recovered").tolist() == [True]
+    assert hits_of(full.units, "update recovered").tolist() == [False]
     assert f"{1 << BITS:,} seeds tried, none fits" in full.note
     for outcome in (short, full):
-        assert not outcome.baseline["update recovered"].hits.any()
+        assert not hits_of(outcome.baseline, "update recovered").any()
         assert "28 bits" in outcome.note
         assert "32 bits" in outcome.note
 
 
 def test_a_search_of_too_few_bits_finds_nothing():
     attack = SeedSearch(bits=BITS)
-    (seen,) = scene(attack).view.trials[0]
+    (seen,) = view_of(scene(attack)).trials[0]
     vector = without_pair_masks(seen, secrets_of(seen)["mask"])
     whole = [how(seen, vector, BITS).seed for how in (by_plaintext, by_commitment)]
     assert whole[0] == whole[1]
-    needed = int.from_bytes(whole[0], "little").bit_length()
+    needed = int.from_bytes(present(whole[0]), "little").bit_length()
     for how in (by_plaintext, by_commitment):
         assert how(seen, vector, needed).seed == whole[0]
         assert how(seen, vector, needed - 1).seed is None
@@ -56,9 +57,9 @@ def test_a_search_of_too_few_bits_finds_nothing():
 def test_a_late_contribution_keeps_its_self_mask_alone():
     attack = SeedSearch(bits=BITS)
     played = scene(attack)
-    (seen,) = played.view.trials[0]
+    (seen,) = view_of(played).trials[0]
     vector = without_pair_masks(seen, secrets_of(seen)["mask"])
-    session, seed = seen.opened(), by_commitment(seen, vector, BITS).seed
+    session, seed = seen.opened(), present(by_commitment(seen, vector, BITS).seed)
     masked = np.array(played.truth["updates"][0])
     accumulate(masked, [self_mask(Hkdf(session.digest), seed, REQUEST, seen.victim)])
     np.testing.assert_array_equal(session.ring.reduce(masked), vector)
@@ -84,6 +85,6 @@ def test_the_search_finds_22_bits_for_three_seeds(by):
     assert short.protection.seed_bits == 22
     for seed in range(3):
         outcome = play(0, Cell(attack, short), seed)
-        assert outcome.units["update recovered"].hits.all()
+        assert hits_of(outcome.units, "update recovered").all()
         assert "28 bits" in outcome.note
-    assert not play(0, Cell(attack, full), 0).units["update recovered"].hits.any()
+    assert not hits_of(play(0, Cell(attack, full), 0).units, "update recovered").any()

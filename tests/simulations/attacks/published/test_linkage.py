@@ -1,9 +1,11 @@
 """Linkage: unique rows by attributes, and what k-anonymity does not hide."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from narrowed import hits_of, present, view_of
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
 from zerosum.simulations.attacks.harness.play_all import Cell, play
@@ -20,7 +22,7 @@ PLAIN = Defense("plain")
 def fractions(setting, protection=PLAIN, seed=0):
     outcome = play(0, Cell(Linkage(), Case(setting, protection)), seed)
     assert outcome.status == "value", outcome.note
-    return {name: units.hits.mean() for name, units in outcome.units.items()}
+    return {name: hits_of(outcome.units, name).mean() for name in outcome.units}
 
 
 @pytest.mark.parametrize("k", [2, 5, 30])
@@ -65,9 +67,9 @@ def test_k_anonymity_leaves_many_values_certain():
 def test_noised_values_are_certain_for_nobody():
     noise = Defense("noise", clip=1.0, noise="local", sigma=2.0)
     outcome = play(0, Cell(Linkage(), Case(ReleasedSetting(5), noise)), 0)
-    assert not outcome.units["sensitive value certain"].hits.any()
-    assert outcome.units["unique rows"].hits.mean() > 0.9
-    assert 0 < outcome.epsilon < 10
+    assert not hits_of(outcome.units, "sensitive value certain").any()
+    assert hits_of(outcome.units, "unique rows").mean() > 0.9
+    assert 0 < present(outcome.epsilon) < 10
 
 
 @pytest.mark.slow
@@ -78,7 +80,7 @@ def test_little_noise_does_not_stop_linkage():
 
 def test_register_and_rows_have_different_orders():
     scene = ReleasedSetting(5, targets=442).play(Linkage(), PLAIN, 0)
-    view = sealed(scene.view)
+    view: Any = sealed(scene.view)
     assert (view.low[:, 0] != view.register[:, 0]).any()
     assert np.mean(view.secret == scene.truth["secret"]) < 0.9
 
@@ -86,7 +88,7 @@ def test_register_and_rows_have_different_orders():
 def test_each_patient_is_in_one_seed_s_register():
     """A figure pooled over seeds counts people, and its interval assumes different ones."""
     registers = [
-        {row.tobytes() for row in ReleasedSetting(7).play(Linkage(), PLAIN, seed).view.register}
+        {row.tobytes() for row in view_of(ReleasedSetting(7).play(Linkage(), PLAIN, seed)).register}
         for seed in range(5)
     ]
     known = people("").known[:, :7]

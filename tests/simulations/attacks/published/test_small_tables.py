@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from narrowed import hits_of, values_of, view_of
 from scipy.optimize import brentq
 from scipy.stats import norm
 from view_parts import parts
@@ -90,21 +91,21 @@ def test_medians_shorten_the_list_and_rounding_lengthens_it():
     mean = scored(replace(SMALL, figures=("mean",)))
     both = scored(SMALL)
     rounded = scored(replace(SMALL, rounding=5.0))
-    counts = [outcome.units[COUNT].values.mean() for outcome in (mean, both, rounded)]
+    counts = [values_of(outcome.units, COUNT).mean() for outcome in (mean, both, rounded)]
     assert counts[1] < counts[0] - 2
     assert counts[1] < counts[2] - 2
-    assert both.units[PINNED].hits.mean() > 0.1
-    assert not rounded.units[PINNED].hits.any()
-    assert not both.baseline[PINNED].hits.any()
+    assert hits_of(both.units, PINNED).mean() > 0.1
+    assert not hits_of(rounded.units, PINNED).any()
+    assert not hits_of(both.baseline, PINNED).any()
     assert mean.epsilon == np.inf
 
 
 def test_noise_before_tabulating_keeps_the_list_long():
     noise = Defense("noise", clip=20.0, noise="local", sigma=2.5)
     outcome = scored(SMALL, noise)
-    attacked, blind = outcome.units[COUNT].values, outcome.baseline[COUNT].values
+    attacked, blind = values_of(outcome.units, COUNT), values_of(outcome.baseline, COUNT)
     assert (attacked > blind - 0.5).all()
-    assert not outcome.units[PINNED].hits.any()
+    assert not hits_of(outcome.units, PINNED).any()
     # Two ages are 40 years apart at most, and the noise is of 50.
     assert outcome.epsilon == pytest.approx(epsilon_of_gaussian(40 / 50, 1e-5), rel=0.01)
 
@@ -121,11 +122,11 @@ def epsilon_of_gaussian(mu, delta):
 def test_a_list_without_the_truth_counts_as_all_data_sets():
     attack = ConsistentRecords()
     scene = SMALL.play(attack, Defense("plain"), 0)
-    guess = attack.run(scene.view, np.random.default_rng(0))
+    guess = attack.run(view_of(scene), np.random.default_rng(0))
     other = {name: np.sort(values + 5, axis=1) for name, values in scene.truth.items()}
     units = attack.score(guess, other)
-    assert (units[COUNT].values == guess["log10 of all"]).all()
-    assert not units[PINNED].hits.any()
+    assert (values_of(units, COUNT) == guess["log10 of all"]).all()
+    assert not hits_of(units, PINNED).any()
 
 
 def test_the_view_holds_figures_and_no_ages():

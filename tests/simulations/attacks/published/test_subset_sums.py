@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from narrowed import hits_of, present, view_of
 from scipy.stats import norm
 from view_parts import parts
 
@@ -22,7 +23,7 @@ PLAIN = Defense("plain", clip=SMALL.clip)
 def right(attack, setting, protection, seed=0):
     outcome = play(0, Cell(attack, Case(setting, protection)), seed)
     assert outcome.status == "value", outcome.note
-    return outcome.units["bits right"].hits.mean(), outcome
+    return hits_of(outcome.units, "bits right").mean(), outcome
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
@@ -48,15 +49,16 @@ def test_too_few_answers_do_not_determine_the_bits():
 def test_an_answer_has_the_noise_of_its_defense(kind):
     setting = AnswersSetting(people=30, queries=2000)
     scene = setting.play(LeastSquares(), setting.noised(kind, 0.5), 3)
-    errors = scene.view.answers - scene.view.queries.astype(float) @ scene.truth["bits"]
+    view = view_of(scene)
+    errors = view.answers - view.queries.astype(float) @ scene.truth["bits"]
     wanted = 0.5 * np.sqrt(30)
-    assert scene.view.noise_std == pytest.approx(wanted, rel=0.02)
+    assert view.noise_std == pytest.approx(wanted, rel=0.02)
     assert errors.std() == pytest.approx(wanted, rel=0.1)
     assert abs(errors.mean()) < 5 * wanted / np.sqrt(2000)
 
 
 def test_the_clip_changes_no_contribution():
-    view = SMALL.play(LeastSquares(), PLAIN, 0).view
+    view = view_of(SMALL.play(LeastSquares(), PLAIN, 0))
     assert (view.queries.sum(axis=0) == 80).all()
     assert SMALL.clip**2 == pytest.approx(80)
 
@@ -71,7 +73,7 @@ def test_the_view_holds_no_bits():
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
 def test_guesses_follow_the_order_of_people(attack):
-    view = SMALL.play(attack, SMALL.noised("distributed", 0.5), 1).view
+    view = view_of(SMALL.play(attack, SMALL.noised("distributed", 0.5), 1))
     order = np.random.default_rng(0).permutation(40)
     other = AnswersView(
         view.threat,
@@ -87,7 +89,8 @@ def test_guesses_follow_the_order_of_people(attack):
 
 def test_epsilon_falls_with_noise():
     spent = [
-        SMALL.play(LeastSquares(), SMALL.noised("central", level), 0).epsilon for level in (0.5, 2)
+        present(SMALL.play(LeastSquares(), SMALL.noised("central", level), 0).epsilon)
+        for level in (0.5, 2)
     ]
     assert spent[0] > 2 * spent[1] > 0
     assert SMALL.play(LeastSquares(), PLAIN, 0).epsilon == np.inf
@@ -96,7 +99,7 @@ def test_epsilon_falls_with_noise():
 def test_an_analyst_s_epsilon_counts_all_noise_of_an_answer():
     """Whoever adds it: noise of one deviation promises the same of the answers that carry it."""
     local, central = (
-        SMALL.play(LeastSquares(), SMALL.noised(kind, 1.0), 0).epsilon
+        present(SMALL.play(LeastSquares(), SMALL.noised(kind, 1.0), 0).epsilon)
         for kind in ("local", "central")
     )
     mu = np.sqrt(80) / np.sqrt(40)  # a bit moves 80 of 160 answers by one; each has sqrt(40)

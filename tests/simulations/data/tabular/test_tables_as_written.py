@@ -397,8 +397,8 @@ def test_the_three_formats_say_and_give_the_same(tmp_path: Path, name: str) -> N
     def write(path: Path) -> None:
         data = frame()
         if path.suffix == ".npz":
-            np.savez(path, **{str(n): data[n].to_numpy() for n in data if n != "city"},
-                     city=np.array(CITIES))  # fmt: skip
+            arrays: dict[str, Any] = {str(n): data[n].to_numpy() for n in data if n != "city"}
+            np.savez(path, **arrays, city=np.array(CITIES))
         elif path.suffix == ".parquet":
             data.to_parquet(path)
         else:

@@ -263,6 +263,9 @@ class Attack(Protocol):
 
     Several attacks may share a ``name``: they differ in how ``adaptive`` they are, and the table
     takes the strongest in each cell.
+
+    An attack plays in settings of its own kind, and annotates the views of these: to the harness,
+    which hands it any, a view is of any type.
     """
 
     @property
@@ -294,7 +297,7 @@ class Attack(Protocol):
         """Return the cells of suite "quick" or "full"."""
         ...
 
-    def baseline(self, view: View, rng: np.random.Generator) -> Guess:
+    def baseline(self, view: Any, rng: np.random.Generator) -> Guess:
         """Guess from public knowledge and auxiliary data alone.
 
         Parameters
@@ -310,7 +313,7 @@ class Attack(Protocol):
         """
         ...
 
-    def run(self, view: View, rng: np.random.Generator) -> Guess:
+    def run(self, view: Any, rng: np.random.Generator) -> Guess:
         """Attack.
 
         Parameters
