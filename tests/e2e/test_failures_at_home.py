@@ -51,7 +51,7 @@ pipeline = false
 """
 PLAIN = "privacy.model=none privacy.clip=none encoding.range=4.0"
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "no_disk")
 
 
 class Federation:
@@ -95,12 +95,6 @@ class Federation:
     @property
     def lines(self):
         return [json.loads(line) for line in (self.out / METRICS).read_text().splitlines()]
-
-
-@pytest.fixture(autouse=True)
-def no_disk(monkeypatch):
-    """Wait for no disk: nothing crashes here."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
 def broken(self, request, client, entropy):
