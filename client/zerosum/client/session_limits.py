@@ -23,12 +23,12 @@ DAY = 86_400
 
 
 class TooManyOpeningsError(Exception):
-    """As many sessions began as the policy allows."""
+    """No session may begin: the policy's number of them has begun."""
 
 
 @dataclass(frozen=True)
 class Openings:
-    """What a policy says of them.
+    """A policy's limits on sessions that begin.
 
     Parameters
     ----------

@@ -53,9 +53,7 @@ class AppEnvironment(DeployedEnvironment):
     Parameters
     ----------
     context : Context
-        Of the message.
     message : Message
-        As it came.
     call_next : callable
         The app's function, within its further mods.
     """

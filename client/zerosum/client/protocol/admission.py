@@ -210,7 +210,6 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
     Parameters
     ----------
     request : Request
-        As it came.
     policy : ClientPolicy
         This client's.
 

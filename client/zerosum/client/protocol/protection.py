@@ -230,7 +230,7 @@ class Protection:
 
     @property
     def adaptive(self) -> bool:
-        """Whether a bit follows each update."""
+        """Return whether a bit follows each update."""
         return self.quantile is not None
 
     @property
@@ -240,17 +240,17 @@ class Protection:
 
     @property
     def counts_cuts(self) -> bool:
-        """Whether counts of cut coordinates follow each update."""
+        """Return whether counts of cut coordinates follow each update."""
         return not self.private and self.encoding.can_cut
 
     @property
     def private(self) -> bool:
-        """Whether contributions carry noise."""
+        """Return whether contributions carry noise."""
         return self.mechanism is not None or self.noise_inside
 
     @property
     def added_by(self) -> AddedBy | None:
-        """Who adds the mechanism's noise; None without one."""
+        """Return the party that adds the mechanism's noise; None without one."""
         return None if self.mechanism is None else self.mechanism.added_by
 
     @property
@@ -317,7 +317,7 @@ class Protection:
 
     @property
     def _constant(self) -> bool:
-        """Whether the noise of an opened sum is the same however many are in it."""
+        """Return whether the noise of an opened sum is the same however many are in it."""
         return self.added_by == "server" or (self.added_by == "share" and self.topped_up)
 
     @property
@@ -340,7 +340,8 @@ class Protection:
         plus noise: whether a client takes part must not depend on its data. The reason goes to the
         client's own log only. With the noise inside there is none to add, and zero is sent: right
         for what noised steps came to, a diverged model, of which it tells no more than they do.
-        What failed before its noise was drawn is not for here, but for :func:`train_on_noise`.
+        What failed before its noise was drawn is not for here, but for
+        :func:`~zerosum.client.privacy.local_dp_noise.train_on_noise`.
 
         Coordinates beyond the range are cut to it, which the client's own log says in one line.
 
@@ -478,7 +479,6 @@ class Protection:
         survivors : int
             Contributions in the sum.
         noise : Keystream
-            Noise bits.
 
         Returns
         -------
@@ -496,7 +496,7 @@ class Protection:
         return mechanism.noise(shares, self.length, noise)
 
     def is_plausible(self, total: NDArray[np.int64], survivors: int, *, noised: bool) -> bool:
-        """Test whether honest clients can have such a sum: see :func:`encoding.is_plausible`.
+        """Test whether honest clients can have such a sum: see :func:`~.wrapping.is_plausible`.
 
         Parameters
         ----------

@@ -117,7 +117,7 @@ class LocalTrainer:
 
     @property
     def name(self) -> str:
-        """How training is done, for the report."""
+        """Return the trainer's name, for the report."""
         return "general"
 
     @property

@@ -73,7 +73,7 @@ class EpsilonCurve:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """How far the noise that was drawn can be from the law that is accounted.
+    """Distance of the drawn noise from the law that is accounted.
 
     Attributes
     ----------

@@ -159,12 +159,12 @@ class Coordinator:
 
     @property
     def shares_cache(self) -> bool:
-        """Whether parties of this process share what they computed: masks that cost less."""
+        """Return whether parties of this process share what they computed: masks that cost less."""
         return self._cache is not None and self._masked
 
     @property
     def pipelined(self) -> bool:
-        """Whether a sum's keys and shares travel with the messages of the one before."""
+        """Return whether a sum's keys and shares travel with the messages of the one before."""
         return self._pipeline is not None
 
     @property

@@ -1,4 +1,4 @@
-"""How many of a cohort must survive: one rule for sessions, the ledger and the checks."""
+"""Least number of survivors of a cohort: one rule for sessions, the ledger and the checks."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -220,7 +220,7 @@ class FederatedTraining:
 
     @property
     def _loss_unit(self) -> float:
-        """What a loss of 1 is in the labels' own unit, where the task scales them."""
+        """Return a loss of 1 in the labels' own unit, where the task scales them."""
         return float(getattr(self._task, "loss_unit", 1.0))
 
     @property

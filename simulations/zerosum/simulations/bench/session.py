@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass
 class StageCost:
-    """What one stage took: CPU seconds and bytes over all clients, and the server's."""
+    """Cost of one stage: CPU seconds and bytes over all clients, and the server's."""
 
     clients: int = 0
     client_cpu_s: float = 0.0
@@ -110,7 +110,6 @@ class Play:
         Parameters
         ----------
         server : ServerParty
-            The server.
         identities : dict of int to IdentityKey
             Signing key of each client; empty without a roster.
         roster : Roster or None

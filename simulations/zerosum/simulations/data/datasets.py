@@ -199,7 +199,6 @@ def split_off_test(records: Records, fraction: float, classes: int | None) -> Co
     Parameters
     ----------
     records : Records
-        All records.
     fraction : float
         Part that becomes public test data, in (0, 1).
     classes : int or None
@@ -317,7 +316,6 @@ def read_npz(path: Path, kind: str, keys: Iterable[str] | None = None) -> dict[s
     Parameters
     ----------
     path : Path
-        The file.
     kind : str
         What kind of file is wanted, for the message.
     keys : iterable of str, optional

@@ -44,7 +44,6 @@ def partition(spec: DataSpec, records: Records, clients: int, seed: int) -> Part
     records : Records
         Training records.
     clients : int
-        Number of clients.
     seed : int
         The experiment's seed.
 
@@ -95,7 +94,6 @@ def iid(count: int, clients: int, seed: int) -> Partition:
     count : int
         Number of records.
     clients : int
-        Number of clients.
     seed : int
         The experiment's seed.
 
@@ -120,7 +118,6 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> Part
     labels : numpy.ndarray
         Class indices, int64, shape (n,).
     clients : int
-        Number of clients.
     alpha : float
         Concentration: small values give each client few classes.
     seed : int
@@ -160,7 +157,6 @@ def shards(labels: np.ndarray, clients: int, per_client: int, seed: int) -> Part
     labels : numpy.ndarray
         Class indices, int64, shape (n,).
     clients : int
-        Number of clients.
     per_client : int
         Shards that each client gets.
     seed : int
@@ -189,7 +185,6 @@ def natural(owners: np.ndarray, clients: int) -> Partition:
     owners : numpy.ndarray
         Each record's client, int64, shape (n,).
     clients : int
-        Number of clients.
 
     Returns
     -------

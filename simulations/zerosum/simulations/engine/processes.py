@@ -39,11 +39,11 @@ IDLE_GRACE_SECONDS = 30.0
 
 
 class Order(Protocol):
-    """What a worker is given to do; it can be pickled."""
+    """An order to a worker; it can be pickled."""
 
     @property
     def answers(self) -> int:
-        """How many answers there are to it."""
+        """Return the number of its answers."""
         ...
 
 
@@ -55,7 +55,7 @@ Work = Callable[[Any, Any], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an answer will not come.
+    """The reason why an answer will not come.
 
     Attributes
     ----------

@@ -87,7 +87,7 @@ class PoisonedSetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the name in the table's rows."""
         rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         start = "from scratch" if not self.before else f"after {self.before} honest ones"
         uneven = "" if self.partition == "iid" else ", uneven data"

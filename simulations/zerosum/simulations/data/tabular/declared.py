@@ -146,7 +146,6 @@ def declared_line(
     Parameters
     ----------
     path : Path
-        The file.
     label, features, categories, classes
         As they stand in the code.
     reading : mapping

@@ -63,7 +63,6 @@ def read_delimited(path: Path, spec: DataSpec) -> Delimited:
     Parameters
     ----------
     path : Path
-        The file.
     spec : DataSpec
         ``encoding``, ``separator`` and ``header``; what is absent is guessed.
 
