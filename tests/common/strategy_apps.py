@@ -124,7 +124,7 @@ def carried(app):
 
 
 class Wire:
-    """What passes between server and clients: every message and reply."""
+    """All messages and replies between server and clients."""
 
     def __init__(self, app):
         self.app = app

@@ -1,4 +1,4 @@
-"""What nodes are given before a run, and a federation of real processes."""
+"""Keys of nodes, and a federation of real processes."""
 
 import json
 import time

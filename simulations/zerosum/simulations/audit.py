@@ -351,7 +351,9 @@ def _protection(experiment: Experiment, plan: AuditPlan) -> Protection:
 def _deviation(protection: Protection, plan: AuditPlan) -> float:
     """Return the noise of a score, in clips, with as many survivors as are expected."""
     if protection.mechanism is None or protection.encoding.clip is None:
-        raise ConfigError("an audit needs noise and a clip")
+        raise ConfigError(
+            "an audit needs noise and a clip: set privacy.noise_multiplier and privacy.clip"
+        )
     expected = plan.canaries * (1 - plan.dropout)
     return protection.mechanism.std(expected) * protection.encoding.step / protection.encoding.clip
 

@@ -1,4 +1,4 @@
-"""What is known of a model before it is trained, and what training leaves of it."""
+"""Checks of a model before training, and its state after."""
 
 import copy
 import logging

@@ -1,4 +1,4 @@
-"""What torch keeps private: each member is there and does what is relied on, and may be missing.
+"""Private members of torch: each is there and does what is relied on, and may be missing.
 
 A failure of the first half after an upgrade of torch says which member changed; see the table at
 the head of ``torch_internals``. The second half takes each away.

@@ -1,4 +1,4 @@
-"""What a session of one cohort needs, as its experiment is written."""
+"""Thresholds of a session, as its experiment is written."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every built-in attack is handed: no client, no truth, nothing that its role does not get."""
+"""Views of every built-in attack hold no client, no truth, nothing beyond its role."""
 
 import gc
 import types

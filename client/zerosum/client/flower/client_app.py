@@ -277,7 +277,10 @@ class DeployedEnvironment:
         """Return ``partition-id``; raises Declined where the node has none."""
         value = context.node_config.get("partition-id")
         if not isinstance(value, int) or value < 0:
-            raise Declined(f"node config partition-id = {value!r} is not a roster index")
+            raise Declined(
+                f"node config partition-id = {value!r} is not a roster index; start the node with "
+                "its own number, from 0 on"
+            )
         return value
 
     def store(self, context: Context) -> DecisionStore:

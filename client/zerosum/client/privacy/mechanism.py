@@ -19,7 +19,7 @@ from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+    from dp_accounting import DpEvent as DpEvent  # for mechanisms to import from here
 else:
     DpEvent = Any  # it takes a second to import, and a client without a budget never needs it
 

@@ -234,7 +234,9 @@ def _ledger(folder: RunFolder, experiment: Experiment, header: RunHeader) -> Run
     except ConfigError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{folder.path / LEDGER} is damaged ({error!r})") from None
+        raise ConfigError(
+            f"{folder.path / LEDGER} is damaged ({error!r}); restore the file"
+        ) from None
 
 
 def dimension_of(experiment: Experiment, kind: str, header: RunHeader) -> int:

@@ -25,7 +25,7 @@ COMMON = Path(__file__).parents[3] / "common"
 
 @dataclass(frozen=True)
 class Held(Odd):
-    """What no process can be sent."""
+    """An object that no process can be sent."""
 
     held: Any = field(default_factory=lambda: lambda: None)
 

@@ -1,4 +1,4 @@
-"""What a row says in words: of how many units, and whether so few could show anything."""
+"""A row's words: its number of units, and whether so few could show anything."""
 
 from dataclasses import dataclass
 from typing import ClassVar
