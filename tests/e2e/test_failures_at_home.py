@@ -14,7 +14,7 @@ from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.client.task import TaskError
 from zerosum.client.training.compute import LocalComputation
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.server.config import ConfigError
 from zerosum.server.flower import node_registry
 from zerosum.server.flower.node_registry import wait_for_nodes

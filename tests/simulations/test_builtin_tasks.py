@@ -9,7 +9,8 @@ import torch
 
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, TaskError, population, resolve_task
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.simulations.data.datasets import DataError
 from zerosum.simulations.data.tasks import BuiltinTask, DigitsTask, Mnist5kTask, TableTask
 

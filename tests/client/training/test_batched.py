@@ -13,7 +13,8 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.training.batched import BatchedTrainer
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.projection import Projection
 from zerosum.client.training.stacked_records import Member, TrainedClient
 

@@ -15,7 +15,8 @@ from zerosum.client.task import TaskError
 from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.fast_model import Program
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SEED = 7

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training.batched import BatchedTrainer
-from zerosum.client.training.local import LocalTrainer, evaluate, initial_vector
+from zerosum.client.training.evaluation import evaluate
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_checks import cast_of, converted, usable
 from zerosum.client.training.stacked_records import Member, TrainedClient
 

@@ -11,13 +11,9 @@ from zerosum.client.protocol.protection import CohortTooSmallError, Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.privacy.epsilons import all_figures
 from zerosum.server.privacy.guarantees import ExampleUnit
+from zerosum.server.privacy.ledger_file import LedgerMismatchError
 from zerosum.server.privacy.release_sampling import sampling_terms
-from zerosum.server.privacy.run_ledger import (
-    DeltaTooLargeError,
-    LedgerMismatchError,
-    RunLedger,
-    UnknownKindError,
-)
+from zerosum.server.privacy.run_ledger import DeltaTooLargeError, RunLedger, UnknownKindError
 from zerosum.server.private_sum.thresholds import Thresholds
 from zerosum.server.spec import SamplingSpec
 

@@ -15,7 +15,7 @@ from zerosum.simulations.attacks.harness.interface import (
     ThreatModel,
     View,
 )
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.registry import built_in
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting

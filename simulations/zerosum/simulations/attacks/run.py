@@ -23,7 +23,8 @@ from zerosum.simulations.attacks.harness.partial_results import (
     kept_outcomes,
     save_outcome,
 )
-from zerosum.simulations.attacks.harness.play_all import Cell, Outcome, play_all
+from zerosum.simulations.attacks.harness.play import Cell, Outcome
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.report.page import write_attack_report

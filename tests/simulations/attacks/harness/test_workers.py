@@ -15,7 +15,8 @@ from odd_attacks import Bits, Odd
 from processes import alive, children, wait_for
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, jobs_of, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import jobs_of, play_all
 from zerosum.simulations.attacks.harness.workers import played_apart
 from zerosum.simulations.engine import processes
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.inversion.differencing import EXACT, Differencing
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts

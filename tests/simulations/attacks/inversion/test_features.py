@@ -7,7 +7,7 @@ import torch
 from zerosum.client.spec import ModelSpec
 from zerosum.client.training.flat_parameters import load_vector
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.inversion.features import FeatureInversion, inputs_of
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, local
 from zerosum.simulations.attacks.inversion.reconstruction import observed

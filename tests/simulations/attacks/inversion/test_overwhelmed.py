@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inversion import (
     differencing,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.registry import built_in, choose
 from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
 from zerosum.simulations.attacks.protocol.request_binding import BOUND, HOW, LOOSE, RequestBinding

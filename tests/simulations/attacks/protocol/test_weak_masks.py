@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.protocol.opening import masked_vector, secrets_of
 from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarMasks
 

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from view_parts import parts
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
 from zerosum.simulations.attacks.published.people import dealt
