@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from zerosum.client.privacy.opendp import check_available
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, Task

@@ -9,13 +9,8 @@ import pytest
 
 from zerosum.client.privacy.binned_gaussian import BinnedGaussian
 from zerosum.client.privacy.skellam import DistributedSkellam
-from zerosum.client.protocol.protection import (
-    CohortTooSmallError,
-    Protection,
-    UnusableUpdateError,
-    guarantee_holds,
-    min_survivors,
-)
+from zerosum.client.protocol.protection import Protection, UnusableUpdateError
+from zerosum.client.protocol.survivors import CohortTooSmallError, guarantee_holds, min_survivors
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE, quoted
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import Keystream, insecure_keystream

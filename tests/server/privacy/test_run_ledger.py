@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.privacy.epsilons import all_figures
 from zerosum.server.privacy.guarantees import ExampleUnit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zerosum.client.protocol.protection import CohortTooSmallError
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.server.privacy.release_sampling import sampling_terms

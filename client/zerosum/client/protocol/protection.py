@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from zerosum.client.privacy.adaptive_bit import BIT_UNITS, bit_values
 from zerosum.client.privacy.clipping import clip_to_norm, norm_is_within
 from zerosum.client.privacy.mechanism import AddedBy, Mechanism
-from zerosum.client.privacy.registry import choose_mechanism, guaranteed_shares, rounding_rule
+from zerosum.client.privacy.registry import choose_mechanism, rounding_rule
 from zerosum.client.protocol.saturation_counts import (
     COUNTS,
     CutCounts,
@@ -46,68 +46,11 @@ class UnusableUpdateError(ValueError):
     """An update that cannot be sent; without privacy its client drops out."""
 
 
-class CohortTooSmallError(ValueError):
-    """The cohort cannot hold the survivors that the guarantee needs."""
-
-
 def _with_cure(error: Exception) -> Exception:
     """Return an error whose words say what a client's owner can do, where that is known."""
     if isinstance(error, NotFiniteError):
         return NotFiniteError(f"{error}: {NOT_FINITE_CURE}")
     return error
-
-
-def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> int:
-    """Return ceil(f n) + c, the survivors below which a session is abandoned.
-
-    Parameters
-    ----------
-    honest_fraction : float
-        f.
-    cohort : int
-        n.
-    colluders : int
-        c.
-
-    Returns
-    -------
-    int
-        At least 1.
-
-    Raises
-    ------
-    CohortTooSmallError
-        If that is more than the cohort.
-    """
-    needed = math.ceil(guaranteed_shares(honest_fraction, cohort)) + colluders
-    if needed > cohort:
-        raise CohortTooSmallError(
-            f"{needed} of {cohort} clients would have to survive: honest_fraction = "
-            f"{honest_fraction} and {colluders} colluders; lower one of these or enlarge the cohort"
-        )
-    return max(1, needed)
-
-
-def guarantee_holds(honest_fraction: float, cohort: int, needed: int, colluders: int = 0) -> bool:
-    """Check that ``needed`` survivors, less colluders, carry the guaranteed f n shares.
-
-    Parameters
-    ----------
-    honest_fraction : float
-        f.
-    cohort : int
-        n.
-    needed : int
-        The survivors that a session announces as its least.
-    colluders : int
-        c.
-
-    Returns
-    -------
-    bool
-        Whether a client may take part.
-    """
-    return needed <= cohort and needed - colluders >= guaranteed_shares(honest_fraction, cohort)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Final, Literal
 from flwr.serverapp import Grid
 
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.request import Request
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import (

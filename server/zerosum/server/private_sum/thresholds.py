@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from zerosum.client.protocol.protection import CohortTooSmallError, min_survivors
+from zerosum.client.protocol.survivors import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
 from zerosum.secagg.graph.failure_bounds import colluders_in, share_of

@@ -6,7 +6,8 @@ import numpy as np
 
 from zerosum.client.spec import DataSpec
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.data.datasets import DataError, Records
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Records
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from zerosum.simulations.attacks.published.answers import AnswersSetting, Answer
 from zerosum.simulations.attacks.published.people import dealt
 from zerosum.simulations.attacks.published.subset_sums import LeastSquares, LinearProgram, WithPrior
 from zerosum.simulations.attacks.published.sums import private_sum_of
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 
 ATTACKS = [LeastSquares(), LinearProgram(), WithPrior()]
 SMALL = AnswersSetting(people=40, queries=160)

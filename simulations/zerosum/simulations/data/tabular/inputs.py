@@ -8,7 +8,7 @@ import pandas as pd
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import DataError, as_float32, counted, listed
+from zerosum.simulations.data.data_files import DataError, as_float32, counted, listed
 from zerosum.simulations.data.tabular.columns import Columns, Table
 from zerosum.simulations.data.tabular.identifiers import why_identifier
 from zerosum.simulations.data.tabular.written import are_dates, marks_of
