@@ -3,6 +3,7 @@
 A public function with two parameters or more, or one that raises, has numpydoc sections:
 Parameters, Returns or Yields where it gives something, Raises where it raises. pydoclint checks
 that sections which are there agree with the signature; it cannot ask for them by that rule.
+References as ``:func:`name``` have to name something that there is.
 """
 
 import ast
@@ -17,14 +18,22 @@ ROOT = Path(__file__).parent.parent
 PARTS = ("secagg", "client", "server", "simulations")
 
 LEFT_OUT = {
-    *(
-        "DOC101",
-        "DOC103",
-    ),  # it cannot read "low, high : int", which numpydoc allows: see strangers()
-    *("DOC105", "DOC109", "DOC110"),  # our types say shapes and units, which signatures cannot
-    *("DOC201", "DOC501"),  # absent sections: see missing_sections()
-    *("DOC502", "DOC503"),  # what callees raise is documented too
+    # It cannot read "low, high : int", which numpydoc allows: see strangers().
+    "DOC101",
+    "DOC103",
+    # Our types say shapes and units, which signatures cannot.
+    "DOC105",
+    "DOC109",
+    "DOC110",
+    # Absent sections: see missing_sections().
+    "DOC201",
+    "DOC501",
+    # What callees raise is documented too.
+    "DOC502",
+    "DOC503",
 }
+
+REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?([\w.]+)`")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -119,6 +128,70 @@ def of_file(path: Path, interfaces: set[str]) -> Iterator[str]:
             yield f"{where}: signature and docstring disagree on {', '.join(sorted(odd))}"
 
 
+def names_in(path: Path) -> set[str]:
+    """Return all names that a file defines or imports, at any depth, and its own."""
+    names = {path.stem if path.stem != "__init__" else path.parent.name}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, Function | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.split(".")[-1])
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return names
+
+
+def resolves(reference: str, own: set[str], modules: dict[str, set[str]]) -> bool:
+    """Return whether a reference names something: of its own file, of ours, or of a package.
+
+    Parameters
+    ----------
+    reference : str
+        As "name", "Class.name", ".module.name" or "zerosum.part.module.Class.name".
+    own : set of str
+        Names of the file in which it stands.
+    modules : dict of str to set of str
+        Names of each of our modules.
+
+    Returns
+    -------
+    bool
+    """
+    path = reference.lstrip(".")
+    *owners, name = path.split(".")
+    if path == reference and not owners:
+        return name in own
+    if not reference.startswith((".", "zerosum.")):
+        return owners[0] in own or owners[0].islower()  # a class here, or another package
+    # Between the module and the name a class may stand.
+    ends = {".".join(owners), ".".join(owners[:-1])} - {""}
+    return any(
+        f".{module}".endswith(f".{path}")
+        or (name in names and any(f".{module}".endswith(f".{end}") for end in ends))
+        for module, names in modules.items()
+    )
+
+
+def dangling(path: Path, modules: dict[str, set[str]]) -> Iterator[str]:
+    """Yield one line for each reference of a file that names nothing."""
+    text = path.read_text(encoding="utf-8")
+    for match in REFERENCE.finditer(text):
+        if not resolves(match[1], names_in(path), modules):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: nothing is called {match[1]}"
+
+
+def names_of_modules() -> dict[str, set[str]]:
+    """Return the names of each of our modules, by its dotted name."""
+    paths = [path for part in PARTS for path in (ROOT / part).rglob("*.py")]
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]).removesuffix(
+            ".__init__"
+        ): names_in(path)
+        for path in paths
+    }
+
+
 def of_pydoclint(paths: list[Path]) -> Iterator[str]:
     """Yield what pydoclint finds: sections that disagree with their function."""
     command = [sys.executable, "-m", "pydoclint.main", "-q", *map(str, paths)]
@@ -137,10 +210,10 @@ def main(names: list[str]) -> None:
     """Check the files and folders of these names, all parts without any."""
     paths = [Path(name) for name in names or PARTS]
     files = [f for p in paths for f in ([p] if p.is_file() else sorted(p.rglob("*.py")))]
-    interfaces = interface_methods()
-    found = [line for file in files for line in of_file(file, interfaces)] + list(
-        of_pydoclint(paths)
-    )
+    interfaces, modules = interface_methods(), names_of_modules()
+    found = [line for file in files for line in of_file(file, interfaces)]
+    found += [line for file in files for line in dangling(file, modules)]
+    found += of_pydoclint(paths)
     print("\n".join(found))
     sys.exit(f"{len(found)} docstrings to complete" if found else 0)
 

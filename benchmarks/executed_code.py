@@ -132,7 +132,7 @@ def measured(folder: Path, experiment: str = "mnist5k") -> dict[str, set[CodeTyp
     config.write_text(EXPERIMENT.format(experiment=experiment), encoding="utf-8")
     start, one_round = Executed(until=FIRST_CALL_OF_ROUNDS), Executed()
 
-    def on_round(record: dict[str, Any]) -> None:
+    def on_round(record: Any) -> None:
         if record["round"] == 1:
             one_round.start()
         else:

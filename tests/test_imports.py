@@ -1,4 +1,4 @@
-"""What an import costs: a client that only masks must not pay for torch."""
+"""Costs of imports: a client that only masks must not pay for torch."""
 
 import subprocess
 import sys

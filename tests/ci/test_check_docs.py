@@ -1,4 +1,4 @@
-"""What is found wrong in pages: links, anchors and names of files."""
+"""Errors found in pages: links, anchors and names of files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What Windows lacks, taken from this process: for a subprocess, before zerosum is imported."""
+"""Remove from this process what Windows lacks: for a subprocess, before zerosum is imported."""
 
 import os
 import signal

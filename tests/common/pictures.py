@@ -46,3 +46,21 @@ def mlp(*, bias: bool = True) -> nn.Sequential:
 
 def ends(entries: int, *layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(entries, CLASSES))
+
+
+def tied() -> nn.Module:
+    one, other = nn.Linear(120, 120), nn.Linear(120, 120)
+    other.weight = one.weight
+    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), other, nn.Linear(120, CLASSES))
+
+
+def frozen() -> nn.Module:
+    model = mlp()
+    next(model.parameters()).requires_grad_(False)
+    return model
+
+
+def gradient_hooked() -> nn.Module:
+    model = mlp()
+    next(model.parameters()).register_hook(lambda gradient: gradient * 2)
+    return model

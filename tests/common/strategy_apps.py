@@ -1,5 +1,8 @@
 """An ordinary Flower app for tests of PrivateStrategy, what it trains, and ways to watch it."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -9,7 +12,7 @@ from policies import LEAST_TOML
 
 from zerosum.client.flower.app_request import stage_type
 from zerosum.client.protocol import flower_messages
-from zerosum.secagg import RemoteProtocolError, Session
+from zerosum.secagg import ClientParty, RemoteProtocolError, Session
 from zerosum.secagg.messages.all_messages import Contribution, decode
 from zerosum.simulations.engine.grid import InProcessGrid
 
@@ -122,7 +125,7 @@ def carried(app):
 
 
 class Wire:
-    """What passes between server and clients: every message and reply."""
+    """All messages and replies between server and clients."""
 
     def __init__(self, app):
         self.app = app
@@ -176,3 +179,17 @@ NOISY = {
 
 def sizes(index):
     return 5 * (index + 1)
+
+
+def wrong_shares_of(liar):
+    """Return a client's unmask stage in which one client answers with shares that are wrong."""
+    honest = ClientParty.unmask
+
+    def unmask(party, request):
+        step: Any = honest(party, request)  # it sends a stage's message, with fields of its own
+        if step.send.index != liar:
+            return step
+        table = np.frombuffer(step.send.shares, "<u4") ^ 1
+        return replace(step, send=replace(step.send, shares=table.tobytes()))
+
+    return unmask

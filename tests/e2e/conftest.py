@@ -1,4 +1,4 @@
-"""What nodes are given before a run, and a federation of real processes."""
+"""Keys of nodes, and a federation of real processes."""
 
 import json
 import time
@@ -35,6 +35,12 @@ class Keys:
             "roster": str(self.path),
             "authority": self.authority,
         }
+
+
+@pytest.fixture
+def no_disk(monkeypatch):
+    """Wait for no disk: for tests in which no machine crashes."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
 @pytest.fixture

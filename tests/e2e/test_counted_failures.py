@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from zerosum.client import TaskError
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.server.runs.run_folder import CLIENT_LOG, METRICS, MODEL, SUMMARY
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations import api, load_experiment

@@ -7,7 +7,7 @@ import pytest
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol.noise_source import SystemEntropy
-from zerosum.client.protocol.protection import min_survivors
+from zerosum.client.protocol.survivors import min_survivors
 from zerosum.client.spec import ClientPolicy
 from zerosum.secagg import NoFeasibleGraph, ServerMode
 from zerosum.secagg.graph.failure_bounds import colluders_in

@@ -15,7 +15,7 @@ from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.client.task import TaskError
 from zerosum.client.training.compute import LocalComputation
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.server.config import ConfigError
 from zerosum.server.flower import node_registry
 from zerosum.server.flower.node_registry import wait_for_nodes
@@ -52,7 +52,7 @@ pipeline = false
 """
 PLAIN = "privacy.model=none privacy.clip=none encoding.range=4.0"
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "no_disk")
 
 
 class Federation:
@@ -96,12 +96,6 @@ class Federation:
     @property
     def lines(self):
         return [json.loads(line) for line in (self.out / METRICS).read_text().splitlines()]
-
-
-@pytest.fixture(autouse=True)
-def no_disk(monkeypatch):
-    """Wait for no disk: nothing crashes here."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
 def broken(self, request, client, entropy):

@@ -213,12 +213,6 @@ class Bench(InProcessGrid):
 
 
 @pytest.fixture
-def no_disk(monkeypatch):
-    """Wait for no disk: nothing crashes here but what is made to."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
-@pytest.fixture
 def bench(tmp_path, make_keys):
     return lambda server, when, how: Bench(tmp_path, make_keys, server, when, how)
 

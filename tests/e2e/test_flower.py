@@ -1,4 +1,4 @@
-"""Nothing holds in simulation only: deployed clients, and a real SuperLink with two SuperNodes."""
+"""Deployed clients, and a real SuperLink with two SuperNodes, do as a simulation does."""
 
 import json
 import shutil

@@ -120,7 +120,7 @@ WAYS = [in_a_simulation, in_flowers_simulation, in_a_deployment, behind_the_mod]
 
 
 class Journal:
-    """What each client does about a contribution, in order."""
+    """A journal of each client's steps of a contribution, in order."""
 
     def __init__(self, patch):
         self.of: dict[int, list[str]] = defaultdict(list)

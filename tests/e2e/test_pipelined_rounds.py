@@ -2,12 +2,11 @@
 
 import itertools
 import json
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from policies import LEAST_TOML
+from strategy_apps import wrong_shares_of
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy
@@ -19,6 +18,8 @@ from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.engine.faults import FaultPlan
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
+
+pytestmark = pytest.mark.usefixtures("no_disk")
 
 SEED = 3
 BASE = {
@@ -118,12 +119,6 @@ def cases():
                 yield pytest.param(server, who, marks=marks)
 
 
-@pytest.fixture(autouse=True)
-def no_disk(monkeypatch):
-    """Wait for no disk: nothing crashes here but what is made to."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 @pytest.mark.parametrize(("server", "who"), list(cases()))
 def test_pipelined_or_not_the_model_is_the_same(tmp_path, one_thread, make_keys, server, who):
     settings = [*NOISE, f"secagg.server={server}"]
@@ -213,16 +208,8 @@ def test_what_was_prepared_and_not_asked_for_costs_nothing(
 def test_a_liar_is_left_out_of_the_first_cohort_that_was_not_drawn_yet(
     tmp_path, make_keys, monkeypatch
 ):
-    honest, liar = ClientParty.unmask, 3
-
-    def unmask(party, request):
-        step: Any = honest(party, request)  # it sends a stage's message, with fields of its own
-        if step.send.index != liar:
-            return step
-        table = np.frombuffer(step.send.shares, "<u4") ^ 1
-        return replace(step, send=replace(step.send, shares=table.tobytes()))
-
-    monkeypatch.setattr(ClientParty, "unmask", unmask)
+    liar = 3
+    monkeypatch.setattr(ClientParty, "unmask", wrong_shares_of(liar))
     everyone = ["sampling.kind=everyone", "sampling.cohort=none"]
     deployment = Deployment(tmp_path / "some", make_keys, everyone)
     lines = deployment.run(pipeline=True).rounds

@@ -15,6 +15,8 @@ from zerosum.server.runs.resume import held
 from zerosum.server.runs.run_folder import LEDGER, RunFolder
 from zerosum.simulations.engine.grid import InProcessGrid
 
+pytestmark = pytest.mark.usefixtures("no_disk")
+
 CLIENTS = 6
 EXPERIMENT = """
 name = "resumed"
@@ -90,12 +92,6 @@ class Nodes:
     def ledger(self):
         lines = (self.out / LEDGER).read_text().splitlines()
         return [json.loads(line) for line in lines][1:]
-
-
-@pytest.fixture(autouse=True)
-def no_disk(monkeypatch):
-    """Wait for no disk: nothing crashes here but what is made to."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
 DEATHS = [(stage, "6") for stage in ("contribute", "unmask")]

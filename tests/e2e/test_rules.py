@@ -11,7 +11,8 @@ from torch.utils.data import TensorDataset
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.training.compute import LocalComputation
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.server.config import ConfigError
 from zerosum.server.private_sum.coordinator import Coordinator
 from zerosum.server.runs.run_folder import METRICS, MODEL, REPORT, RunFolder

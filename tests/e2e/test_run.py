@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from zerosum.client.task import ClientInfo
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.runs.run_folder import (
     CLIENT_LOG,

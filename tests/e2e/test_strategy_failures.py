@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from strategy_apps import (
     plain,
     trained,
     without,
+    wrong_shares_of,
 )
 
 from zerosum.client.flower.app_request import stage_type
@@ -147,8 +147,8 @@ def test_under_privacy_an_app_that_fails_shows_nowhere(grid_of, tmp_path):
     assert seen.errors == []
 
 
-def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_path):
-    weights = []
+def watching(weights):
+    """Return a FedAvg that notes the first reply's weight of each round."""
 
     class Watching(FedAvg):
         def aggregate_train(self, server_round, replies):
@@ -156,9 +156,15 @@ def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_p
             weights.append(replies[0].content["metrics"]["num-examples"])
             return super().aggregate_train(server_round, replies)
 
+    return Watching(fraction_evaluate=0.0)
+
+
+def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_path):
+    weights: list[float] = []
+
     lost = without({"advertise": (0,)}, client_app([private_mod]))
     for name, settings in (("noisy", NOISY), ("open", OPEN)):
-        strategy = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / name, **settings)
+        strategy = PrivateStrategy(watching(weights), out=tmp_path / name, **settings)
         strategy.start(grid_of(lost), model(), 2)
     assert weights == [CLIENTS, CLIENTS, CLIENTS, CLIENTS - 1]
 
@@ -167,26 +173,13 @@ def test_a_liar_is_left_out_of_later_rounds_and_counts_in_the_divisor_still(
     grid_of, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level(logging.INFO, "flwr")
-    honest, liar, weights = ClientParty.unmask, 2, []
-
-    def unmask(party, request):
-        step: Any = honest(party, request)  # it sends a stage's message, with fields of its own
-        if step.send.index != liar:
-            return step
-        table = np.frombuffer(step.send.shares, "<u4") ^ 1
-        return replace(step, send=replace(step.send, shares=table.tobytes()))
-
-    class Watching(FedAvg):
-        def aggregate_train(self, server_round, replies):
-            replies = list(replies)
-            weights.append(replies[0].content["metrics"]["num-examples"])
-            return super().aggregate_train(server_round, replies)
-
-    monkeypatch.setattr(ClientParty, "unmask", unmask)
+    liar = 2
+    weights: list[float] = []
+    monkeypatch.setattr(ClientParty, "unmask", wrong_shares_of(liar))
     big = ArrayRecord({"layer": Array(np.zeros(400, dtype=np.float32))})
     settings = NOISY | {"noise_multiplier": 0.01}
     (tmp_path / "policy.toml").write_text(POLICY + "min_noise_multiplier = 0.01\n")
-    strategy = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    strategy = PrivateStrategy(watching(weights), out=tmp_path / "run", **settings)
     result = strategy.start(grid_of(client_app([private_mod])), big, 2)
     found = arrays_of(result)["layer"]
     asked = [range(CLIENTS), [i for i in range(CLIENTS) if i != liar]]
@@ -206,7 +199,7 @@ def test_a_liar_is_left_out_of_later_rounds_and_counts_in_the_divisor_still(
     assert "5 of 5 clients are in the sum, left out: 1" in caplog.text
     assert json.loads((tmp_path / "run/summary.json").read_text())["left_out"] == [liar]
     # Another start in this folder does without it as well, until its line is deleted.
-    again = PrivateStrategy(Watching(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    again = PrivateStrategy(watching(weights), out=tmp_path / "run", **settings)
     again.start(grid_of(client_app([private_mod])), big, 1)
     (tmp_path / "run/left-out.jsonl").write_text("")
     again.start(grid_of(client_app([private_mod])), big, 1)

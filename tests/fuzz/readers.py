@@ -1,4 +1,4 @@
-"""Everything that reads bytes, with valid bytes to start from, and what may come of others.
+"""Readers of bytes, each with valid bytes to start from and the errors that others may raise.
 
 A target takes any bytes. Its reader gives success or the error that its documentation names, never
 anything else, and what was read encodes to the same bytes again: one that does not raises here.
@@ -118,11 +118,11 @@ class Played:
 
     @property
     def ideal(self) -> bool:
-        """Whether the server is trusted."""
+        """Return whether the server is trusted."""
         return not self.session.masked
 
     def given(self, index: int) -> dict[str, Any]:
-        """What a client takes part with."""
+        """A client's keys and inputs."""
         return {"identity": key(index), "roster": ROSTER} if self.session.signed else {}
 
     def server(self, until: str) -> Any:

@@ -1,4 +1,4 @@
-"""How far a Skellam variable is from a rounded Gaussian, by sums of many digits."""
+"""Distance of a Skellam variable from a rounded Gaussian, by sums of many digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was agreed and what happened: a run's folder, or a plan, read without the project's code."""
+"""Settings and counts of a run's folder, or a plan, read without the project's code."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def roster_of(session: Session) -> Roster | None:
 
 
 def credentials(session: Session, index: int) -> dict[str, Any]:
-    """What a client needs besides, to take part in a session."""
+    """Return a client's other credentials for a session."""
     if not session.signed:
         return {}
     return {"identity": identity(index), "roster": roster_of(session)}

@@ -122,7 +122,7 @@ def test_every_message_type_is_read_or_sent_somewhere() -> None:
 
 
 def answer(client: Any, stage: Stage, message: Any, vector: Any) -> bytes:
-    """What a client answers a message with at a stage."""
+    """Return a client's answer to a message at a stage."""
     arguments = () if stage is Stage.ADVERTISE and message is None else (message,)
     arguments += (vector,) if stage is Stage.CONTRIBUTE else ()
     if stage is Stage.ADVERTISE and message is not None:
@@ -163,7 +163,7 @@ class Played:
         return kind.restore(self.states[now], **credentials)
 
     def messages(self) -> Iterator[tuple[Stage, Any]]:
-        """Everything said to or by the client, and when."""
+        """Return all messages to or by the client, with their stages."""
         yield from self.asked.items()
         yield from self.sent.items()
 
@@ -183,7 +183,7 @@ class Played:
 
 
 def answered_by(table: Mapping[Stage, Phase]) -> set[tuple[Stage | End, Stage, Any]]:
-    """What a table says that a client answers."""
+    """Return a client's answers by a table."""
     order: list[Stage | End] = [*table, End.DONE]
     return {
         (now, phase.stage, phase.reads)

@@ -10,8 +10,9 @@ import torch
 
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, TaskError, population, resolve_task
-from zerosum.client.training.local import LocalTrainer, initial_vector
-from zerosum.simulations.data.datasets import DataError
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.data.tasks import BuiltinTask, DigitsTask, Mnist5kTask, TableTask
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -139,7 +139,7 @@ def outside(targets):
 def cohort(task, protocol, device, trainer="batched"):
     """Return the aggregate of one round over all clients of a toy task."""
     from zerosum.client.request import Request
-    from zerosum.client.training.local import initial_vector
+    from zerosum.client.training.initial_model import initial_vector
     from zerosum.server.privacy.protections import question_of
 
     experiment = api.load_experiment(

@@ -10,7 +10,7 @@ from plain_training import RowTask, trained_plainly
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.runs.run_folder import SERVER_LOG
 from zerosum.simulations import api

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from zerosum.client.protocol.protection import Protection, min_survivors
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import min_survivors
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import insecure_keystream
 

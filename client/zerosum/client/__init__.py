@@ -1,4 +1,4 @@
-"""What runs where the data is: local training, clipping, noise, masking.
+"""The part that runs where the data is: local training, clipping, noise, masking.
 
 Names are imported on first use: a deployed client loads torch only where it trains.
 """

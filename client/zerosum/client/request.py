@@ -35,7 +35,7 @@ def moments_length(inputs: int) -> int:
 
 
 class Question(Spec):
-    """Everything in a request but the model."""
+    """The parts of a request but its model."""
 
     kind: Kind
     round: int

@@ -3,7 +3,7 @@
 Each session that begins draws an advert: keys and, on a sparse graph, neighbours. A server that
 lies can begin sessions until a draw suits it, so that what fails with 2^-40 in one fails with as
 many times 2^-40 in all. Their number is bounded here, in a run and in a day, and the client
-divides 2^-40 by it (:attr:`~zerosum.client.spec.ClientPolicy.security`).
+divides 2^-40 by it (:attr:`~zerosum.client.spec.policy.ClientPolicy.security`).
 
 The functions work on the counters of a store, a JSON object: ``runs`` holds, by the hash of a run,
 when its last session began and how many did; ``day`` when the day began and how many sessions did
@@ -23,12 +23,12 @@ DAY = 86_400
 
 
 class TooManyOpeningsError(Exception):
-    """As many sessions began as the policy allows."""
+    """No session may begin: the policy's number of them has begun."""
 
 
 @dataclass(frozen=True)
 class Openings:
-    """What a policy says of them.
+    """A policy's limits on sessions that begin.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def error_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """Which client is asking for its data.
+    """The client whose data is asked for.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class ClientInfo:
 
 
 class Task(Protocol):
-    """All that a user must write.
+    """The model, data and loss that a user writes.
 
     Further members are used where a task has them: ``num_clients() -> int``, the size of a
     natural partition; ``num_examples(clients) -> int``, the training records of so many clients

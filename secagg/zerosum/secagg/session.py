@@ -31,7 +31,7 @@ _U64_LIMIT = 1 << 64
 
 
 class Protocol(enum.StrEnum):
-    """How vectors are hidden from the server: by masks, or by its promise alone.
+    """The hiding of vectors from the server: by masks, or by its promise alone.
 
     ``ideal`` trusts the server to keep the sum only; under ``none`` it keeps every vector.
     """
@@ -202,22 +202,22 @@ class Session:
 
     @property
     def complete(self) -> bool:
-        """Whether everybody is everybody's neighbour."""
+        """Return whether all clients are neighbours of each other."""
         return self.degree == self.size - 1
 
     @property
     def masked(self) -> bool:
-        """Whether vectors are masked, so that the server sees no more than their sum."""
+        """Return whether vectors are masked, so that the server sees no more than their sum."""
         return self.protocol is Protocol.PAIRWISE
 
     @property
     def signed(self) -> bool:
-        """Whether clients sign: the server is not trusted to show all of them the same."""
+        """Return whether clients sign: the server is not trusted to show all of them the same."""
         return self.mode is ServerMode.MALICIOUS
 
     @property
     def drawn(self) -> bool:
-        """Whether each client draws its own neighbours."""
+        """Return whether each client draws its own neighbours."""
         return self.signed and not self.complete
 
     @property

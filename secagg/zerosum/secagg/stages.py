@@ -14,7 +14,7 @@ from typing import Final
 
 
 class ServerMode(enum.StrEnum):
-    """What the server is trusted with."""
+    """The trust in the server."""
 
     SEMI_HONEST = "semi-honest"
     MALICIOUS = "malicious"
@@ -31,7 +31,7 @@ class Stage(enum.StrEnum):
 
 
 class End(enum.StrEnum):
-    """Where a session has no stage left: its sum is open, or there will be none."""
+    """The end of a session: its sum is open, or there will be none."""
 
     DONE = "done"
     FAILED = "failed"
@@ -55,7 +55,7 @@ class MessageCode(enum.IntEnum):
 
 
 class Repeat(enum.Enum):
-    """Which second message a client answers at a stage; always with its first answer's bytes."""
+    """The second messages that a client answers at a stage, with its first answer's bytes."""
 
     NEVER = "none"
     SAME_MESSAGE = "the same message"

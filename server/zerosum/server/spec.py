@@ -1,4 +1,4 @@
-"""What the server decides: sampling, optimization, evaluation; and the whole experiment."""
+"""Keys that the server decides: sampling, optimization, evaluation; and the whole experiment."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -27,7 +27,7 @@ MOST_STEPS = 1_000_000
 
 
 class SamplingSpec(Spec):
-    """Which clients take part in a round."""
+    """Sampling of a round's clients."""
 
     kind: Literal["poisson", "fixed", "everyone", "once"] = "poisson"
     """`poisson`: each client flips its own coin (amplifies privacy). `fixed`: exactly `cohort` \
@@ -66,7 +66,7 @@ _OPTIONAL = "rule_selected"
 
 
 class ServerSpec(Spec):
-    """What the server does with a round's contributions and their average."""
+    """Aggregation of a round's contributions, and the optimizer of their average."""
 
     optimizer: str = "SGD"
     """Class name in `torch.optim`. FedAvg is SGD with lr = 1, FedAdam is Adam."""
@@ -123,7 +123,7 @@ is abandoned."""
 
     @property
     def rule_settings(self) -> str:
-        """What the rule was given, as ``rule_malicious = 3``; empty where it takes nothing."""
+        """Return the rule's settings, as ``rule_malicious = 3``; empty where it takes none."""
         given = {name: getattr(self, name) for name in RULE_KEYS}
         return ", ".join(f"{k} = {v:g}" for k, v in given.items() if v is not None)
 
@@ -138,7 +138,7 @@ MetricName = Annotated[str, AfterValidator(_is_free)]
 
 
 class EvaluationSpec(Spec):
-    """When and on what the model is tested."""
+    """Tests of the model: in which rounds, on which data."""
 
     every: PositiveInt = 1
     """Rounds between tests on public test data; the last round is always tested."""
@@ -172,7 +172,7 @@ class FaultSpec(Spec):
 
 
 class DeploymentSpec(Spec):
-    """How a deployed server waits. Deployments only."""
+    """Time limits of a deployed server. Deployments only."""
 
     min_nodes: PositiveInt = 2
     """Nodes to wait for before the first round; with a roster, all of its clients are waited \

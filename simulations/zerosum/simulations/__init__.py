@@ -1,4 +1,4 @@
-"""Everything that needs both sides in one place: simulation, the command line, reports.
+"""The part that needs both sides in one place: simulation, the command line, reports.
 
 ``run`` and ``resume`` simulate an experiment, and raise ``NothingLearntError`` where no client's
 training got into the model, ``BusyError`` where something else simulates in this process; ``plan``

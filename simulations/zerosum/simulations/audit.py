@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from zerosum.client.privacy.opendp import check_available
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, Task
@@ -351,7 +352,9 @@ def _protection(experiment: Experiment, plan: AuditPlan) -> Protection:
 def _deviation(protection: Protection, plan: AuditPlan) -> float:
     """Return the noise of a score, in clips, with as many survivors as are expected."""
     if protection.mechanism is None or protection.encoding.clip is None:
-        raise ConfigError("an audit needs noise and a clip")
+        raise ConfigError(
+            "an audit needs noise and a clip: set privacy.noise_multiplier and privacy.clip"
+        )
     expected = plan.canaries * (1 - plan.dropout)
     return protection.mechanism.std(expected) * protection.encoding.step / protection.encoding.clip
 

@@ -1,4 +1,4 @@
-"""What is its owner's alone stays so, whatever the umask, and what is not is refused."""
+"""Private files stay their owner's whatever the umask; others are refused."""
 
 import os
 import stat

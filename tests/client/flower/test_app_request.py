@@ -1,4 +1,4 @@
-"""What an app is asked: bound to every byte of what it is handed."""
+"""Requests to an app are bound to every byte that it is handed."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a server may not choose on a node: what is read there, and where anything is written."""
+"""Paths on a node, to read or to write, which a server may not choose."""
 
 import logging
 

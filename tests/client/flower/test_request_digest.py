@@ -1,4 +1,4 @@
-"""Whatever an app can observe of a message changes the masks when it changes, or never reaches it.
+"""All that an app can observe of a message changes the masks when it changes.
 
 The app of these tests writes down all that it can see. Messages reach it through Flower's own
 bytes, both those of a message in one piece and those of the objects that a SuperLink keeps.

@@ -1,4 +1,4 @@
-"""What makes a class a mechanism, and that nobody but its own file knows it."""
+"""Members that make a class a mechanism, which no other file knows."""
 
 import ast
 from dataclasses import dataclass

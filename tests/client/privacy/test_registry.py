@@ -1,4 +1,4 @@
-"""Which mechanism a setting gets, at which scale, and what is refused."""
+"""The mechanism of each setting, its scale, and settings that are refused."""
 
 import importlib.util
 import json

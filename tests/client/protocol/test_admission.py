@@ -1,4 +1,4 @@
-"""What a client refuses of the sessions and requests that a server may propose, by its policy."""
+"""Sessions and requests that a client's policy refuses."""
 
 import numpy as np
 import pytest

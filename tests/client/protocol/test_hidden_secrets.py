@@ -249,7 +249,7 @@ def dataclasses_of(package):
 
 
 def bulk(field):
-    """Whether a field holds bytes, arrays or tensors, by its type."""
+    """Return whether a field holds bytes, arrays or tensors, by its type."""
     said = field.type if isinstance(field.type, str) else str(field.type)
     plain = said.replace("Callable[[bytes]", "").replace("Callable[[torch.Tensor]", "")
     return any(word in plain for word in ("bytes", "ndarray", "NDArray", "torch.Tensor", "Stream"))

@@ -1,4 +1,4 @@
-"""What a node was given is its own, whole, and signed by the authority that it knows."""
+"""A node's keys are its own, whole, and signed by the authority that it knows."""
 
 import pytest
 

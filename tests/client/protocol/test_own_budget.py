@@ -1,4 +1,4 @@
-"""What one contribution costs a client, against every observer that its budget speaks of."""
+"""The cost of one contribution to a client, against every observer of its budget."""
 
 from fractions import Fraction
 

@@ -10,13 +10,7 @@ import pytest
 
 from zerosum.client.privacy.binned_gaussian import BinnedGaussian
 from zerosum.client.privacy.skellam import DistributedSkellam
-from zerosum.client.protocol.protection import (
-    CohortTooSmallError,
-    Protection,
-    UnusableUpdateError,
-    guarantee_holds,
-    min_survivors,
-)
+from zerosum.client.protocol.protection import Protection, UnusableUpdateError
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE, quoted
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import Keystream, insecure_keystream
@@ -229,22 +223,6 @@ def test_a_ring_too_small_for_the_message_is_refused() -> None:
 def test_an_unresolved_noise_multiplier_is_refused() -> None:
     with pytest.raises(ValueError, match="must be found"):
         build(PrivacySpec(epsilon=3.0))
-
-
-def test_survivors_are_counted_exactly() -> None:
-    assert min_survivors(0.8, 100) == 80
-    assert min_survivors(0.56, 100) == 56
-    assert min_survivors(0.07, 100, 3) == 10
-    assert min_survivors(0.8, 101, 2) == 83
-    with pytest.raises(CohortTooSmallError, match="11 of 10"):
-        min_survivors(0.8, 10, 3)
-
-
-def test_a_client_checks_the_guarantee() -> None:
-    assert guarantee_holds(0.8, 100, 80)
-    assert not guarantee_holds(0.8, 100, 80, 1)
-    assert guarantee_holds(0.8, 100, 81, 1)
-    assert not guarantee_holds(0.5, 10, 11)
 
 
 def test_a_deployed_client_imports_neither_torch_nor_dp_accounting() -> None:

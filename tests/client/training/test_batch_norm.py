@@ -13,7 +13,8 @@ from zerosum.client.training.batch_norm import RunningStatistics
 from zerosum.client.training.dpsgd import ExampleTrainer
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.flat_parameters import Layout, parameters_to_vector
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pictures import CLASSES, Task, ends, images
+from pictures import CLASSES, Task, ends, frozen, gradient_hooked, images, tied
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.training.batched import BatchedTrainer
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.projection import Projection
 from zerosum.client.training.stacked_records import Member, TrainedClient
 
@@ -71,18 +72,6 @@ class Residual(nn.Module):
         mixed, _ = self.attention(normed, normed, normed, need_weights=False)
         outputs: Tensor = self.last((rows + mixed * self.scale).mean(1))
         return outputs
-
-
-def tied() -> nn.Module:
-    one, other = nn.Linear(120, 120), nn.Linear(120, 120)
-    other.weight = one.weight
-    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), other, nn.Linear(120, CLASSES))
-
-
-def frozen() -> nn.Module:
-    model = mlp()
-    next(model.parameters()).requires_grad_(False)
-    return model
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -359,12 +348,6 @@ class Recurrent(nn.Module):
         return outputs
 
 
-def hooked() -> nn.Module:
-    model = mlp()
-    next(model.parameters()).register_hook(lambda gradient: gradient * 2)
-    return model
-
-
 def dropping() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(120, CLASSES))
 
@@ -380,7 +363,7 @@ def normed() -> nn.Module:
     [
         (Mixing, False),
         (Branching, False),
-        (hooked, True),
+        (gradient_hooked, True),
         (Recurrent, True),
         (dropping, True),
         (normed, True),

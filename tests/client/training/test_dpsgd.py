@@ -18,7 +18,7 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training.dpsgd import ExampleTrainer
 from zerosum.client.training.examples import draw
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.secagg.randomness import Keystream, insecure_keystream
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -1,4 +1,4 @@
-"""What data sets are taken, and in which words others are refused."""
+"""Data sets that are taken, and the messages that refuse others."""
 
 import collections
 from collections.abc import Iterator

@@ -16,7 +16,8 @@ from zerosum.client.spec import TrainSpec
 from zerosum.client.training import fast
 from zerosum.client.training.batches import schedule
 from zerosum.client.training.fast import FastTrainer, choose_trainer
-from zerosum.client.training.local import LocalTrainer, build_model, initial_vector
+from zerosum.client.training.initial_model import build_model, initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.projection import Projection
 from zerosum.client.training.torch_seed import seeded
 

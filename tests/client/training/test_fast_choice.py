@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pictures import CLASSES, Task, ends, images, mlp
+from pictures import CLASSES, Task, ends, frozen, gradient_hooked, images, mlp, tied
 from torch import Tensor, nn
 
 from zerosum.client.spec import TrainSpec
@@ -15,7 +15,8 @@ from zerosum.client.task import TaskError
 from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.fast_model import Program
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SEED = 7
@@ -48,32 +49,14 @@ class Functional(nn.Module):
         return outputs
 
 
-def tied() -> nn.Module:
-    one, other = nn.Linear(120, 120), nn.Linear(120, 120)
-    other.weight = one.weight
-    return nn.Sequential(nn.Flatten(), one, nn.ReLU(), other, nn.Linear(120, CLASSES))
-
-
 def twice() -> nn.Module:
     layer = nn.Linear(120, 120)
     return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer, nn.Linear(120, CLASSES))
 
 
-def frozen() -> nn.Module:
-    model = mlp()
-    next(model.parameters()).requires_grad_(False)
-    return model
-
-
 def hooked() -> nn.Module:
     model = mlp()
     model[3].register_forward_hook(lambda module, inputs, outputs: outputs * 2)
-    return model
-
-
-def gradient_hooked() -> nn.Module:
-    model = mlp()
-    next(model.parameters()).register_hook(lambda gradient: gradient * 2)
     return model
 
 

@@ -18,7 +18,8 @@ from zerosum.client.task import TaskError
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.dpsgd import ExampleTrainer
 from zerosum.client.training.fast import FastTrainer, choose_trainer
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.stacked_records import Member
 from zerosum.secagg.randomness import insecure_keystream
 

@@ -18,7 +18,7 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training import dpsgd
 from zerosum.client.training.dpsgd import ExampleTrainer
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.torch_seed import all_seeded, coins_apart
 from zerosum.secagg.randomness import insecure_keystream
 

@@ -18,7 +18,7 @@ from zerosum.client.training import dpsgd
 from zerosum.client.training.dpsgd import ExampleTrainer
 from zerosum.client.training.flat_parameters import flatten
 from zerosum.client.training.independent_examples import keeps_apart, known_loss, known_stages
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.per_example_clipping import ClippedGradients
 from zerosum.client.training.projection import Projection
 from zerosum.secagg.randomness import insecure_keystream

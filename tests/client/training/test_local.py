@@ -12,7 +12,9 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import ClientInfo, TaskError
-from zerosum.client.training.local import LocalTrainer, evaluate, initial_vector
+from zerosum.client.training.evaluation import evaluate
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 

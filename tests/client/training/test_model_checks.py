@@ -1,4 +1,4 @@
-"""What is known of a model before it is trained, and what training leaves of it."""
+"""Checks of a model before training, and its state after."""
 
 import copy
 import logging
@@ -14,7 +14,9 @@ from without_data import WithoutData
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training.batched import BatchedTrainer
-from zerosum.client.training.local import LocalTrainer, evaluate, initial_vector
+from zerosum.client.training.evaluation import evaluate
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_checks import cast_of, converted, usable
 from zerosum.client.training.stacked_records import Member, TrainedClient
 

@@ -14,7 +14,8 @@ from torch.nn.utils import parametrizations
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import ClientInfo, TaskError
 from zerosum.client.training.flat_parameters import Layout, from_state_dict
-from zerosum.client.training.local import LocalTrainer, build_model, initial_vector
+from zerosum.client.training.initial_model import build_model, initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_file import as_arrays, entries
 from zerosum.client.training.projection import Projection
 from zerosum.client.training.torch_seed import seeded

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.training.batched import BatchedTrainer
+from zerosum.client.training.evaluation import evaluate
 from zerosum.client.training.examples import as_examples
 from zerosum.client.training.fast import FastTrainer
-from zerosum.client.training.local import LocalTrainer, evaluate, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.stacked_records import Member, TrainedClient
 
 pytestmark = pytest.mark.usefixtures("one_thread")

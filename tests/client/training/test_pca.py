@@ -11,7 +11,8 @@ from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import Request, moments_length
 from zerosum.client.task import ClientInfo, resolve_task
 from zerosum.client.training.compute import LocalComputation
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.pca import principal_components, second_moments, triangle
 from zerosum.server.config import parse_experiment
 from zerosum.server.privacy.protections import question_of

@@ -1,4 +1,4 @@
-"""What torch keeps private: each member is there and does what is relied on, and may be missing.
+"""Private members of torch: each is there and does what is relied on, and may be missing.
 
 A failure of the first half after an upgrade of torch says which member changed; see the table at
 the head of ``torch_internals``. The second half takes each away.
@@ -23,7 +23,8 @@ from zerosum.client.training import independent_examples, torch_internals
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.flat_parameters import flatten
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_checks import gradient_hook
 from zerosum.client.training.per_example_clipping import ClippedGradients
 from zerosum.client.training.restored_state import Snapshot

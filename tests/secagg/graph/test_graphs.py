@@ -1,4 +1,4 @@
-"""Who masks with whom, and the number of colluders."""
+"""Masking graphs, and the number of colluders."""
 
 import tracemalloc
 from fractions import Fraction
@@ -65,7 +65,7 @@ def test_on_the_complete_graph_everybody_is_a_neighbour(lab):
 
 
 def components(graph, n):
-    """How many parts the masking edges leave the cohort in."""
+    """Return the number of parts that the masking edges leave the cohort in."""
     left, parts = set(range(n)), 0
     while left:
         parts, edge = parts + 1, [left.pop()]

@@ -1,4 +1,4 @@
-"""Whatever a hostile server and network say, and however often clients restart, they decide once.
+"""Clients decide once, against a hostile server and network, however often they restart.
 
 The attacker holds every message that was ever said, makes new ones from them, and asks any client
 for anything, in any order; a client may be restored from any state that it ever exported, always

@@ -1,4 +1,4 @@
-"""What a peer must not send is refused, and the party goes on as if nothing had come."""
+"""Refused messages leave a party as if nothing had come."""
 
 import dataclasses
 from typing import cast
@@ -40,7 +40,7 @@ def to_client(client, stage, message, vector):
 
 
 def snapshot(server):
-    """Everything a server's next steps depend on, as one value."""
+    """Return the state that a server's next steps depend on, as one value."""
     plain = {}
     for name, value in vars(server).items():
         plain[name] = value.tobytes() if isinstance(value, np.ndarray) else repr(value)

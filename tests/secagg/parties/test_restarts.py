@@ -175,7 +175,7 @@ def test_a_damaged_or_contradictory_record_is_refused(lab):
 
 
 class LyingServer(RuleBasedStateMachine):
-    """Whatever a server says and however often the client restarts, it decides once.
+    """A server that says anything to a client that restarts: it decides once.
 
     The server holds everything that honest peers said, and asks one client for anything, in any
     order; the client may be restored from any state that it ever exported, always with its record.

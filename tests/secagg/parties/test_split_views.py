@@ -1,4 +1,4 @@
-"""What a server that shows clients different survivor sets can do, with and without confirm.
+"""A server that shows clients different survivor sets, with and without confirm.
 
 On the complete graph without a confirm stage a split view yields both shares of one client
 exactly when colluders >= 2 t - k; below, the server ends with fewer than t shares of one kind.

@@ -35,7 +35,7 @@ def schedules(draw, complete=True, most=8):
 
 
 def outcome(play, gone):
-    """How a session ends, as plain values that can be compared."""
+    """Return a session's end, as plain values that can be compared."""
     try:
         result = play.finish(gone)
     except TooFewSurvivors as error:

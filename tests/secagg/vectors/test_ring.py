@@ -61,15 +61,13 @@ def test_encoding_is_the_remainder_and_centring_the_nearest_representative(bits,
 
 
 @pytest.mark.parametrize("bits", [1, 15, 16, 17, 32, 33, 64])
-def test_sums_and_differences_are_modular(bits):
+def test_sums_are_modular(bits):
     ring = Ring(bits)
     a = np.array([ring.modulus - 1, 0, 1], ring.dtype)
     b = np.array([1, 1, ring.modulus - 1], ring.dtype)
     total = a.copy()
     ring.add_into(total, b)
-    assert ring.reduce(total.copy()).tolist() == [0, 1, 0]
-    ring.sub_into(total, b)
-    np.testing.assert_array_equal(ring.reduce(total), a)
+    assert ring.reduce(total).tolist() == [0, 1, 0]
 
 
 def test_the_container_is_the_narrowest_of_three():
@@ -176,9 +174,8 @@ def test_a_remainder_is_taken_only_of_signed_integers():
 )
 def test_sums_take_vectors_of_one_container_and_shape(other):
     ring, total = Ring(20), np.zeros(2, np.uint32)
-    for add in (ring.add_into, ring.sub_into):
-        with pytest.raises(LocalProtocolError, match="of one shape"):
-            add(total, other)
+    with pytest.raises(LocalProtocolError, match="of one shape"):
+        ring.add_into(total, other)
     assert total.tolist() == [0, 0]
 
 
@@ -217,7 +214,6 @@ def test_every_method_names_an_array_that_is_not_of_the_container(vector):
         ring.centre,
         ring.pack,
         lambda each: ring.add_into(ring.zeros(2), each),
-        lambda each: ring.sub_into(ring.zeros(2), each),
         lambda each: ring.check(each, 2),
     ):
         with pytest.raises(LocalProtocolError):

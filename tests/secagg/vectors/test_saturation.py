@@ -1,4 +1,4 @@
-"""What a range cuts of a vector, beside a count by hand."""
+"""Coordinates cut to a range, beside a count by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a client sends in a whole session, by the lengths of its messages."""
+"""Bytes that a client sends in a whole session, by the lengths of its messages."""
 
 import numpy as np
 import pytest

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from zerosum.client.protocol.protection import min_survivors
+from zerosum.client.protocol.survivors import min_survivors
 from zerosum.server.privacy.abandonment import (
     OpeningRule,
     largest_opened_only_because_of_one,

@@ -1,4 +1,4 @@
-"""What a run remembers of every round: compact, and the same as if it were counted anew."""
+"""A ledger's memory of many rounds: compact, and equal to a new count."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How an experiment's private sums are protected, before anything runs."""
+"""Protections of an experiment's private sums, before anything runs."""
 
 import math
 

@@ -9,17 +9,14 @@ import numpy as np
 import pytest
 from narrowed import present
 
-from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.privacy.epsilons import all_figures
 from zerosum.server.privacy.guarantees import ExampleUnit
+from zerosum.server.privacy.ledger_file import LedgerMismatchError
 from zerosum.server.privacy.release_sampling import sampling_terms
-from zerosum.server.privacy.run_ledger import (
-    DeltaTooLargeError,
-    LedgerMismatchError,
-    RunLedger,
-    UnknownKindError,
-)
+from zerosum.server.privacy.run_ledger import DeltaTooLargeError, RunLedger, UnknownKindError
 from zerosum.server.private_sum.thresholds import Thresholds
 from zerosum.server.spec import SamplingSpec
 

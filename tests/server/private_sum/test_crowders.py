@@ -1,4 +1,4 @@
-"""Who crowds others is told to whoever runs the server, and stays in the sum."""
+"""Clients that crowd others are named to the server's operator, and stay in the sum."""
 
 import logging
 from types import SimpleNamespace

@@ -1,8 +1,8 @@
-"""What a session of one cohort needs, as its experiment is written."""
+"""Thresholds of a session, as its experiment is written."""
 
 import pytest
 
-from zerosum.client.protocol.protection import CohortTooSmallError
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.server.privacy.release_sampling import sampling_terms

@@ -1,4 +1,4 @@
-"""How replies are waited for: soon looked for, seldom later, and no longer than was said."""
+"""Polling for replies: soon at first, seldom later, no longer than the timeout."""
 
 import pytest
 from flwr.app import Message

@@ -1,4 +1,4 @@
-"""Who was proved to lie is asked no more, and nothing changes for anybody else."""
+"""Proved liars are asked no more, and nothing changes for anybody else."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a run's lines say of clients' training, in counts and in words."""
+"""Clients' training in a run's lines, in counts and in words."""
 
 import math
 

@@ -30,7 +30,6 @@ RULES: dict[str, Callable[..., np.ndarray]] = {
     "fltrust": partial(robust_rules.fltrust, reference=[1.0, 2.0, -1.0]),
     "norm-bound": partial(robust_rules.norm_bound, bound=3.0),
 }
-ROBUST = [name for name in RULES if name != "mean"]
 
 
 def draw(n=13, d=3, seed=0):

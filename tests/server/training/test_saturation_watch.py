@@ -1,4 +1,4 @@
-"""When counts of cut coordinates end a round, and whether the cure that is named holds."""
+"""Counts of cut coordinates end a round, and the cure that is named holds."""
 
 import logging
 import re

@@ -13,9 +13,9 @@ from annotated_types import Ge, Le
 from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.attacks.harness.interface import Attack
+from zerosum.simulations.attacks.harness.interface import Attack, parameters_of
 from zerosum.simulations.attacks.harness.parameters import value_of
-from zerosum.simulations.attacks.harness.registry import built_in, choose, parameters_of, slug
+from zerosum.simulations.attacks.harness.registry import built_in, choose, slug
 from zerosum.simulations.commands.main import app
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -16,7 +16,7 @@ from zerosum.simulations.attacks import Case, Defense, Guess, Metric, Scene
 from zerosum.simulations.attacks.harness.interface import View
 from zerosum.simulations.attacks.harness.metrics import Mean, Ranking
 from zerosum.simulations.attacks.harness.partial_results import AttackRequest
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.harness.significance import is_above

@@ -1,4 +1,4 @@
-"""What every built-in attack is handed: no client, no truth, nothing that its role does not get."""
+"""Views of every built-in attack hold no client, no truth, nothing beyond its role."""
 
 import gc
 import types
@@ -17,7 +17,7 @@ from zerosum.simulations.attacks.harness.interface import (
     ThreatModel,
     View,
 )
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.registry import built_in
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting

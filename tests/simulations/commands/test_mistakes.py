@@ -1,4 +1,4 @@
-"""What ``--json`` writes: whole or not at all, and into pipes as well."""
+"""Files of ``--json`` are written whole or not at all, and into pipes as well."""
 
 import json
 import os

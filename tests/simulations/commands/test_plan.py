@@ -1,4 +1,4 @@
-"""What can be afforded: every figure of a setting, before anything runs."""
+"""Plans: every figure of a setting, before anything runs."""
 
 import json
 import math

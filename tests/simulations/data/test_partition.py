@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import DataError, Records
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Records
 from zerosum.simulations.data.partition import Partition, dirichlet, iid, natural, partition, shards
 
 

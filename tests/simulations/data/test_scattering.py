@@ -9,7 +9,8 @@ import torch
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo, resolve_task
 from zerosum.client.training.examples import as_examples
-from zerosum.simulations.data.datasets import Collection, DataError, Records
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Collection, Records
 from zerosum.simulations.data.scattering import (
     ANGLES,
     CHANNELS,

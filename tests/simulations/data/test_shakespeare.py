@@ -10,7 +10,7 @@ from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo, TaskError
 from zerosum.client.training.flat_parameters import Layout
 from zerosum.simulations import api
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.data.models import make_model
 from zerosum.simulations.data.shakespeare import ALPHABET, LENGTH, SYMBOLS, encoded, plays, speeches
 from zerosum.simulations.data.tasks import ShakespeareTask

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import wait_for
 from torch import nn
 
 from zerosum.server.config import ConfigError
@@ -306,13 +307,6 @@ def test_an_interrupted_command_leaves_nothing_running(tmp_path):
         process.wait()
         for pid in processes_of(mark):
             os.kill(pid, signal.SIGKILL)
-
-
-def wait_for(holds, seconds=300):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to be in time"
-        time.sleep(0.1)
 
 
 def test_without_ray_it_is_asked_for_by_name(monkeypatch):

@@ -100,7 +100,7 @@ def works(private=True):
     engine = Capturing(Contributor(Toy(), SeededEntropy(0)))
     coordinator = environment.coordinator(experiment, 6, bytes(16), engine)
     from zerosum.client.request import Request
-    from zerosum.client.training.local import initial_vector
+    from zerosum.client.training.initial_model import initial_vector
     from zerosum.server.privacy.protections import question_of
 
     draw: Literal["per_client"] = "per_client"

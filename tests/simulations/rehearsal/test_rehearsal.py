@@ -1,4 +1,4 @@
-"""What a rehearsal writes before it starts anything."""
+"""Files that a rehearsal writes before it starts anything."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""How a rehearsal ends whose nodes learnt nothing: with 1, and what their own logs say."""
+"""A rehearsal whose nodes learnt nothing ends with 1, and with lines of their own logs."""
 
 import json
 from contextlib import contextmanager

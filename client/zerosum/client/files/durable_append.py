@@ -13,7 +13,6 @@ def replace_file(path: Path, data: bytes) -> None:
     Parameters
     ----------
     path : Path
-        Of the file.
     data : bytes
         All that it shall hold.
     """

@@ -34,7 +34,6 @@ def private_folder(path: Path) -> None:
     Parameters
     ----------
     path : Path
-        Of the folder.
 
     Raises
     ------
@@ -91,7 +90,6 @@ def open_regular(path: Path) -> int:
     Parameters
     ----------
     path : Path
-        Of the file.
 
     Returns
     -------
@@ -116,7 +114,6 @@ def write_private(path: Path, data: bytes) -> None:
     Parameters
     ----------
     path : Path
-        Of the new file.
     data : bytes
         All that it shall hold.
 
@@ -138,7 +135,6 @@ def replace_private(path: Path, data: bytes) -> None:
     Parameters
     ----------
     path : Path
-        Of the file.
     data : bytes
         All that it shall hold.
     """

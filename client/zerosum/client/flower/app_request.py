@@ -1,4 +1,4 @@
-"""What is asked of somebody else's Flower app: its own message, and how the answer is protected.
+"""Requests to somebody else's Flower app: its own message, and the protection of the answer.
 
 The records that a strategy sends (arrays, config) travel beside the request as they are, their
 names marked; the request holds their digest (:mod:`~zerosum.client.flower.request_digest`), and so
@@ -148,7 +148,7 @@ class AppRequest(Request):
 
     @cached_property
     def layout(self) -> ArrayLayout:
-        """Where the model's arrays lie in the vector."""
+        """Return the places of the model's arrays in the vector."""
         return ArrayLayout.of(self.arrays)
 
     @property

@@ -133,7 +133,6 @@ def answer_parts(
     content : flwr.app.RecordDict
         Of the message, with one stage or two.
     context : flwr.app.Context
-        Of the message.
 
     Returns
     -------
@@ -193,7 +192,6 @@ def answer(
     content : flwr.app.RecordDict
         Of one stage.
     context : flwr.app.Context
-        Of the message.
 
     Returns
     -------
@@ -220,7 +218,6 @@ def answering(name: str, environment: EnvironmentOf, context: Context) -> Iterat
     environment : callable
         Makes the environment of a context.
     context : flwr.app.Context
-        Of the message.
 
     Yields
     ------
@@ -280,7 +277,10 @@ class DeployedEnvironment:
         """Return ``partition-id``; raises Declined where the node has none."""
         value = context.node_config.get("partition-id")
         if not isinstance(value, int) or value < 0:
-            raise Declined(f"node config partition-id = {value!r} is not a roster index")
+            raise Declined(
+                f"node config partition-id = {value!r} is not a roster index; start the node with "
+                "its own number, from 0 on"
+            )
         return value
 
     def store(self, context: Context) -> DecisionStore:

@@ -53,9 +53,7 @@ class AppEnvironment(DeployedEnvironment):
     Parameters
     ----------
     context : Context
-        Of the message.
     message : Message
-        As it came.
     call_next : callable
         The app's function, within its further mods.
     """
@@ -279,7 +277,7 @@ def _metrics(request: AppRequest, reply: RecordDict) -> np.ndarray:
     bounds, count = request.question.metrics, _weight(request, reply)
     if count <= 0:
         return np.zeros(len(bounds) + 1)
-    if not _private(request):
+    if not request.question.privacy.private:
         return np.array([_metric(reply, name) * count for name in bounds] + [count])
     means = [_cut(name, _metric(reply, name), bound) / bound for name, bound in bounds.items()]
     metrics: np.ndarray = np.array([*means, 1.0]) / math.sqrt(len(means) + 1)
@@ -298,7 +296,3 @@ def _cut(name: str, value: float, bound: float) -> float:
             bound,
         )
     return cut
-
-
-def _private(request: AppRequest) -> bool:
-    return request.question.privacy.private

@@ -1,4 +1,4 @@
-"""What somebody else's app can observe of a message: bound to the masks in its order, or blank.
+"""Digest of all that somebody else's app can observe of a message; the rest is blank.
 
 Masks are bound to a digest, so that a client which was handed something else than its fellows masks
 with nobody. That holds for what the digest covers alone. Whatever else an app could see, a server
@@ -132,7 +132,6 @@ def shown(context: Context, state: RecordDict) -> Context:
     Parameters
     ----------
     context : Context
-        As it came.
     state : RecordDict
         What of the node's state the app has.
 

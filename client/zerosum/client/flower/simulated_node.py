@@ -1,4 +1,4 @@
-"""What stands in for a node's own files where Flower's simulation runtime plays the nodes.
+"""Stand-ins for a node's own files where Flower's simulation runtime plays the nodes.
 
 There one owner runs server and clients, and a node has an index and nothing else: no folder for
 its decisions, no policy, no keys. That a node is simulated is told by this process alone, never by
@@ -131,7 +131,7 @@ class ContextStore:
 
     @property
     def spent(self) -> tuple[float, ...] | None:
-        """Nothing that is known: a simulated client has no budget."""
+        """Return an empty spending: a simulated client has no budget."""
         return None if self.contributions else ()
 
     def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:

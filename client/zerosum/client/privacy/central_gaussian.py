@@ -1,7 +1,7 @@
 """Gaussian noise, rounded to integers, that a trusted server adds once to a sum."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from zerosum.client.privacy.mechanism import (
     AddedBy,
     Divergences,
+    DpEvent,
     Drawn,
     Mechanism,
     NoiseSettings,
@@ -19,11 +20,6 @@ from zerosum.client.privacy.samplers import TAU, binned_gaussian_sampler
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
 from zerosum.secagg.vectors.wrapping import skellam_log_tail
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-else:
-    DpEvent = Any
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from zerosum.client.privacy.mechanism import (
     AddedBy,
     Divergences,
+    DpEvent,
     Drawn,
     Mechanism,
     NoiseSettings,
@@ -20,11 +21,6 @@ from zerosum.client.privacy.samplers import TAU, discrete_gaussian_sampler
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
 from zerosum.secagg.vectors.wrapping import skellam_log_tail
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-else:
-    DpEvent = Any
 
 SMALLEST_SIGMA = 1.0
 """Integer units. Below it the distance of a sum of shares from a discrete Gaussian, at least

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from zerosum.client.privacy import renyi_curves
 from zerosum.client.privacy.mechanism import (
     AddedBy,
     Divergences,
+    DpEvent,
     Drawn,
     Mechanism,
     NoiseSettings,
@@ -20,11 +21,6 @@ from zerosum.client.privacy.noise_range import check_noise, check_positive
 from zerosum.client.privacy.samplers import TAU, discrete_laplace_sampler
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-else:
-    DpEvent = Any
 
 SMALLEST_SCALE = 1 / 128
 """Below it, in integer units, the noise is 0 with probability 1 - 2^-180."""

@@ -20,7 +20,7 @@ clips, so only a lot of more than 65,536 examples could reach it; clamping costs
 
 
 class LocalSteps(Protocol):
-    """What DP-SGD's noise steps read of an experiment's section ``[training]``."""
+    """Settings of ``[training]`` that DP-SGD's noise steps read."""
 
     @property
     def steps(self) -> int | None:

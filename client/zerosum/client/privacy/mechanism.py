@@ -19,7 +19,7 @@ from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+    from dp_accounting import DpEvent as DpEvent  # for mechanisms to import from here
 else:
     DpEvent = Any  # it takes a second to import, and a client without a budget never needs it
 
@@ -37,11 +37,11 @@ Divergences = NDArray[np.float64]
 
 
 class NoiseSettings(Protocol):
-    """What mechanisms read of an experiment's section ``[privacy]``."""
+    """Settings of ``[privacy]`` that mechanisms read."""
 
     @property
     def private(self) -> bool:
-        """Whether any noise is promised."""
+        """Return whether any noise is promised."""
         ...
 
     @property
@@ -61,12 +61,12 @@ class NoiseSettings(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether noise is drawn by OpenDP's samplers."""
+        """Return whether noise is drawn by OpenDP's samplers."""
         ...
 
     @property
     def adaptive(self) -> bool:
-        """Whether a bit for adaptive clipping follows each update."""
+        """Return whether a bit for adaptive clipping follows each update."""
         ...
 
     @property
@@ -128,7 +128,7 @@ class Mechanism(Protocol):
 
     @property
     def drawn(self) -> Drawn:
-        """How the noise is drawn."""
+        """Sampler of the noise."""
         ...
 
     @property
@@ -141,7 +141,7 @@ class Mechanism(Protocol):
 
     @property
     def caveat(self) -> str:
-        """What every figure has to say beside its value; mostly empty."""
+        """Return the restriction that stands beside every figure; mostly empty."""
         ...
 
     @classmethod
@@ -181,7 +181,6 @@ class Mechanism(Protocol):
         vector : ndarray of int64, shape (length,)
             Encoded, in integer units.
         rng : Keystream
-            Noise bits.
 
         Returns
         -------
@@ -200,7 +199,6 @@ class Mechanism(Protocol):
         count : int
             Coordinates, the bit of adaptive clipping included.
         rng : Keystream
-            Noise bits.
 
         Returns
         -------

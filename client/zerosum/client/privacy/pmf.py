@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 GUARD_BITS = 64
 """Bits beyond those asked for, in which the arithmetic is done: its roundings add up below them."""
 
-LOG2_RELATIVE_ERROR = -120
-"""Weights are right to this many bits, relatively, down to those of 2^-60 of the largest."""
-
 _SERIES_VARIANCE = 2**22
 """Variance above which Skellam's weights are expanded: the recurrence below takes a step for every
 integer within some twenty standard deviations."""

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from zerosum.client.privacy import renyi_curves
 from zerosum.client.privacy.mechanism import (
     AddedBy,
     Divergences,
+    DpEvent,
     Drawn,
     Mechanism,
     NoiseSettings,
@@ -20,11 +21,6 @@ from zerosum.client.privacy.mechanism import (
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-else:
-    DpEvent = Any
 
 _SPLITS = 400
 """Ways to divide epsilon between the cap and its coin that are tried. The mean is flat at its

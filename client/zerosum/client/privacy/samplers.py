@@ -105,7 +105,6 @@ class TableSampler:
         count : int
             How many.
         rng : Keystream
-            Noise bits.
 
         Returns
         -------
@@ -258,7 +257,6 @@ class ExactSampler:
         count : int
             How many.
         rng : Keystream
-            Noise bits.
 
         Returns
         -------

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from zerosum.client.privacy.adaptive_bit import BIT_UNITS, bit_values
 from zerosum.client.privacy.mechanism import (
     AddedBy,
     Divergences,
+    DpEvent,
     Drawn,
     Mechanism,
     NoiseSettings,
@@ -21,11 +22,6 @@ from zerosum.client.privacy.samplers import TAU, skellam_sampler
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding
 from zerosum.secagg.vectors.wrapping import skellam_log_tail
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-else:
-    DpEvent = Any
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Spending:
 
     @property
     def bounded(self) -> bool:
-        """Whether every vector sent has a cost."""
+        """Return whether every vector sent has a cost."""
         return self.charged == self.contributions
 
     def with_contribution(self, cost: Sequence[float] | None, run_id: bytes = b"") -> Self:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from zerosum.client import renyi_filter
 from zerosum.client.protocol.decision_store import DecisionStore
 from zerosum.client.protocol.node_keys import Credentials
-from zerosum.client.protocol.protection import Protection, guarantee_holds
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import guarantee_holds
 from zerosum.client.request import Request
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.task import builtin_tasks
@@ -210,7 +211,6 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
     Parameters
     ----------
     request : Request
-        As it came.
     policy : ClientPolicy
         This client's.
 

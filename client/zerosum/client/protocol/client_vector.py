@@ -44,7 +44,7 @@ class Work:
 
     @cached_property
     def protection(self) -> Protection:
-        """How answers are protected.
+        """Return the protection of answers.
 
         Raises
         ------
@@ -103,7 +103,6 @@ def protection_for(request: Request, session: Session) -> Protection:
     Parameters
     ----------
     request : Request
-        As it came.
     session : Session
         As it was admitted.
 

@@ -38,7 +38,7 @@ class DecisionStore(Protocol):
 
     @property
     def accounts(self) -> bool:
-        """Whether costs are kept even where no policy bounds them yet."""
+        """Return whether costs are kept even where no policy bounds them yet."""
         ...
 
     def exclusive(self, longest: float = LONGEST_WAIT_SECONDS) -> AbstractContextManager[None]:
@@ -140,7 +140,7 @@ class DecisionStore(Protocol):
 
     @property
     def contributions(self) -> int:
-        """How many vectors this client has sent."""
+        """Return the number of vectors that this client has sent."""
         ...
 
     @property

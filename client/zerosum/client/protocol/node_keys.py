@@ -1,4 +1,4 @@
-"""What a node was given before a run: its signing key, and the roster of everybody's.
+"""Keys that a node was given before a run: its signing key, and the roster of all public ones.
 
 Both come from files of the node's own, never from the server. Files:
 

@@ -10,7 +10,7 @@ class Entropy(Protocol):
 
     @property
     def reproducible(self) -> bool:
-        """Whether a second run draws the same values, and so releases the same figures."""
+        """Return whether a second run draws the same values, and so releases the same figures."""
         ...
 
     def keystream(self, purpose: str, *indices: int) -> Keystream:

@@ -17,22 +17,16 @@ distributions: the client's figure is never below what is true.
 import logging
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zerosum.client.privacy import renyi_curves
 from zerosum.client.privacy.float_slack import FLOAT_SLACK
-from zerosum.client.privacy.mechanism import Divergences
+from zerosum.client.privacy.mechanism import Divergences, DpEvent
 from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Request
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-else:
-    DpEvent = Any
 
 log = logging.getLogger("zerosum.client")
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from zerosum.client.privacy.adaptive_bit import BIT_UNITS, bit_values
 from zerosum.client.privacy.clipping import clip_to_norm, norm_is_within
 from zerosum.client.privacy.mechanism import AddedBy, Mechanism
-from zerosum.client.privacy.registry import choose_mechanism, guaranteed_shares, rounding_rule
+from zerosum.client.privacy.registry import choose_mechanism, rounding_rule
 from zerosum.client.protocol.saturation_counts import (
     COUNTS,
     CutCounts,
@@ -46,68 +46,11 @@ class UnusableUpdateError(ValueError):
     """An update that cannot be sent; without privacy its client drops out."""
 
 
-class CohortTooSmallError(ValueError):
-    """The cohort cannot hold the survivors that the guarantee needs."""
-
-
 def _with_cure(error: Exception) -> Exception:
     """Return an error whose words say what a client's owner can do, where that is known."""
     if isinstance(error, NotFiniteError):
         return NotFiniteError(f"{error}: {NOT_FINITE_CURE}")
     return error
-
-
-def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> int:
-    """Return ceil(f n) + c, the survivors below which a session is abandoned.
-
-    Parameters
-    ----------
-    honest_fraction : float
-        f.
-    cohort : int
-        n.
-    colluders : int
-        c.
-
-    Returns
-    -------
-    int
-        At least 1.
-
-    Raises
-    ------
-    CohortTooSmallError
-        If that is more than the cohort.
-    """
-    needed = math.ceil(guaranteed_shares(honest_fraction, cohort)) + colluders
-    if needed > cohort:
-        raise CohortTooSmallError(
-            f"{needed} of {cohort} clients would have to survive: honest_fraction = "
-            f"{honest_fraction} and {colluders} colluders; lower one of these or enlarge the cohort"
-        )
-    return max(1, needed)
-
-
-def guarantee_holds(honest_fraction: float, cohort: int, needed: int, colluders: int = 0) -> bool:
-    """Check that ``needed`` survivors, less colluders, carry the guaranteed f n shares.
-
-    Parameters
-    ----------
-    honest_fraction : float
-        f.
-    cohort : int
-        n.
-    needed : int
-        The survivors that a session announces as its least.
-    colluders : int
-        c.
-
-    Returns
-    -------
-    bool
-        Whether a client may take part.
-    """
-    return needed <= cohort and needed - colluders >= guaranteed_shares(honest_fraction, cohort)
 
 
 @dataclass(frozen=True)
@@ -230,7 +173,7 @@ class Protection:
 
     @property
     def adaptive(self) -> bool:
-        """Whether a bit follows each update."""
+        """Return whether a bit follows each update."""
         return self.quantile is not None
 
     @property
@@ -240,17 +183,17 @@ class Protection:
 
     @property
     def counts_cuts(self) -> bool:
-        """Whether counts of cut coordinates follow each update."""
+        """Return whether counts of cut coordinates follow each update."""
         return not self.private and self.encoding.can_cut
 
     @property
     def private(self) -> bool:
-        """Whether contributions carry noise."""
+        """Return whether contributions carry noise."""
         return self.mechanism is not None or self.noise_inside
 
     @property
     def added_by(self) -> AddedBy | None:
-        """Who adds the mechanism's noise; None without one."""
+        """Return the party that adds the mechanism's noise; None without one."""
         return None if self.mechanism is None else self.mechanism.added_by
 
     @property
@@ -317,7 +260,7 @@ class Protection:
 
     @property
     def _constant(self) -> bool:
-        """Whether the noise of an opened sum is the same however many are in it."""
+        """Return whether the noise of an opened sum is the same however many are in it."""
         return self.added_by == "server" or (self.added_by == "share" and self.topped_up)
 
     @property
@@ -340,7 +283,8 @@ class Protection:
         plus noise: whether a client takes part must not depend on its data. The reason goes to the
         client's own log only. With the noise inside there is none to add, and zero is sent: right
         for what noised steps came to, a diverged model, of which it tells no more than they do.
-        What failed before its noise was drawn is not for here, but for :func:`train_on_noise`.
+        What failed before its noise was drawn is not for here, but for
+        :func:`~zerosum.client.privacy.local_dp_noise.train_on_noise`.
 
         Coordinates beyond the range are cut to it, which the client's own log says in one line.
 
@@ -478,7 +422,6 @@ class Protection:
         survivors : int
             Contributions in the sum.
         noise : Keystream
-            Noise bits.
 
         Returns
         -------
@@ -496,7 +439,7 @@ class Protection:
         return mechanism.noise(shares, self.length, noise)
 
     def is_plausible(self, total: NDArray[np.int64], survivors: int, *, noised: bool) -> bool:
-        """Test whether honest clients can have such a sum: see :func:`encoding.is_plausible`.
+        """Test whether honest clients can have such a sum: see :func:`~.wrapping.is_plausible`.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ COUNTS = len(FOLDS)
 
 @dataclass(frozen=True)
 class CutCounts:
-    """How many coordinates were cut, in a sum over clients.
+    """Numbers of cut coordinates in a sum over clients.
 
     Attributes
     ----------

@@ -35,9 +35,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     environment : Environment
         What the client stands in.
     content : flwr.app.RecordDict
-        Of the message.
     context : flwr.app.Context
-        Of the message.
 
     Returns
     -------
@@ -98,7 +96,6 @@ class Contribution:
     environment : Environment
         What the client stands in.
     context : flwr.app.Context
-        Of the message.
     party : Client
         Of the session, before its contribute stage.
     message : bytes

@@ -8,7 +8,7 @@ from zerosum.client.spec.section import ColumnName, PositiveInt, Spec
 
 
 class DataSpec(Spec):
-    """Which records there are, and which client holds which."""
+    """The records of a run, and their division among clients."""
 
     path: str | None = None
     """File of the task's records: an npz for `mnist`; CSV, Parquet or NPZ for `table`; a text \
@@ -71,7 +71,7 @@ them."""
 
 
 class ModelSpec(Spec):
-    """Which built-in model is trained; a task of one's own brings its own."""
+    """The built-in model to train; a task of one's own brings its own."""
 
     name: Literal["linear", "mlp", "cnn", "lstm", "transformer"] = "mlp"
     """Built-in architecture. `lstm` and `transformer` read text, the others take numbers."""

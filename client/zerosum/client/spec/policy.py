@@ -26,7 +26,7 @@ BUDGET_DELTA = 1e-5
 
 
 class ClientPolicy(Spec):
-    """What a client insists on, from its own node configuration: never from the server."""
+    """Conditions of a client, from its own node configuration: never from the server."""
 
     models: list[PrivacyModel] = ["distributed", "local"]
     """Privacy models that this client takes part in."""
@@ -110,7 +110,7 @@ declined."""
 
     @property
     def openings(self) -> Openings:
-        """How many sessions begin here."""
+        """Return the limits on sessions that begin here."""
         return Openings(self.max_openings_per_run, self.max_openings_per_day, self.run_timeout)
 
     @property

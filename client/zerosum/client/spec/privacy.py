@@ -37,7 +37,7 @@ MEANINGFUL_EPSILON = 10.0
 
 
 class PrivacySpec(Spec):
-    """Who is protected, by how much noise, and at which delta it is reported."""
+    """The unit of privacy, its noise, and the delta at which epsilon is reported."""
 
     model: PrivacyModel = "distributed"
     """`distributed`: each client adds a share of the noise. `local`: each adds the full \
@@ -245,7 +245,7 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
 
     @property
     def private(self) -> bool:
-        """Whether any noise is promised."""
+        """Return whether any noise is promised."""
         return self.model != "none"
 
     @property
@@ -257,7 +257,7 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
 
     @property
     def by_example(self) -> bool:
-        """Whether one example is protected, rather than all of a client's."""
+        """Return whether one example is protected, rather than all of a client's."""
         return self.unit == "example"
 
     @property
@@ -269,22 +269,22 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
 
     @property
     def sums_gradients(self) -> bool:
-        """Whether clients answer with sums of clipped gradients, one step a round."""
+        """Return whether clients answer with sums of clipped gradients, one step a round."""
         return self.by_example and self.model != "local"
 
     @property
     def noise_inside(self) -> bool:
-        """Whether noise is added inside local training, and the update carries no more of it."""
+        """Return whether noise is added inside local training, and none to the update."""
         return self.by_example and self.model == "local"
 
     @property
     def adaptive(self) -> bool:
-        """Whether the clip follows the updates' norms, which takes one more coordinate."""
+        """Return whether the clip follows the updates' norms, which takes one more coordinate."""
         return self.clipping == "adaptive"
 
     @property
     def bit_sensitivity(self) -> float:
-        """What one client moves the count of adaptive clipping by: max(quantile, 1 - quantile)."""
+        """Return a client's largest move of the clip's count: max(quantile, 1 - quantile)."""
         return max(self.clip_quantile, 1 - self.clip_quantile)
 
     @property

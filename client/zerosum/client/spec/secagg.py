@@ -15,7 +15,7 @@ MOST_BITS = 32
 
 
 class EncodingSpec(Spec):
-    """How a real vector becomes integers in a ring."""
+    """The encoding of real vectors as integers in a ring."""
 
     bits: Annotated[int, Field(ge=2, le=MOST_BITS)] = 16
     """Bits of one coordinate before masking: the range is cut into 2^bits - 2 steps."""
@@ -29,7 +29,7 @@ Absent means `privacy.clip` (6 clip / sqrt(d) when rotated); required where clip
 
 
 class SecAggSpec(Spec):
-    """How the cohort's vectors become a sum."""
+    """The protocol by which the cohort's vectors become a sum."""
 
     protocol: Literal["pairwise", "ideal", "none"] = "pairwise"
     """`pairwise`: double-masked secure aggregation. `ideal`: a trusted sum, for accuracy work. \

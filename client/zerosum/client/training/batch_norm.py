@@ -60,13 +60,13 @@ class Statistic:
 
     @property
     def moved(self) -> bool:
-        """Whether it is not what training started from."""
+        """Return whether training changed the statistic."""
         return not _same(self.value, self.kept)
 
 
 @dataclass(frozen=True)
 class RunningStatistics:
-    """What a model's normalisation layers keep of the records that they saw.
+    """Statistics that a model's normalisation layers keep of their records.
 
     Attributes
     ----------

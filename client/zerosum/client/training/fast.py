@@ -150,7 +150,7 @@ class FastTrainer(LocalTrainer):
         return delta
 
     def _place(self, start: np.ndarray, origin: np.ndarray) -> None:
-        """Load the global model, without the copies of :meth:`_load`."""
+        """Load the global model, without copies: see :meth:`~.local.LocalTrainer._load`."""
         np.copyto(self._flat.weights.numpy(), origin)
         if self._projection is not None:
             directions = self._projection[1].detach().numpy()

@@ -21,7 +21,7 @@ one channel in a sixth of the time, of three channels no faster."""
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a window moves over an image: (height, width) of everything."""
+    """The moves of a window over an image: (height, width) of everything."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]

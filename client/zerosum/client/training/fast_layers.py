@@ -61,7 +61,7 @@ class Arena:
 
 @dataclass
 class Update:
-    """What becomes of a gradient: a step of plain SGD at once, or an entry of the flat gradient.
+    """Use of a gradient: a step of plain SGD at once, or an entry of the flat gradient.
 
     Attributes
     ----------
@@ -137,14 +137,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a chain a layer stands, for one batch shape.
+    """A layer's place in a chain, for one batch shape.
 
     Attributes
     ----------
     shape : tuple
         Of the layer's input, the batch included.
     arena : Arena
-        Memory.
     key : int
         Which layer it is.
     first : bool

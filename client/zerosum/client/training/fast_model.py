@@ -42,7 +42,6 @@ def read_layers(flat: FlatModel, update: Update) -> tuple[list[Layer], int]:
     Parameters
     ----------
     flat : FlatModel
-        The model.
     update : Update
         What becomes of the gradients.
 
@@ -139,7 +138,6 @@ class Program:
     shape : tuple
         Of the batch.
     arena : Arena
-        Memory.
 
     Raises
     ------

@@ -78,13 +78,13 @@ class Layout:
 
     @property
     def slices(self) -> list[slice]:
-        """Where each parameter lies in the vector."""
+        """Return the place of each parameter in the vector."""
         ends = np.cumsum([0, *(prod(shape) for shape in self.shapes)]).tolist()
         return [slice(start, end) for start, end in pairwise(ends)]
 
     @property
     def layers(self) -> list[slice]:
-        """Where each layer lies: neighbouring parameters of one module, as weight and bias."""
+        """Return each layer's place: neighbouring parameters of one module, as weight and bias."""
         found: list[tuple[str, slice]] = []
         for name, where in zip(self.names, self.slices, strict=True):
             module = name.rpartition(".")[0]

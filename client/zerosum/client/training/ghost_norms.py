@@ -37,7 +37,6 @@ class Capture:
     Attributes
     ----------
     layer : nn.Linear or nn.Conv2d
-        The layer.
     inputs : torch.Tensor
         What it was given: shape (n, ..., fan-in), or (n, channels, height, width).
     gradient : torch.Tensor
@@ -50,12 +49,12 @@ class Capture:
 
     @property
     def trains_weight(self) -> bool:
-        """Whether the layer's weight has a gradient."""
+        """Return whether the layer's weight has a gradient."""
         return bool(self.layer.weight.requires_grad)
 
     @property
     def trains_bias(self) -> bool:
-        """Whether the layer has a bias, and that a gradient."""
+        """Return whether the layer has a bias, and that a gradient."""
         return self.layer.bias is not None and self.layer.bias.requires_grad
 
     def double(self) -> "Capture":
@@ -110,7 +109,6 @@ def write_weighted_sum(
     Parameters
     ----------
     measured : MeasuredLayer
-        The layer.
     factors : torch.Tensor
         One weight an example, shape (n,).
     places : mapping of Parameter to torch.Tensor

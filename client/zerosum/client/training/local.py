@@ -15,7 +15,6 @@ from zerosum.client.training.batch_norm import lone_record_named
 from zerosum.client.training.batches import batch_size, batches
 from zerosum.client.training.channels_last import ChannelsLast
 from zerosum.client.training.evaluation import (
-    evaluate,
     evaluated_sums,
     per_example_losses,
     per_example_metrics,
@@ -35,8 +34,6 @@ from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
-
-__all__ = ["LocalTrainer", "build_model", "evaluate", "initial_vector", "per_example_losses"]
 
 log = logging.getLogger("zerosum.client")
 
@@ -117,7 +114,7 @@ class LocalTrainer:
 
     @property
     def name(self) -> str:
-        """How training is done, for the report."""
+        """Return the trainer's name, for the report."""
         return "general"
 
     @property

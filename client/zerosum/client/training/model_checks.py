@@ -91,7 +91,6 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
     Parameters
     ----------
     model : nn.Module
-        Any.
     device : torch.device
         Where to.
     dtype : torch.dtype

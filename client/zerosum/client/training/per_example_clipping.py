@@ -122,7 +122,7 @@ class ClippedGradients:
 
     @property
     def layerwise(self) -> bool:
-        """Whether the last sum was found layer by layer."""
+        """Return whether the last sum was found layer by layer."""
         return self.way in ("one pass", "lone layers")
 
     def clipped_sum(self, inputs: Any, targets: torch.Tensor, clip: float) -> torch.Tensor:

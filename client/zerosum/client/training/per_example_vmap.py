@@ -184,7 +184,6 @@ class LoneLayers:
     Parameters
     ----------
     model : nn.Module
-        Any.
     layers : set of nn.Linear and nn.Conv2d
         Which hold all trained parameters.
     losses : callable

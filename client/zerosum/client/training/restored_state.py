@@ -72,7 +72,7 @@ PutBack = Callable[[], Iterator[Moved]]
 
 
 class Snapshot:
-    """What a model and its task hold now.
+    """The present state of a model and its task.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Sgd:
 
     @property
     def plain(self) -> bool:
-        """Whether a step is ``weights - lr * gradient`` and nothing else."""
+        """Return whether a step is ``weights - lr * gradient`` and nothing else."""
         return not (self.momentum or self.weight_decay or self.proximal)
 
     def step(

@@ -45,7 +45,7 @@ class Member:
 
 @dataclass(frozen=True)
 class TrainedClient:
-    """What a client's training came to.
+    """The outcome of one client's training.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class StackedRecords:
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What records must have in common to be stacked."""
+        """Return the properties that stacked records must share."""
         if self.inputs is None:
             return (self.number,)
         inputs, targets = self.inputs, self.targets

@@ -35,7 +35,7 @@ from torch import nn
 
 
 class MissingMember(Exception):
-    """This release of torch lacks a private member; the message names it."""
+    """A private member of torch that this release lacks; the message names it."""
 
 
 # --- Kernels ------------------------------------------------------------------------------------
@@ -202,7 +202,6 @@ def map_tensors(model: nn.Module, cast: Callable[[torch.Tensor], torch.Tensor]) 
     Parameters
     ----------
     model : nn.Module
-        Any.
     cast : callable
         From a tensor to one of the same shape.
 

@@ -21,7 +21,6 @@ from zerosum.secagg.errors import LocalProtocolError
 from zerosum.secagg.vectors.packing import CONTAINERS
 from zerosum.secagg.vectors.ring import Ring
 
-SEED_BYTES = 32
 # So small that a chunk of the accumulator and the drawn keystream stay in a core's own cache.
 CHUNK_BYTES = 256 << 10
 # Smaller, since here the same chunk of many accumulators shares that cache.

@@ -102,7 +102,7 @@ class Assumptions:
 
     @property
     def malicious(self) -> bool:
-        """Whether the server may lie."""
+        """Return whether the server may lie."""
         return self.server is ServerMode.MALICIOUS
 
 

@@ -25,6 +25,8 @@ _ON_SURVIVORS = (Stage.CONFIRM, Stage.UNMASK)
 _TAG = "zerosum/1 decision"
 _MARK = "zerosum/1 high-water "
 _HASH = re.compile(r"[0-9a-f]{64}")
+NO_MESSAGE = hashlib.sha256(b"").digest()
+"""Hash that stands for the message of a stage which answers none: advertise."""
 # 64-bit numbers as Python writes them.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 

@@ -1,7 +1,6 @@
 """The masking client of a session: one answer to each of the server's messages."""
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from zerosum.secagg.crypto.cache import SharedCache
 from zerosum.secagg.crypto.identity import IdentityKey, Roster
 from zerosum.secagg.crypto.keys import commitment, self_mask
-from zerosum.secagg.crypto.prg import SEED_BYTES
 from zerosum.secagg.errors import (
     AdvertMismatch,
     ConflictingMessage,
@@ -32,7 +30,7 @@ from zerosum.secagg.messages.all_messages import (
     advert_statement,
     survivors_statement,
 )
-from zerosum.secagg.messages.durable_record import Decisions
+from zerosum.secagg.messages.durable_record import NO_MESSAGE, Decisions
 from zerosum.secagg.messages.exported_state import ClientState
 from zerosum.secagg.parties.client_stages import StagedClient
 from zerosum.secagg.parties.directory import Directory
@@ -41,12 +39,10 @@ from zerosum.secagg.parties.masking import MaskInputs, add_masks
 from zerosum.secagg.parties.neighbourhood import Neighbourhood
 from zerosum.secagg.parties.policy import Policy
 from zerosum.secagg.parties.share_dealing import open_shares, seal_shares
-from zerosum.secagg.randomness import RandomSource, SystemRandomness
+from zerosum.secagg.randomness import SEED_BYTES, RandomSource, SystemRandomness
 from zerosum.secagg.session import Session
 from zerosum.secagg.stages import Phase, Stage
 from zerosum.secagg.wire import to_bitmap, to_positions
-
-_NOTHING = hashlib.sha256(b"").digest()
 
 
 class ClientParty(StagedClient):
@@ -118,7 +114,7 @@ class ClientParty(StagedClient):
         On a sparse graph against a malicious server it says which neighbours were drawn.
         """
         phase = self._enter(Stage.ADVERTISE)
-        decision = self._decisions.decide(phase, _NOTHING)
+        decision = self._decisions.decide(phase, NO_MESSAGE)
         advert = self._own_advert()
         return Step(self._advance(phase, self._decisions.commit(decision)), advert)
 

@@ -4,7 +4,6 @@ The server is trusted: it sees every vector and keeps the sum only (protocol "id
 vectors too (protocol "none").
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from zerosum.secagg.messages.all_messages import (
     UnmaskRequest,
     accept,
 )
-from zerosum.secagg.messages.durable_record import Decisions
+from zerosum.secagg.messages.durable_record import NO_MESSAGE, Decisions
 from zerosum.secagg.messages.exported_state import open_state, read_lines, read_place, seal_state
 from zerosum.secagg.messages.unmasked import CohortQuestion, Presence, Roll
 from zerosum.secagg.parties.client_stages import SessionClient
@@ -40,7 +39,6 @@ from zerosum.secagg.stages import End, MessageCode, Phase, Stage
 from zerosum.secagg.wire import bitmap_count, bitmap_has, to_bitmap, u64
 
 _STATE_TAG = b"zerosum ideal client state 2\0"
-_NOTHING = hashlib.sha256(b"").digest()
 
 
 class IdealClientParty(SessionClient):
@@ -78,7 +76,7 @@ class IdealClientParty(SessionClient):
 
     def advertise(self) -> Step:
         """Say that the client is here."""
-        return self._present(self._enter(Stage.ADVERTISE), _NOTHING)
+        return self._present(self._enter(Stage.ADVERTISE), NO_MESSAGE)
 
     def share(self, message: Incoming) -> Step:
         """Say that the client is still here."""
@@ -230,7 +228,7 @@ class IdealServerParty(StagedServer):
 
     @property
     def keeps(self) -> bool:
-        """Whether every contribution is kept."""
+        """Return whether every contribution is kept."""
         return self._keep
 
     @property

@@ -231,7 +231,7 @@ class Encoding:
 
     @property
     def can_cut(self) -> bool:
-        """Whether a vector that was clipped as the encoding says can have a coordinate to cut.
+        """Return whether a vector clipped as the encoding says can have a coordinate to cut.
 
         No coordinate is larger than an L1 or L2 norm, rotated or not. A sum of clipped records is
         bounded by their number alone.

@@ -115,7 +115,7 @@ def unpack_words(data: bytes, length: int, bits: int, dtype: np.dtype[Any]) -> N
 
 @dataclass(frozen=True)
 class _Shape:
-    """How words repeat: ``units`` units of ``width`` bits fill ``packed`` 64-bit words."""
+    """Period of packed words: ``units`` units of ``width`` bits fill ``packed`` 64-bit words."""
 
     width: int
     units: int

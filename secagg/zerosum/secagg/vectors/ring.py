@@ -200,21 +200,6 @@ class Ring:
         self._check_container(total, vector)
         np.add(total, vector, out=total)
 
-    def sub_into(self, total: NDArray[Any], vector: NDArray[Any]) -> None:
-        """Subtract ``vector`` from ``total`` in place, modulo the container's size.
-
-        Parameters
-        ----------
-        total, vector : ndarray in the container, of one shape
-
-        Raises
-        ------
-        LocalProtocolError
-            If one is not in the container, or they have not the same shape.
-        """
-        self._check_container(total, vector)
-        np.subtract(total, vector, out=total)
-
     def _check_container(self, *vectors: NDArray[Any]) -> None:
         # numpy would widen, or repeat a vector of one coordinate, without a word.
         for vector in vectors:

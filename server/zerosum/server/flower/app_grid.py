@@ -123,7 +123,7 @@ class AppGrid(_Around):
 
 
 class StrategyGrid(_Around):
-    """What a strategy is given for a grid: its messages are answered by private sums.
+    """A grid for a strategy: private sums answer its messages.
 
     Parameters
     ----------

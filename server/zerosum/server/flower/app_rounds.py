@@ -61,7 +61,7 @@ SKIPPED = (
 
 @dataclass(frozen=True)
 class AppRun:
-    """What a run with somebody else's strategy consists of.
+    """The parts of a run with somebody else's strategy.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class AppRounds:
 
     @property
     def nothing_learnt(self) -> str | None:
-        """Why no client's training is in the model; None where some is, or nothing was asked."""
+        """Return the reason why no client's training is in the model; None where some is."""
         return nothing_learnt(self._trained)
 
     def answer(self, messages: list[Message]) -> list[Message]:

@@ -1,4 +1,4 @@
-"""Which Flower node is which client: asked at the start, and again when one comes back."""
+"""Registry of Flower nodes and their clients: asked at the start, and again when one returns."""
 
 import logging
 import time

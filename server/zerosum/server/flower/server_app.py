@@ -24,7 +24,7 @@ from zerosum.client.flower.simulated_node import simulated_roster
 from zerosum.client.protocol.node_keys import ProvisioningError, read_roster
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.task import Task, population, resolve_task
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.seeded_task import public_records, seeded_resolution
 from zerosum.client.training.trial_step import TrialStep, task_named
 from zerosum.secagg import Roster

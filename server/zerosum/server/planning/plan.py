@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.secagg import Session
 from zerosum.secagg.messages.all_messages import (

@@ -3,7 +3,7 @@
 from zerosum.client.privacy.local_dp_noise import noise_inside
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.opendp import ExactUnavailableError, check_available
-from zerosum.client.protocol.protection import CohortTooSmallError
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.training.devices import here, missing
 from zerosum.secagg.graph.failure_bounds import share_of
 from zerosum.server.config import ConfigError

@@ -33,7 +33,7 @@ lies below 1e-9 is neither. This is no slack of a bound: nothing that is charged
 
 @dataclass(frozen=True)
 class ObserverSpending:
-    """What was spent against one observer.
+    """The spending against one observer.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class ObserverSpending:
 
     @property
     def left(self) -> float | None:
-        """What the plan leaves; None where either is infinite."""
+        """Return the rest of the plan; None where either is infinite."""
         if self.planned is None or not (self.bound.finite and math.isfinite(self.planned)):
             return None
         left = self.planned - self.bound.value
@@ -57,7 +57,7 @@ class ObserverSpending:
 
 @dataclass(frozen=True)
 class KindSpending:
-    """What one kind of private sum would have cost alone.
+    """The cost of one kind of private sum, had there been no other.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class KindSpending:
 
 @dataclass(frozen=True)
 class RunSpending:
-    """What a run has spent, and what it was planned to spend.
+    """The spending of a run, and its plan.
 
     Attributes
     ----------
@@ -137,7 +137,6 @@ def run_spending(folder: RunFolder) -> RunSpending:
     Parameters
     ----------
     folder : RunFolder
-        The run.
 
     Raises
     ------
@@ -235,7 +234,9 @@ def _ledger(folder: RunFolder, experiment: Experiment, header: RunHeader) -> Run
     except ConfigError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{folder.path / LEDGER} is damaged ({error!r})") from None
+        raise ConfigError(
+            f"{folder.path / LEDGER} is damaged ({error!r}); restore the file"
+        ) from None
 
 
 def dimension_of(experiment: Experiment, kind: str, header: RunHeader) -> int:

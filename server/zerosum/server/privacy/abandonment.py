@@ -24,7 +24,7 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class OpeningRule:
-    """When a Poisson-sampled round is opened, and the dropout that is assumed.
+    """The rule by which a Poisson-sampled round is opened, and the dropout that is assumed.
 
     Attributes
     ----------

@@ -60,7 +60,7 @@ class DropoutRate:
 
     @property
     def exceeded(self) -> bool:
-        """Whether more dropped out than was assumed, so that more is charged."""
+        """Return whether more dropped out than was assumed, so that more is charged."""
         return self.charged > self.assumed
 
     def note(self, cohort: int, survived: int) -> bool:

@@ -75,7 +75,7 @@ class EpsilonBound:
 
     @property
     def finite(self) -> bool:
-        """Whether a finite epsilon holds."""
+        """Return whether a finite epsilon holds."""
         return math.isfinite(self.value)
 
 

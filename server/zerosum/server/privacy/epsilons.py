@@ -15,7 +15,7 @@ from dp_accounting import DpEvent, PoissonSampledDpEvent, SampledWithoutReplacem
 
 from zerosum.client.privacy.events import MaybeAbandonedDpEvent
 from zerosum.client.privacy.mechanism import Drawn
-from zerosum.server.privacy.accountant import Accounted, Adjacency, Ledger
+from zerosum.server.privacy.accountant import Accounted, Ledger
 from zerosum.server.privacy.assumptions import (
     MASKED,
     TRUSTED,
@@ -28,7 +28,7 @@ from zerosum.server.privacy.assumptions import (
     release_notes,
 )
 from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
-from zerosum.server.privacy.event_costs import doubled, for_replacement
+from zerosum.server.privacy.event_costs import Adjacency, doubled, for_replacement
 from zerosum.server.privacy.guarantees import Guarantee, Participation, Sampling
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 
@@ -73,7 +73,7 @@ class EpsilonCurve:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """How far the noise that was drawn can be from the law that is accounted.
+    """Distance of the drawn noise from the law that is accounted.
 
     Attributes
     ----------

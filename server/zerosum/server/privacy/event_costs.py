@@ -1,4 +1,4 @@
-"""What one event costs: its privacy loss distribution, Renyi divergences and pure epsilon.
+"""Costs of one event: its privacy loss distribution, Renyi divergences and pure epsilon.
 
 Sensitivities follow one rule, whatever the accountant: a noise multiplier of `dp_accounting`'s is
 noise over the *clip*, and replace adjacency doubles the sensitivity. Its own RDP accountant does
@@ -67,7 +67,7 @@ Orders = tuple[float, ...]
 
 
 class _Costs:
-    """What a ledger asks of an event. This class answers for kinds that have no other."""
+    """Costs of an event, as a ledger asks for them; of a kind without a class of its own."""
 
     def __init__(self, event: DpEvent) -> None:
         self.event = event

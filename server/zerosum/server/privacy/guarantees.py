@@ -31,7 +31,7 @@ Model = Literal["distributed", "local", "central"]
 
 @dataclass(frozen=True)
 class ExampleUnit:
-    """How one contribution uses one of its client's examples, where examples are the unit.
+    """Use of one example in its client's contribution, where examples are the unit.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Guarantee:
 
     @property
     def drawn(self) -> Drawn:
-        """How noise is drawn; inside local training it is the rounded Gaussian of a table."""
+        """Return the noise's sampler; inside local training the rounded Gaussian of a table."""
         return "table" if self.mechanism is None else self.mechanism.drawn
 
     @property
@@ -175,7 +175,7 @@ class Guarantee:
 
     @property
     def caveat(self) -> str:
-        """What every figure has to say beside its value; mostly empty."""
+        """Return the restriction that stands beside every figure; mostly empty."""
         return "" if self.mechanism is None else self.mechanism.caveat
 
     def contribution(self, cohort: int) -> DpEvent:

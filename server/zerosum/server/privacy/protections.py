@@ -14,7 +14,7 @@ from zerosum.server.spec import DeploymentSpec, Experiment
 
 ACCEPTED_WRAP = -40.0
 """log2 of the probability of a wrapped sum that needs no word: what a ring that is chosen here
-keeps to, see :data:`~zerosum.secagg.vectors.encoding.WRAP_EXPONENT`."""
+keeps to, see :data:`~zerosum.secagg.vectors.wrapping.WRAP_EXPONENT`."""
 
 FEDERATED_RANGE = float(1 << 20)
 """Largest sum a client may report in an evaluation without DP: at 32 bits, in steps of 2^-11."""

@@ -1,4 +1,4 @@
-"""How figures are written: an epsilon never below its value, a metric in a fixed width."""
+"""Digits of printed figures: an epsilon never below its value, a metric in a fixed width."""
 
 import math
 from decimal import ROUND_CEILING, Decimal

@@ -13,7 +13,8 @@ from typing import Final, Literal
 from flwr.serverapp import Grid
 
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.protocol.protection import CohortTooSmallError, Protection
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.request import Request
 from zerosum.client.spec import SecAggSpec
 from zerosum.secagg import (
@@ -159,12 +160,12 @@ class Coordinator:
 
     @property
     def shares_cache(self) -> bool:
-        """Whether parties of this process share what they computed: masks that cost less."""
+        """Return whether parties of this process share what they computed: masks that cost less."""
         return self._cache is not None and self._masked
 
     @property
     def pipelined(self) -> bool:
-        """Whether a sum's keys and shares travel with the messages of the one before."""
+        """Return whether a sum's keys and shares travel with the messages of the one before."""
         return self._pipeline is not None
 
     @property

@@ -68,7 +68,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class SumPlan:
-    """Everything that is fixed before the first stage of a private sum.
+    """The plan of a private sum, fixed before its first stage.
 
     Attributes
     ----------
@@ -141,12 +141,12 @@ class PrivateSum:
 
     @property
     def failures(self) -> list[str]:
-        """Why groups failed, or were never opened."""
+        """Return the reasons why groups failed, or were never opened."""
         return self._unopened + [group.failure for group in self.groups if group.failure]
 
     @property
     def exchanged(self) -> bool:
-        """Whether the messages of the stage were sent, so that it can be closed."""
+        """Return whether the messages of the stage were sent, so that it can be closed."""
         return self._answered is not None
 
     def send(self) -> dict[int, RecordDict]:

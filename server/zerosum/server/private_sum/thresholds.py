@@ -1,9 +1,9 @@
-"""How many of a cohort must survive: one rule for sessions, the ledger and the checks."""
+"""Least number of survivors of a cohort: one rule for sessions, the ledger and the checks."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from zerosum.client.protocol.protection import CohortTooSmallError, min_survivors
+from zerosum.client.protocol.survivors import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
 from zerosum.secagg.graph.failure_bounds import colluders_in, share_of

@@ -83,7 +83,6 @@ def load_checkpoint(folder: RunFolder) -> Checkpoint | None:
     Parameters
     ----------
     folder : RunFolder
-        The run.
 
     Returns
     -------

@@ -88,7 +88,6 @@ class LeftOut:
         Parameters
         ----------
         folder : RunFolder
-            The run.
         spec : DeploymentSpec
             Names the file for several runs, if there is one.
         roster : Roster or None

@@ -92,7 +92,7 @@ Number: TypeAlias = Annotated[float, BeforeValidator(_named)]
 
 
 class RoundRecord(Document):
-    """What ``metrics.jsonl`` says of a round.
+    """One round's line in ``metrics.jsonl``.
 
     Fields that a round does not have are not in its line: a round without noise has no
     ``noise_norm``, and only a simulation counts ``clients_trained``. docs/run-folder.md, where it
@@ -166,7 +166,7 @@ class RoundRecord(Document):
 
     @property
     def completed(self) -> bool:
-        """Whether the round's sum was released."""
+        """Return whether the round's sum was released."""
         return self.status == "completed"
 
     def document(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _bounds(values: object) -> object:
 
 
 class Summary(Document):
-    """What ``summary.json`` says of a run; empty where a run has none yet.
+    """A run's ``summary.json``; empty where a run has none yet.
 
     Attributes
     ----------

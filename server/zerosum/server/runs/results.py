@@ -38,7 +38,7 @@ MOST_PAIRS = 100
 
 @dataclass(frozen=True)
 class Result:
-    """What a run produced.
+    """The result of a run.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Opened:
-    """What the server saw of a round: one masked contribution as received, the opened average."""
+    """The server's view of a round: one masked contribution as received, the opened average."""
 
     contribution: Sample | None
     average: np.ndarray
@@ -74,7 +74,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a summary says beside the experiment and its rounds.
+    """Facts of a summary beside the experiment and its rounds.
 
     Attributes
     ----------

@@ -58,7 +58,6 @@ def continued(folder: RunFolder, overrides: Iterable[str]) -> Experiment:
     Parameters
     ----------
     folder : RunFolder
-        The run.
     overrides : iterable of str
         As ``--set`` takes them.
 
@@ -81,7 +80,6 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
     before, after : Experiment
         Of the folder; as it is to go on.
     folder : RunFolder
-        The run.
 
     Raises
     ------
@@ -253,7 +251,6 @@ def rounds_before(folder: RunFolder) -> int:
     Parameters
     ----------
     folder : RunFolder
-        The run.
 
     Returns
     -------
@@ -347,7 +344,6 @@ def held(folder: RunFolder) -> Iterator[RunFolder]:
     Parameters
     ----------
     folder : RunFolder
-        The run.
 
     Yields
     ------

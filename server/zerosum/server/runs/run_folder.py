@@ -32,6 +32,7 @@ LOCK = ".lock"
 REHEARSAL = "rehearsal"
 """Folder of what a rehearsal's SuperLink and nodes keep beside the run."""
 
+_CURE = "restore the file, or start a new run"
 _CONFIG_HEADER = "# Resolved configuration of this run. docs/configuration.md explains every key.\n"
 
 
@@ -176,9 +177,9 @@ class RunFolder:
         try:
             objects = [json.loads(line) for line in whole.splitlines()]
         except ValueError as error:
-            raise ConfigError(f"{self.path / name} is damaged ({error})") from None
+            raise ConfigError(f"{self.path / name} is damaged ({error}); {_CURE}") from None
         if not all(isinstance(line, dict) for line in objects):
-            raise ConfigError(f"{self.path / name} is damaged: a line of it is no object")
+            raise ConfigError(f"{self.path / name} is damaged: a line of it is no object; {_CURE}")
         return [numbers(line) for line in objects]
 
     def read_rounds(self) -> list[RoundRecord]:
@@ -218,9 +219,9 @@ class RunFolder:
         except FileNotFoundError:
             return Summary()
         except ValueError as error:
-            raise ConfigError(f"{path} is damaged ({error})") from None
+            raise ConfigError(f"{path} is damaged ({error}); {_CURE}") from None
         if not isinstance(document, dict):
-            raise ConfigError(f"{path} is damaged: it holds no object")
+            raise ConfigError(f"{path} is damaged: it holds no object; {_CURE}")
         return read_summary(document, path)
 
     def write_summary(self, summary: Summary) -> None:

@@ -17,7 +17,8 @@ from zerosum.client.request import Kind, Request
 from zerosum.client.task import Task
 from zerosum.client.training.default_metrics import NUMBERS
 from zerosum.client.training.devices import described
-from zerosum.client.training.local import LocalTrainer, initial_vector
+from zerosum.client.training.initial_model import initial_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_file import as_arrays
 from zerosum.client.training.pca import principal_components
 from zerosum.client.training.seeded_task import public_records
@@ -220,7 +221,7 @@ class FederatedTraining:
 
     @property
     def _loss_unit(self) -> float:
-        """What a loss of 1 is in the labels' own unit, where the task scales them."""
+        """Return a loss of 1 in the labels' own unit, where the task scales them."""
         return float(getattr(self._task, "loss_unit", 1.0))
 
     @property

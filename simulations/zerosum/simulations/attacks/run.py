@@ -12,7 +12,7 @@ from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.operating_system import cores
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
-from zerosum.server.runs.run_folder import check_unused
+from zerosum.server.runs.run_folder import REPORT, check_unused
 from zerosum.simulations.api import new_folder
 from zerosum.simulations.attacks.harness.interface import Attack, Case
 from zerosum.simulations.attacks.harness.parameters import refusal
@@ -23,10 +23,11 @@ from zerosum.simulations.attacks.harness.partial_results import (
     kept_outcomes,
     save_outcome,
 )
-from zerosum.simulations.attacks.harness.play_all import Cell, Outcome, play_all
+from zerosum.simulations.attacks.harness.play import Cell, Outcome
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
-from zerosum.simulations.attacks.report.page import REPORT, write_attack_report
+from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
 from zerosum.simulations.terminal.logs import logged
 

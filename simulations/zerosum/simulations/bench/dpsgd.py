@@ -85,8 +85,8 @@ def run(batch: int = 100, seconds: float = 3.0, models: tuple[str, ...] = ("mlp"
 def _steps(name: str, batch: int, missing: dict[str, str]) -> Iterator[tuple[str, Step]]:
     inputs, targets = _batch(batch)
     yield "plain", _plain(_flat(name), inputs, targets)
-    yield "per-example", _clipped(_flat(name), inputs, targets)
-    yield "torch.func", _one_by_one(_flat(name), inputs, targets)
+    yield "per-example", _clipped(_flat(name), inputs, targets, layerwise=True)
+    yield "torch.func", _clipped(_flat(name), inputs, targets, layerwise=False)
     try:
         yield "opacus", _opacus(name, inputs, targets)
     except ImportError as error:
@@ -119,18 +119,10 @@ def _plain(flat: FlatModel, inputs: torch.Tensor, targets: torch.Tensor) -> Step
     return step
 
 
-def _clipped(flat: FlatModel, inputs: torch.Tensor, targets: torch.Tensor) -> Step:
-    clipped = ClippedGradients(flat, _losses)
-
-    def step() -> None:
-        total = clipped.clipped_sum(inputs, targets, CLIP)
-        Sgd(LEARNING_RATE / len(targets)).step(flat.weights, total)
-
-    return step
-
-
-def _one_by_one(flat: FlatModel, inputs: torch.Tensor, targets: torch.Tensor) -> Step:
-    clipped = ClippedGradients(flat, _losses, layerwise=False)
+def _clipped(
+    flat: FlatModel, inputs: torch.Tensor, targets: torch.Tensor, *, layerwise: bool
+) -> Step:
+    clipped = ClippedGradients(flat, _losses, layerwise=layerwise)
 
     def step() -> None:
         total = clipped.clipped_sum(inputs, targets, CLIP)

@@ -6,8 +6,6 @@ not measured, nor is the quantisation of the vector, which our protocol's client
 What would not finish within the time limit is measured with fewer neighbours and extrapolated.
 """
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,7 +35,7 @@ from flwr.supercore.primitives.asymmetric import (
 )
 
 from zerosum.secagg.stages import Stage
-from zerosum.simulations.bench.process import Values, peak_memory_mb
+from zerosum.simulations.bench.process import Values, peak_memory_mb, timed
 
 _TRIAL = 8
 _OWN = 1
@@ -109,32 +107,26 @@ def _factors(
     }
 
 
-def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.process_time()
-    value = call()
-    return value, time.process_time() - start
-
-
 def _client(degree: int, d: int, threshold: int, bits: int) -> dict[str, float]:
     """Return the CPU seconds of each stage of one client."""
     state = SecAggPlusState()
     state.nid = _OWN
     spent: dict[str, float] = {}
-    keys, spent["setup"] = _timed(lambda: _setup(state, _settings(degree + 1, threshold, bits)))
+    keys, spent["setup"] = timed(lambda: _setup(state, _settings(degree + 1, threshold, bits)))
     peers = {_OWN + 1 + i: (generate_key_pairs(), generate_key_pairs()) for i in range(degree)}
     public: Values = {
         str(nid): [public_key_to_bytes(pair[1]) for pair in pairs] for nid, pairs in peers.items()
     }
     public[str(_OWN)] = [keys[Key.PUBLIC_KEY_1], keys[Key.PUBLIC_KEY_2]]
-    _, spent[Stage.SHARE] = _timed(lambda: _share_keys(state, ConfigRecord(public)))
+    _, spent[Stage.SHARE] = timed(lambda: _share_keys(state, ConfigRecord(public)))
     envelopes = _envelopes(state, peers)
     weights = np.random.default_rng(0).uniform(-1, 1, d).astype(np.float32)
     parameters = ndarrays_to_parameters([weights])
-    _, masking = _timed(lambda: _collect_masked_vectors(state, envelopes, 1, parameters))
-    _, quantising = _timed(lambda: _quantise(state, weights))
+    _, masking = timed(lambda: _collect_masked_vectors(state, envelopes, 1, parameters))
+    _, quantising = timed(lambda: _quantise(state, weights))
     spent[Stage.CONTRIBUTE] = max(0.0, masking - quantising)
     everybody: Values = {Key.ACTIVE_NODE_ID_LIST: [_OWN, *peers], Key.DEAD_NODE_ID_LIST: []}
-    _, spent[Stage.UNMASK] = _timed(lambda: _unmask(state, ConfigRecord(everybody)))
+    _, spent[Stage.UNMASK] = timed(lambda: _unmask(state, ConfigRecord(everybody)))
     return spent
 
 

@@ -6,12 +6,16 @@ import os
 import platform
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zerosum.client.files.operating_system import peak_bytes
 
 Values = dict[str, Any]
+
+T = TypeVar("T")
 
 # Threads of the linear algebra would use CPU time that a client on one core does not have.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -82,6 +86,13 @@ def peak_memory_mb() -> float:
         return int(fields["VmHWM"].split()[0]) * 1024 / 1e6
     peak = peak_bytes()
     return float("nan") if peak is None else peak / 1e6
+
+
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """Return what a call returns, and the CPU seconds it took."""
+    start = time.process_time()
+    value = call()
+    return value, time.process_time() - start
 
 
 def processor() -> str:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +30,13 @@ from zerosum.secagg.messages.all_messages import advert_bytes
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.secagg.stages import Stage
 from zerosum.simulations.bench import primitives
-from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
+from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb, timed
 from zerosum.simulations.bench.setting import REQUEST, BenchedSession
-
-T = TypeVar("T")
 
 
 @dataclass
 class StageCost:
-    """What one stage took: CPU seconds and bytes over all clients, and the server's."""
+    """Cost of one stage: CPU seconds and bytes over all clients, and the server's."""
 
     clients: int = 0
     client_cpu_s: float = 0.0
@@ -97,7 +95,7 @@ class Play:
             Integers of the ring, shape (d,).
         """
         first = self.stages[self.session.stages[0]]
-        server, spent = _timed(lambda: self._server_party(roster))
+        server, spent = timed(lambda: self._server_party(roster))
         first.server_close_cpu_s += spent
         self._walk(server, self.session.stages, identities, roster)
         return server.result.total
@@ -110,7 +108,6 @@ class Play:
         Parameters
         ----------
         server : ServerParty
-            The server.
         identities : dict of int to IdentityKey
             Signing key of each client; empty without a roster.
         roster : Roster or None
@@ -140,7 +137,7 @@ class Play:
             for index, message in messages.items():
                 self._answer(name, stage, server, index, message)
             request = REQUEST if name == Stage.SHARE else None
-            messages, spent = _timed(partial(server.close, request))
+            messages, spent = timed(partial(server.close, request))
             stage.server_close_cpu_s += spent
         return messages
 
@@ -154,12 +151,12 @@ class Play:
         if name == Stage.CONTRIBUTE and index in self.gone:
             self._clients.pop(index)
             return
-        asked, spent = _timed(lambda: b"" if message is None else message.to_bytes())
+        asked, spent = timed(lambda: b"" if message is None else message.to_bytes())
         stage.server_close_cpu_s += spent
         answer = self._client_answer(name, index, asked)
-        sent, spent = _timed(answer)
+        sent, spent = timed(answer)
         stage.client_cpu_s += spent
-        _, spent = _timed(lambda: server.receive(index, sent))
+        _, spent = timed(lambda: server.receive(index, sent))
         stage.server_receive_cpu_s += spent
         stage.clients += 1
         stage.bytes_up += len(sent)
@@ -196,13 +193,6 @@ class Play:
         self.expected += vector
         self.outside_s += time.perf_counter() - start
         return vector
-
-
-def _timed(call: Callable[[], T]) -> tuple[T, float]:
-    """Return what a call returns, and the CPU seconds it took."""
-    start = time.process_time()
-    value = call()
-    return value, time.process_time() - start
 
 
 def run(*, share: bool = False, **settings: Any) -> Values:

@@ -17,7 +17,7 @@ from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.results import data_summary
 from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.report.words import count
 

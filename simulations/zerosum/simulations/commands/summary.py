@@ -71,14 +71,8 @@ def summary_table(summary: Summary) -> Table:
         f"{summary.bytes_up_per_client:,.0f} up, {summary.bytes_down_per_client:,.0f} down",
     )
     table.add_row("seconds", f"{summary.seconds:.1f}")
-    engine = summary.engine
-    workers = engine.get("workers", 1)
-    where = f"{workers} workers, {engine['name']}" if workers > 1 else engine["name"]
-    if engine["device"] != "cpu":
-        where += f", on {engine['device']}"
-    table.add_row("computed by", f"the {engine['trainer']} trainer ({where})")
-    apart = ", without workers" if workers > 1 else ""
-    table.add_row(f"peak memory{apart}", _memory(summary.peak_memory_mb))
+    for row in _engine_rows(summary):
+        table.add_row(*row)
     if summary.noise_from_seed:
         table.add_row(
             "note",
@@ -86,6 +80,20 @@ def summary_table(summary: Summary) -> Table:
             "protects nobody: a deployment draws from the system",
         )
     return table
+
+
+def _engine_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Return the trainer, with its workers and device, and the memory taken."""
+    engine = summary.engine
+    workers = engine.get("workers", 1)
+    where = f"{workers} workers, {engine['name']}" if workers > 1 else engine["name"]
+    if engine["device"] != "cpu":
+        where += f", on {engine['device']}"
+    apart = ", without workers" if workers > 1 else ""
+    return [
+        ("computed by", f"the {engine['trainer']} trainer ({where})"),
+        (f"peak memory{apart}", _memory(summary.peak_memory_mb)),
+    ]
 
 
 def _failure_rows(failures: Failures | None) -> list[tuple[str, str]]:

@@ -11,13 +11,8 @@ import numpy as np
 
 from zerosum.client.files.operating_system import named_path
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import (
-    Collection,
-    DataError,
-    Records,
-    as_float32,
-    split_off_test,
-)
+from zerosum.simulations.data.data_files import DataError, as_float32
+from zerosum.simulations.data.datasets import Collection, Records, split_off_test
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 

@@ -9,16 +9,14 @@ import numpy as np
 
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import error_line
-from zerosum.simulations.data.datasets import (
-    Collection,
+from zerosum.simulations.data.data_files import (
     DataError,
-    Records,
     as_float32,
     class_indices,
     count_classes,
     listed,
-    split_off_test,
 )
+from zerosum.simulations.data.datasets import Collection, Records, split_off_test
 from zerosum.simulations.data.tables import encode_owners
 from zerosum.simulations.data.tabular.columns import Columns
 from zerosum.simulations.data.tabular.inputs import require_column

@@ -6,7 +6,8 @@ import numpy as np
 
 from zerosum.client.spec import DataSpec
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.simulations.data.datasets import DataError, Records
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Records
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,6 @@ def partition(spec: DataSpec, records: Records, clients: int, seed: int) -> Part
     records : Records
         Training records.
     clients : int
-        Number of clients.
     seed : int
         The experiment's seed.
 
@@ -95,7 +95,6 @@ def iid(count: int, clients: int, seed: int) -> Partition:
     count : int
         Number of records.
     clients : int
-        Number of clients.
     seed : int
         The experiment's seed.
 
@@ -120,7 +119,6 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> Part
     labels : numpy.ndarray
         Class indices, int64, shape (n,).
     clients : int
-        Number of clients.
     alpha : float
         Concentration: small values give each client few classes.
     seed : int
@@ -160,7 +158,6 @@ def shards(labels: np.ndarray, clients: int, per_client: int, seed: int) -> Part
     labels : numpy.ndarray
         Class indices, int64, shape (n,).
     clients : int
-        Number of clients.
     per_client : int
         Shards that each client gets.
     seed : int
@@ -189,7 +186,6 @@ def natural(owners: np.ndarray, clients: int) -> Partition:
     owners : numpy.ndarray
         Each record's client, int64, shape (n,).
     clients : int
-        Number of clients.
 
     Returns
     -------

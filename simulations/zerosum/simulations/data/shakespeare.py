@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import Collection, DataError, Records, reading, required_file
+from zerosum.simulations.data.data_files import DataError, reading, required_file
+from zerosum.simulations.data.datasets import Collection, Records
 
 LENGTH = 64
 """Characters that are predicted in a sequence, each from those before it."""

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import (
-    Collection,
+from zerosum.simulations.data.data_files import (
     DataError,
-    Records,
     as_float32,
     counted,
     listed,
     required_file,
-    split_off_test,
 )
+from zerosum.simulations.data.datasets import Collection, Records, split_off_test
 from zerosum.simulations.data.tabular.columns import KIND, Columns, Table, read_table
 from zerosum.simulations.data.tabular.filled import filled_inputs, public_said
 from zerosum.simulations.data.tabular.inputs import (

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import Collection, DataError, Records, reading
+from zerosum.simulations.data.data_files import DataError, reading
+from zerosum.simulations.data.datasets import Collection, Records
 from zerosum.simulations.data.scattering import scattering
 from zerosum.simulations.data.synthetic_strokes import stroke_directions
 

@@ -1,4 +1,4 @@
-"""Which engine an experiment runs on."""
+"""Choice of the engine that an experiment runs on."""
 
 import multiprocessing
 import os

@@ -19,19 +19,12 @@ import numpy as np
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from zerosum.client.protocol.client_vector import Work
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.client.request import Question, Request
 from zerosum.client.training.threads import use_one_thread
 from zerosum.secagg import Session
-from zerosum.simulations.engine.work import (
-    Contributor,
-    Vector,
-    Work,
-    add_up,
-    chunked,
-    one_by_one,
-    summed,
-)
+from zerosum.simulations.engine.work import Contributor, Vector, add_up, chunked, one_by_one, summed
 
 log = logging.getLogger("zerosum.client")
 

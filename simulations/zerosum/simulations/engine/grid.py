@@ -33,7 +33,6 @@ def answered(app: App, message: Message, context: Context) -> Message:
     app : callable
         Handles the message.
     message : flwr.app.Message
-        As it came.
     context : flwr.app.Context
         Of its client.
 

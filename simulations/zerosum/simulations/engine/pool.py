@@ -17,16 +17,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from zerosum.client.protocol.client_vector import Work
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.client.request import Question, Request
 from zerosum.secagg import Session
-from zerosum.simulations.engine.processes import Answered, Failure, WorkerProcesses
-from zerosum.simulations.engine.processes import Work as Answering
+from zerosum.simulations.engine.processes import Answered, Answering, Failure, WorkerProcesses
 from zerosum.simulations.engine.work import (
     Contributor,
     Signed,
     Vector,
-    Work,
     add_up,
     chunked,
     one_by_one,

@@ -39,23 +39,23 @@ IDLE_GRACE_SECONDS = 30.0
 
 
 class Order(Protocol):
-    """What a worker is given to do; it can be pickled."""
+    """An order to a worker; it can be pickled."""
 
     @property
     def answers(self) -> int:
-        """How many answers there are to it."""
+        """Return the number of its answers."""
         ...
 
 
 GivenOrder = TypeVar("GivenOrder", bound=Order)
 
-Work = Callable[[Any, Any], Iterable[Any]]
+Answering = Callable[[Any, Any], Iterable[Any]]
 """Answers an order: called with what all orders of a call share, and with the order."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an answer will not come.
+    """The reason why an answer will not come.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class WorkerProcesses(Generic[GivenOrder]):
     Parameters
     ----------
     prepare : callable
-        Called in each worker with its place, an int; returns the :data:`Work` that it does.
+        Called in each worker with its place, an int; returns the :data:`Answering` that it does.
     count : int
         Workers.
     method : str
@@ -122,7 +122,7 @@ class WorkerProcesses(Generic[GivenOrder]):
 
     def __init__(
         self,
-        prepare: Callable[[int], Work],
+        prepare: Callable[[int], Answering],
         count: int,
         method: Literal["fork", "spawn"],
         grace_seconds: float = GRACE_SECONDS,
@@ -303,7 +303,7 @@ def _starting(method: str) -> Iterator[None]:
         yield
 
 
-def _serve(connection: Connection, prepare: Callable[[int], Work], place: int) -> None:
+def _serve(connection: Connection, prepare: Callable[[int], Answering], place: int) -> None:
     """Answer orders until the other end is closed: the life of a worker."""
     # ctrl-C and a hangup reach all of a terminal's processes; the parent ends its workers itself.
     for name in ("SIGINT", "SIGHUP"):
@@ -328,7 +328,7 @@ def _serve(connection: Connection, prepare: Callable[[int], Work], place: int) -
         connection.close()
 
 
-def _answer(connection: Connection, work: Work, shared: object) -> object:
+def _answer(connection: Connection, work: Answering, shared: object) -> object:
     """Answer one order; return what it shares with the next ones."""
     data = connection.recv_bytes()
     try:
@@ -343,7 +343,7 @@ def _answer(connection: Connection, work: Work, shared: object) -> object:
     return shared
 
 
-def _attempted(work: Work, shared: object, order: object) -> Iterator[object]:
+def _attempted(work: Answering, shared: object, order: object) -> Iterator[object]:
     try:
         yield from work(shared, order)
     except Exception as error:

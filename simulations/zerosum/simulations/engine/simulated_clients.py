@@ -1,4 +1,4 @@
-"""What simulated clients stand in: one process, one cache, parties kept as live objects."""
+"""Environment of simulated clients: one process, one cache, parties kept as live objects."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

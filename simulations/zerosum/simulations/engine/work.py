@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.protocol.client_vector import Work as Work
-from zerosum.client.protocol.client_vector import client_of, protected
+from zerosum.client.protocol.client_vector import Work, client_of, protected
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.training_outcomes import Notes, OutcomeCounts, quoted
 from zerosum.client.task import ClientInfo, Task

@@ -102,12 +102,9 @@ def kind_of(data: Path, kind: Kind | None) -> Kind:
             f'--data {data}: unknown kind "{data.suffix}"; give {allowed}, or its --kind'
         )
     if kind is not None and (kind is Kind.IMAGES) != data.is_dir():
-        raise ConfigError(f"--kind {kind}: --data {data} is a {_shape(data)}; give {WORDS[kind]}")
+        what = "folder" if data.is_dir() else "file"
+        raise ConfigError(f"--kind {kind}: --data {data} is a {what}; give {WORDS[kind]}")
     chosen = kind if kind is not None else guessed
     if chosen is None or not (data.is_dir() or data.is_file()):
         raise ConfigError(f"--data {data}: neither a file nor a folder; give {allowed}")
     return chosen
-
-
-def _shape(data: Path) -> str:
-    return "folder" if data.is_dir() else "file"

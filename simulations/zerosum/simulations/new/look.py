@@ -12,7 +12,7 @@ from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
-from zerosum.simulations.data.datasets import DataError, counted, listed, read_npz
+from zerosum.simulations.data.data_files import DataError, counted, listed, read_npz
 from zerosum.simulations.data.tabular.columns import Table, read_table
 from zerosum.simulations.data.tabular.filled import filled_inputs
 from zerosum.simulations.data.tabular.inputs import cautions, choose_inputs

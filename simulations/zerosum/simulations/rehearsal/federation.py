@@ -30,7 +30,7 @@ AUTHORITY = "authority.pub"
 
 
 class Federation(FlowerPrograms):
-    """Everything that a deployment needs, in one folder.
+    """The files of a deployment, in one folder.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ _NETWORK = "10.213.{0}.{1}"
 
 @dataclass(frozen=True)
 class Loopback:
-    """This machine, by its loopback address."""
+    """The machine's own loopback address, without namespaces."""
 
     address: str = "127.0.0.1"
     listen: str = "127.0.0.1"

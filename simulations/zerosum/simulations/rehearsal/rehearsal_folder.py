@@ -57,7 +57,7 @@ class RehearsalFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether the ServerApp met its nodes and wrote the configuration."""
+        """Return whether the ServerApp met its nodes and wrote the configuration."""
         return (self.path / CONFIG).is_file()
 
     def rounds_asked(self) -> int:

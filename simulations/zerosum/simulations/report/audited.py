@@ -17,7 +17,7 @@ AUDIT = "audit.json"
 
 @dataclass(frozen=True)
 class Audited:
-    """What canaries could tell, and what the ledger allows.
+    """The canaries' lower bounds, beside the ledger's upper one.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class Audited:
 
     @property
     def able(self) -> bool:
-        """Whether it could have contradicted the upper bound at all."""
+        """Return whether the audit could have contradicted the upper bound at all."""
         return self.largest > self.upper
 
     @property
     def passed(self) -> bool:
-        """Whether no lower bound exceeds the upper one."""
+        """Return whether no lower bound exceeds the upper one."""
         return max(self.lower) <= self.upper
 
 

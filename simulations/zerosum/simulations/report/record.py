@@ -32,7 +32,7 @@ UNWRITTEN = "assumptions are written when the run finishes"
 
 @dataclass(frozen=True)
 class Sight:
-    """What the server saw in one round, and what the model says of some test images.
+    """The server's view of one round, and the model's answers to some test images.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything the report shows.
+    """The data of a report.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class RunRecord:
 
     @property
     def untrained(self) -> bool:
-        """Whether no client's training is in the model, as far as the rounds say."""
+        """Return whether no client's training is in the model, as far as the rounds say."""
         return bool(self.rounds) and is_untrained(self.rounds)
 
     @property

@@ -65,7 +65,6 @@ def metric(name: str, value: float, noise: float | None = None) -> str:
     name : str
         As "test_accuracy".
     value : float
-        Its value.
     noise : float, optional
         Standard deviation of the noise in it.
 

@@ -44,7 +44,6 @@ def logged(name: str, path: Path) -> Iterator[None]:
     name : str
         The logger.
     path : Path
-        The file.
 
     Yields
     ------

@@ -44,7 +44,7 @@ class ProgressBar:
 
     @property
     def drawn(self) -> bool:
-        """Whether there is a terminal to draw the bar on."""
+        """Return whether there is a terminal to draw the bar on."""
         return self._console.is_terminal
 
     def step(self, done: int, text: str | None = None) -> None:

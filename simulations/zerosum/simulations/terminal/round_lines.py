@@ -55,7 +55,6 @@ def describe(record: RoundRecord, rounds: int, reason: str | None = None) -> str
     Parameters
     ----------
     record : RoundRecord
-        A round's.
     rounds : int
         Of the run.
     reason : str, optional

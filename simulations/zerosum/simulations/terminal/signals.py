@@ -17,8 +17,8 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.terminal.printable import printable_lines, shell_command
 
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-"""Exit codes, as shells give them."""
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code after ctrl-C, as shells give it."""
 
 FAILED = 1
 """Exit code of a command that failed through no fault of its user."""

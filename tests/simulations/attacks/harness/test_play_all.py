@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from narrowed import hits_of, present
 
+from zerosum.server.runs.run_folder import REPORT
 from zerosum.simulations.attacks.harness.interface import (
     Case,
     Defense,
@@ -20,9 +21,9 @@ from zerosum.simulations.attacks.harness.interface import (
     View,
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking
-from zerosum.simulations.attacks.harness.play_all import Cell, jobs_of, play, play_all
+from zerosum.simulations.attacks.harness.play import Cell, play
+from zerosum.simulations.attacks.harness.play_all import jobs_of, play_all
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of, shown, strongest, to_csv
-from zerosum.simulations.attacks.report.page import REPORT
 from zerosum.simulations.attacks.report.table import figure_text, to_markdown
 from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, AttackRun
 

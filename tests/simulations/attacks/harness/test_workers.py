@@ -15,7 +15,8 @@ from odd_attacks import Bits, Odd
 from processes import alive, children, wait_for
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, jobs_of, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import jobs_of, play_all
 from zerosum.simulations.attacks.harness.workers import played_apart
 from zerosum.simulations.engine import processes
 
@@ -25,7 +26,7 @@ COMMON = Path(__file__).parents[3] / "common"
 
 @dataclass(frozen=True)
 class Held(Odd):
-    """What no process can be sent."""
+    """An object that no process can be sent."""
 
     held: Any = field(default_factory=lambda: lambda: None)
 

@@ -12,7 +12,8 @@ from zerosum.client.task import TaskError
 from zerosum.client.training.flat_parameters import load_vector
 from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
 from zerosum.simulations.attacks.harness.metrics import area, rate
-from zerosum.simulations.attacks.harness.play_all import Cell, play, play_all
+from zerosum.simulations.attacks.harness.play import Cell, play
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.inference import membership, trained

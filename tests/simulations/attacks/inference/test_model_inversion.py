@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from narrowed import view_of
 
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inference import trained
 from zerosum.simulations.attacks.inference.model_inversion import (

@@ -12,7 +12,8 @@ from zerosum.client.training.fast import choose_trainer
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import Case, Defense, ThreatModel
 from zerosum.simulations.attacks.harness.metrics import area
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.inference.mirrored_sums import (

@@ -5,7 +5,7 @@ import pytest
 from narrowed import present, values_of, view_of
 
 from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.inversion.differencing import EXACT, Differencing
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts

@@ -8,7 +8,7 @@ from narrowed import values_of, view_of
 from zerosum.client.spec import ModelSpec
 from zerosum.client.training.flat_parameters import load_vector
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.inversion.features import FeatureInversion, inputs_of
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, local
 from zerosum.simulations.attacks.inversion.reconstruction import observed

@@ -7,7 +7,7 @@ from narrowed import hits_of, view_of
 
 from zerosum.client.training.flat_parameters import load_vector
 from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, distributed
 from zerosum.simulations.attacks.inversion.imprint import Imprint
 from zerosum.simulations.attacks.inversion.imprint_cases import UNBOUND, UNCONFIRMED

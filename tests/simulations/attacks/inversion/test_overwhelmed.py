@@ -7,7 +7,7 @@ import pytest
 from narrowed import present, values_of, view_of
 
 from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.inversion import (
     differencing,

@@ -6,7 +6,7 @@ from narrowed import hits_of, present, values_of, view_of
 from scipy.stats import multivariate_normal
 
 from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, VALUES, Frequencies
 from zerosum.simulations.attacks.inversion.repetition import (

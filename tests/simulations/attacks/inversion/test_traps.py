@@ -6,7 +6,7 @@ from narrowed import hits_of
 from scipy.stats import multivariate_normal
 
 from zerosum.simulations.attacks.harness.interface import Case
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, distributed
 from zerosum.simulations.attacks.inversion.imprint import Imprint

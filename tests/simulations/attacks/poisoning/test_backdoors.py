@@ -6,7 +6,8 @@ import pytest
 from zerosum.client.spec import ModelSpec
 from zerosum.client.training.flat_parameters import parameters_to_vector
 from zerosum.simulations.attacks.harness.interface import Case, Guess
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.backdoors import (
     BARS,

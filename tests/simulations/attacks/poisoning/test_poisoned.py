@@ -17,7 +17,7 @@ from zerosum.client.task import ClientInfo, resolve_task
 from zerosum.client.training.compute import LocalComputation
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.harness.to_specs import DELTA
 from zerosum.simulations.attacks.poisoning.goals import Ruin, honest_updates

@@ -7,7 +7,8 @@ import pytest
 from narrowed import view_of
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import POOLED, Row, rows_of
 from zerosum.simulations.attacks.poisoning.goals import (
     MASKED_AND_CLIPPED,

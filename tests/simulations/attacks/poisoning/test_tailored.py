@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.poisoning.backdoors import BadNets
 from zerosum.simulations.attacks.poisoning.goals import DIRICHLET_CLIENTS, IID_CLIENTS, RULES

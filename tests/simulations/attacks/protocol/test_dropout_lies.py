@@ -9,7 +9,7 @@ from narrowed import hits_of, view_of
 
 from zerosum.secagg import Policy, UnsafeGraph
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.protocol.dropout_lies import LyingAboutDropouts
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting

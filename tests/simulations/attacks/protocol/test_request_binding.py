@@ -7,7 +7,7 @@ import pytest
 from narrowed import hits_of, view_of
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.registry import built_in, choose
 from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
 from zerosum.simulations.attacks.protocol.request_binding import BOUND, HOW, LOOSE, RequestBinding

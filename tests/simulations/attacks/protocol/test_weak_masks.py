@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from narrowed import hits_of, view_of
 
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.protocol.opening import masked_vector, secrets_of
 from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarMasks
 

@@ -9,7 +9,7 @@ from narrowed import hits_of, present, view_of
 
 from zerosum.secagg.crypto.keys import Hkdf, self_mask
 from zerosum.secagg.crypto.prg import accumulate
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.protocol.opening import secrets_of, without_pair_masks
 from zerosum.simulations.attacks.protocol.seed_search import (
     FLOWER_RANGE,

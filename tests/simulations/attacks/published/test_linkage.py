@@ -8,7 +8,7 @@ import pytest
 from narrowed import hits_of, present, view_of
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.generalisation import mondrian
 from zerosum.simulations.attacks.published.linkage import Linkage

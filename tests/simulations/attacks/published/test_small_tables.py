@@ -12,7 +12,7 @@ from scipy.stats import norm
 from view_parts import parts
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.ages import TablesSetting
 from zerosum.simulations.attacks.published.consistent import Limits, consistent, figures_of

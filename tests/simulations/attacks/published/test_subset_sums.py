@@ -7,13 +7,13 @@ from scipy.stats import norm
 from view_parts import parts
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense, NotApplicable
-from zerosum.simulations.attacks.harness.play_all import Cell, play
+from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
 from zerosum.simulations.attacks.published.people import dealt
 from zerosum.simulations.attacks.published.subset_sums import LeastSquares, LinearProgram, WithPrior
 from zerosum.simulations.attacks.published.sums import private_sum_of
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 
 ATTACKS = [LeastSquares(), LinearProgram(), WithPrior()]
 SMALL = AnswersSetting(people=40, queries=160)

@@ -10,7 +10,7 @@ import pytest
 
 from zerosum.simulations.attacks.harness.interface import Case, Defense, Metric, ThreatModel
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking
-from zerosum.simulations.attacks.harness.play_all import Cell, Outcome
+from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.report.page import grid_of, render, write_attack_report
 from zerosum.simulations.attacks.report.pictures import roc_points

@@ -1,4 +1,4 @@
-"""What a row says in words: of how many units, and whether so few could show anything."""
+"""A row's words: its number of units, and whether so few could show anything."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,8 @@ from zerosum.simulations.attacks.harness.interface import (
     View,
 )
 from zerosum.simulations.attacks.harness.metrics import Proportion
-from zerosum.simulations.attacks.harness.play_all import Cell, play_all
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.report.table import count_text, figure_text, to_markdown
 

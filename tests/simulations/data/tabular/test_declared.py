@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.data.tabular.columns import Table, read_table
 from zerosum.simulations.data.tabular.declared import (
     declared_classes,

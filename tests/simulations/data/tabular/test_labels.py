@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.data.tabular.labels import are_values, encode_labels, names_of
 
 KEY = 'data.label = "y"'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.data.tabular.numerals import (
     CONVENTIONS,
     Convention,

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import Collection, DataError
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Collection
 from zerosum.simulations.data.tables import table
 
 COUNT = 60

@@ -11,7 +11,8 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.server.runs.run_folder import SUMMARY
 from zerosum.simulations import api
-from zerosum.simulations.data.datasets import Collection, DataError, Records
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Collection, Records
 from zerosum.simulations.data.tabular.targets import scaled_targets
 from zerosum.simulations.data.tasks import TableTask
 

@@ -40,7 +40,7 @@ Masking = Literal["none", "single", "double"]
 
 @checked_dataclass(frozen=True, config=CHECKED)
 class ThreatModel:
-    """Who attacks and what they know beside what they receive.
+    """An attacker's place, and its knowledge beside what it receives.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class ThreatModel:
 
 @checked_dataclass(frozen=True, config=CHECKED)
 class Defense:
-    """What stands in an attacker's way: one column of the table.
+    """Protection against an attacker: one column of the table.
 
     Attributes
     ----------
@@ -114,13 +114,13 @@ class Defense:
 
     @property
     def masked(self) -> bool:
-        """Whether the server sees no more than sums."""
+        """Return whether the server sees no more than sums."""
         return self.masking != "none"
 
 
 @dataclass(frozen=True)
 class View:
-    """What the attacker receives: data alone, sealed before an attack sees it.
+    """The attacker's view: data alone, sealed before an attack sees it.
 
     Settings add fields of their own, arrays and frozen data; what was not received is None. Nothing
     in a view leads to a client, a task or the truth: :func:`~.sealed_view.sealed` refuses it.
@@ -210,7 +210,7 @@ class Setting(Protocol):
 
     @property
     def name(self) -> str:
-        """As the table's rows say: "sum of 10 clients, 1 image each"."""
+        """Return the name in the table's rows: "sum of 10 clients, 1 image each"."""
         ...
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
@@ -275,12 +275,12 @@ class Attack(Protocol):
 
     @property
     def adaptive(self) -> str:
-        """What the attacker knows of the protection and uses: "unrolls the local steps"."""
+        """Return the use of knowledge about the protection: "unrolls the local steps"."""
         ...
 
     @property
     def threat(self) -> ThreatModel:
-        """Who attacks."""
+        """Return the attacker's place and knowledge."""
         ...
 
     @property
@@ -290,7 +290,7 @@ class Attack(Protocol):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What is scored; the first is the table's."""
+        """Return the metrics; the first is the table's."""
         ...
 
     def cases(self, suite: str) -> Iterable[Case]:

@@ -37,7 +37,7 @@ class Units(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of units."""
         ...
 
     def figure(self) -> Figure:

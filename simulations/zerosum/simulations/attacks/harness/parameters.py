@@ -1,4 +1,4 @@
-"""What can be set of an attack: its dataclass's fields, read and checked by pydantic.
+"""Parameters of an attack: its dataclass's fields, read and checked by pydantic.
 
 A field's type says what it takes, with bounds where it is ``Annotated[int, Ge(0)]``. A number
 without bounds of its own is a size or a rate: more than 0, but for a class whose default is less.

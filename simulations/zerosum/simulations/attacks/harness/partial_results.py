@@ -18,6 +18,7 @@ from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.harness.interface import ThreatModel, parameters_of
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking, Units
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
+from zerosum.simulations.partial_results import read_request, write_request
 
 ASKED, PLAYS = "attack.json", "plays"
 
@@ -59,7 +60,7 @@ class AttackRequest:
 
     def write(self, folder: Path) -> None:
         """Write it into the run's folder, whole or not at all."""
-        replace_file(folder / ASKED, (json.dumps(asdict(self), indent=2) + "\n").encode())
+        write_request(folder / ASKED, self)
 
     @classmethod
     def read(cls, folder: Path) -> "AttackRequest":
@@ -78,14 +79,12 @@ class AttackRequest:
         ConfigError
             If the folder holds no run of attacks, another version's, or one that is complete.
         """
-        try:
-            request = cls(**json.loads((folder / ASKED).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise ConfigError(
-                f"--resume {folder}: it holds no run of attacks (no {ASKED})"
-            ) from None
-        except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(f"--resume {folder}: {ASKED} is damaged ({error})") from None
+        request = read_request(
+            folder / ASKED,
+            cls,
+            absent=f"--resume {folder}: it holds no run of attacks (no {ASKED})",
+            cure="restore it, or play all anew, with --out",
+        )
         if request.version != version("zerosum"):
             raise ConfigError(
                 f"--resume {folder}: it was played by zerosum {request.version}, and this is "

@@ -146,7 +146,7 @@ def _made(path: str) -> Attack:
 
 @checked_dataclass(config=ConfigDict(strict=True))
 class _Description:
-    """What an attack says of itself: a text alone would do for field names of one letter each."""
+    """An attack's description of itself, checked: a text alone would pass for a list of letters."""
 
     name: str
     adaptive: str

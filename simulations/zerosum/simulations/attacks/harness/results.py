@@ -81,7 +81,7 @@ class Row:
 
     @property
     def too_few(self) -> bool:
-        """Whether it is at baseline because so few units can show nothing else."""
+        """Return whether the row is at baseline because so few units can show nothing else."""
         return self.at_baseline and self.count < ENOUGH
 
 
@@ -151,7 +151,7 @@ def _row(cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> 
 
 @dataclass(frozen=True)
 class _Figures:
-    """What is computed of a row's units; nothing where there are none."""
+    """Figures of a row's units; empty where there are none."""
 
     value: float | None = None
     low: float | None = None

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from zerosum.simulations.attacks.harness.play import Cell, Outcome, play
-from zerosum.simulations.engine.processes import Answered, Failure, Work, WorkerProcesses
+from zerosum.simulations.engine.processes import Answered, Answering, Failure, WorkerProcesses
 from zerosum.simulations.terminal.logs import log_to
 
 log = logging.getLogger("zerosum.simulations")
@@ -85,7 +85,7 @@ def _failed(answered: Answered[Job], failure: Failure, jobs: deque[Job]) -> Iter
         yield Outcome(number, job.seed, "failed", failure.reason)
 
 
-def _player(log_path: Path | None, place: int) -> Work:
+def _player(log_path: Path | None, place: int) -> Answering:
     """Return what plays jobs in a worker."""
     if log_path is not None:
         log_to("zerosum", log_path)

@@ -13,7 +13,7 @@ import torch
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.training.fast import choose_trainer
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.spec import SamplingSpec

@@ -19,7 +19,7 @@ from torch import nn
 
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
 from zerosum.client.training.flat_parameters import Layout, from_state_dict, load_vector
-from zerosum.client.training.local import build_model, initial_vector
+from zerosum.client.training.initial_model import build_model, initial_vector
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.runs.run_folder import RunFolder

@@ -232,7 +232,7 @@ class Reconstruction:
         Parameters
         ----------
         guess : Guess
-            Of :meth:`run` or :meth:`baseline`.
+            Of the attack or of its baseline.
         truth : mapping of str to ndarray
             The scene's.
 

@@ -13,7 +13,7 @@ from flwr.app import RecordDict
 from torch import nn
 
 from zerosum.client.protocol.client_vector import Future, OnCollection, Work
-from zerosum.client.protocol.protection import Protection as Envelope
+from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Request
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, Task
@@ -259,7 +259,7 @@ def within_range(update: np.ndarray, request: Request) -> np.ndarray:
     return clipped
 
 
-def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndarray:
+def unclipped(update: np.ndarray, protection: Protection, malicious: int) -> np.ndarray:
     """Encode an update as integers, neither clipped nor within the range of a coordinate.
 
     The server's check of the sum remains: no coordinate beyond n times the range. Half of that is
@@ -270,7 +270,7 @@ def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndar
     ----------
     update : ndarray of float64
         Shape (d,).
-    envelope : Protection
+    protection : Protection
         The encoding that the session asks for.
     malicious : int
         Clients that share the bound.
@@ -280,8 +280,8 @@ def unclipped(update: np.ndarray, envelope: Envelope, malicious: int) -> np.ndar
     ndarray of int64
         Shape (length,): d coordinates, and the counters of clipped values, at zero.
     """
-    limit = envelope.cohort * envelope.encoding.bound // (2 * malicious)
-    steps = np.rint(update / envelope.encoding.step)
-    sent = np.zeros(envelope.length, dtype=np.int64)  # a liar counts none of its cuts
+    limit = protection.cohort * protection.encoding.bound // (2 * malicious)
+    steps = np.rint(update / protection.encoding.step)
+    sent = np.zeros(protection.length, dtype=np.int64)  # a liar counts none of its cuts
     sent[: len(steps)] = np.clip(steps, -limit, limit)
     return sent

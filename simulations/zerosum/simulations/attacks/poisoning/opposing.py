@@ -45,7 +45,7 @@ class SignFlip(Ruin):
 
     @property
     def adaptive(self) -> str:
-        """Whether its own clip binds it."""
+        """Return how it uses the protection: by own code, or within its clip."""
         how = OWN_CODE if self.own_code else CLIPS
         return f"{how}; {self.scale:g} times"
 

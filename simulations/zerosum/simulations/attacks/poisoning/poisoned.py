@@ -17,7 +17,7 @@ from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.spec import DataSpec, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import ClientInfo, Task, resolve_task
 from zerosum.client.training.flat_parameters import Layout, from_state_dict, load_vector
-from zerosum.client.training.local import build_model, initial_vector
+from zerosum.client.training.initial_model import build_model, initial_vector
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.preflight import prepare
@@ -87,7 +87,7 @@ class PoisonedSetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the name in the table's rows."""
         rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         start = "from scratch" if not self.before else f"after {self.before} honest ones"
         uneven = "" if self.partition == "iid" else ", uneven data"

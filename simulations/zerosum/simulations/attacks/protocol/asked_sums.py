@@ -37,7 +37,7 @@ from zerosum.client.spec import (
 )
 from zerosum.client.task import ClientInfo, resolve_task
 from zerosum.client.training.compute import LocalComputation
-from zerosum.client.training.local import initial_vector
+from zerosum.client.training.initial_model import initial_vector
 from zerosum.secagg import (
     ContributeRequest,
     Contribution,

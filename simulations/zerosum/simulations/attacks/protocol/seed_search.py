@@ -13,6 +13,7 @@ import numpy as np
 
 from zerosum.secagg import Advert, Contribution
 from zerosum.secagg.crypto.keys import Hkdf, commitment
+from zerosum.secagg.randomness import SEED_BYTES
 from zerosum.secagg.stages import Stage
 from zerosum.secagg.wire import u64
 from zerosum.simulations.attacks.protocol.aes import encrypt_blocks
@@ -28,7 +29,6 @@ HIGH_BITS = 6
 Six bits of each word in a block leave few wrong seeds for the full check.
 """
 
-_SEED_BYTES = 32
 FLOWER_RANGE = 1 << 32
 """Flower's default ``modulus_range``."""
 
@@ -83,7 +83,7 @@ def search(
 def _seeds(bits: int) -> Iterator[list[bytes]]:
     for start in range(0, 1 << bits, AT_ONCE):
         stop = min(start + AT_ONCE, 1 << bits)
-        yield [value.to_bytes(_SEED_BYTES, "little") for value in range(start, stop)]
+        yield [value.to_bytes(SEED_BYTES, "little") for value in range(start, stop)]
 
 
 def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutcome:

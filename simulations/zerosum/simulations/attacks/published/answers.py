@@ -18,7 +18,7 @@ from zerosum.simulations.attacks.harness.interface import Defense, Masking, Scen
 from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
 from zerosum.simulations.attacks.published.people import dealt, private_bits
 from zerosum.simulations.attacks.published.sums import Answered, private_sum_of
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 
 Noise = Literal["distributed", "central", "local"]
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import NotApplicable
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 
 ADULT = ("age", "sex", "race", "marital", "type_employer", "education", "occupation")
 """Quasi-identifiers of Adult, in the order in which settings take them."""

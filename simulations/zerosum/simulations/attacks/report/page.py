@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.server.runs.run_folder import REPORT
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.results import (
     POOLED,
@@ -19,8 +20,6 @@ from zerosum.simulations.attacks.report import table as table_text
 from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
 from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.html import fill
-
-REPORT = "report.html"
 
 _GRIDS_SHOWN = 24
 _PAIRS_SHOWN = 8

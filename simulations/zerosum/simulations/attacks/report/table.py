@@ -55,7 +55,6 @@ def attacker_text(row: Row, rows: Sequence[Row]) -> str:
     Parameters
     ----------
     row : Row
-        A row of the table.
     rows : sequence of Row
         The whole table.
 

@@ -1,1 +1,1 @@
-"""What attackers see: rounds, private sums, a malicious server, records."""
+"""Settings that attackers see: rounds, private sums, a malicious server, records."""

@@ -21,7 +21,7 @@ from zerosum.simulations.engine.grid import InProcessGrid, nodes
 
 @dataclass(frozen=True)
 class SumRequest:
-    """What clients are asked, the same in every sum.
+    """The request of every sum.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ from zerosum.simulations.engine.grid import InProcessGrid
 
 @dataclass(frozen=True)
 class RoundsView(LearningView):
-    """What a server receives in some rounds of training.
+    """A server's view of some rounds of training.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class RoundsView(LearningView):
 
 @dataclass(frozen=True)
 class Crafted:
-    """What a malicious server sends in place of the global model.
+    """A model that a malicious server sends in place of the global one.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class RoundsSetting:
 
     @property
     def name(self) -> str:
-        """As the table says."""
+        """Return the name in the table's rows."""
         what = "1 image" if self.records == 1 else f"{self.records} images"
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
@@ -128,7 +128,7 @@ class RoundsSetting:
         return tuple(range(self.clients))
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Play the rounds; see :class:`Setting`."""
+        """Play the rounds; see :class:`~.interface.Setting`."""
         check_played(protection, (*SUMS, "budget", "request_hash"))
         task = self.drawn(seed)
         sent = self._sent(attack, task, protection, seed)

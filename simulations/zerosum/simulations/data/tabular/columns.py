@@ -11,7 +11,7 @@ import pandas as pd
 
 from zerosum.client.files.operating_system import readable
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import DataError, read_npz, reading
+from zerosum.simulations.data.data_files import DataError, read_npz, reading
 from zerosum.simulations.data.tabular.delimited import read_delimited
 from zerosum.simulations.data.tabular.numerals import (
     Convention,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import DataError, counted, listed
+from zerosum.simulations.data.data_files import DataError, counted, listed
 from zerosum.simulations.data.tabular.columns import Table, read_table
 from zerosum.simulations.data.tabular.filled import filled_inputs, is_strange, public_said
 from zerosum.simulations.data.tabular.inputs import Chosen, encode_inputs, require_column
@@ -146,7 +146,6 @@ def declared_line(
     Parameters
     ----------
     path : Path
-        The file.
     label, features, categories, classes
         As they stand in the code.
     reading : mapping

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import DataError, listed, reading
+from zerosum.simulations.data.data_files import DataError, listed, reading
 from zerosum.simulations.data.tabular.numerals import is_number
 
 SEPARATORS = ",;\t|"
@@ -63,7 +63,6 @@ def read_delimited(path: Path, spec: DataSpec) -> Delimited:
     Parameters
     ----------
     path : Path
-        The file.
     spec : DataSpec
         ``encoding``, ``separator`` and ``header``; what is absent is guessed.
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from zerosum.simulations.data.datasets import counted, listed
+from zerosum.simulations.data.data_files import counted, listed
 from zerosum.simulations.data.tabular.columns import Columns
 from zerosum.simulations.data.tabular.inputs import Chosen
 

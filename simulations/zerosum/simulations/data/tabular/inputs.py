@@ -8,7 +8,7 @@ import pandas as pd
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.datasets import DataError, as_float32, counted, listed
+from zerosum.simulations.data.data_files import DataError, as_float32, counted, listed
 from zerosum.simulations.data.tabular.columns import Columns, Table
 from zerosum.simulations.data.tabular.identifiers import why_identifier
 from zerosum.simulations.data.tabular.written import are_dates, marks_of
@@ -131,7 +131,8 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
         else:
             left_out[name] = reason
     if not names:
-        reasons = f" ({_reasons(left_out)})" if left_out else ""
+        reasons = listed(f"{name}: {reason}" for name, reason in left_out.items())
+        reasons = f" ({reasons})" if left_out else ""
         raise DataError(
             f"data.features: no numeric column is left as input{reasons}; name at least one"
         )
@@ -185,10 +186,6 @@ def _strange(key: str, name: str, reason: str) -> DataError:
         f"{key} holds numbers, but {reason}; write data.missing = [{', '.join(quoted)}] where that "
         f'is a missing value, or data.exclude = ["{name}"]'
     )
-
-
-def _reasons(left_out: Mapping[str, str]) -> str:
-    return listed(f"{name}: {reason}" for name, reason in left_out.items())
 
 
 @dataclass(frozen=True)

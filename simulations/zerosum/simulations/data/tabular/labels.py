@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from zerosum.simulations.data.datasets import MAX_CLASSES, DataError, count_classes, listed
+from zerosum.simulations.data.data_files import MAX_CLASSES, DataError, count_classes, listed
 
 FEW_KINDS = 20
 """Whole numbers of at most so many kinds are classes, if records share them."""

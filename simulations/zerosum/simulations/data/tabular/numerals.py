@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from zerosum.simulations.data.datasets import DataError
+from zerosum.simulations.data.data_files import DataError
 
 _EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
 _SPACES = "[ \u00a0\u202f]"

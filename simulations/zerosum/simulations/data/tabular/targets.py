@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from zerosum.simulations.data.datasets import Collection, DataError, Records
+from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.datasets import Collection, Records
 
 
 @dataclass(frozen=True)
