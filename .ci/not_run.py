@@ -75,7 +75,8 @@ def main(folder: Path) -> None:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [line for line in lines if line.count("\t") == 1]  # the last may be torn: not run
 
 
 if __name__ == "__main__":

@@ -62,8 +62,12 @@ class Recorder:
     """Appends each test that ran to ``ran.txt``, with its outcome."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the outcome of a test's call, or of the set-up that failed or skipped it."""
-        if report.when == "call" or (report.when == "setup" and not report.passed):
+        """Note the outcome of a test's call, or of the set-up that failed or skipped it.
+
+        A failure counts whenever it comes: in the tear-down, or where a worker of pytest-xdist
+        died of the test ("???").
+        """
+        if report.when == "call" or report.failed or (report.when == "setup" and report.skipped):
             with (_out() / "ran.txt").open("a", encoding="utf-8") as file:
                 file.write(f"{report.nodeid}\t{report.outcome}\n")
 

@@ -44,6 +44,16 @@ def test_links_that_lead_nowhere_are_found(root: Path, link: str, why: str) -> N
     assert check_docs.problems(root) == [f"README.md: the link {link} leads to {why}"]
 
 
+def test_a_link_with_a_title_is_a_link(root: Path) -> None:
+    (root / "README.md").write_text('[a](docs/gone.md "its title")')
+    assert check_docs.problems(root) == ["README.md: the link docs/gone.md leads to no file"]
+
+
+def test_an_anchor_in_a_folder_leads_nowhere(root: Path) -> None:
+    (root / "README.md").write_text("[a](docs#gone)")
+    assert check_docs.problems(root) == ["README.md: the link docs#gone leads to no heading"]
+
+
 def test_a_picture_that_is_not_there_is_found(root: Path) -> None:
     (root / "README.md").write_text('<img src="docs/gone.svg">')
     assert check_docs.problems(root) == ["README.md: the link docs/gone.svg leads to no file"]

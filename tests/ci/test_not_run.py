@@ -46,6 +46,24 @@ def test_a_failure_in_a_stage_that_was_cut_fails() -> None:
     assert lines[-1] == "  FAILED: tests/server/test_a.py::test_one"
 
 
+def test_a_torn_line_is_no_test_that_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "collected.txt").write_text("".join(f"{line}\n" for line in COLLECTED))
+    (tmp_path / "ran.txt").write_text(f"{RAN[0]}\n{COLLECTED[1].strip()}")
+    with pytest.raises(SystemExit, match="1"):
+        not_run.main(tmp_path)
+    assert "4 tests; 1 ran, 0 skipped, 3 not run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("when", "outcome"), [("teardown", "failed"), ("???", "failed")])
+def test_a_failure_counts_whenever_it_comes(when, outcome, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ZEROSUM_CI_OUT", str(tmp_path))
+    report = pytest.TestReport("t.py::t", ("t.py", 0, "t"), {}, outcome, None, when)
+    ran_tests.Recorder().pytest_runtest_logreport(report)
+    assert (tmp_path / "ran.txt").read_text() == "t.py::t\tfailed\n"
+
+
 def test_a_skipped_test_is_printed_and_is_no_failure() -> None:
     ran = [*RAN[:3], RAN[3].replace("passed", "skipped")]
     lines, good = not_run.account(COLLECTED, ran, MUST)

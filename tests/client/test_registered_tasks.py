@@ -89,6 +89,28 @@ def test_name_that_two_packages_register_is_refused(install: Install) -> None:
         resolve_task("digits", DataSpec(), ModelSpec(), 0)
 
 
+def test_entry_that_names_no_object_is_refused_with_its_package(install: Install) -> None:
+    install("hasty", "beds = no object")
+    with pytest.raises(TaskError, match="hasty registers it as 'no object', which is no"):
+        resolve_task("beds", DataSpec(), ModelSpec(), 0)
+
+
+def test_metadata_that_cannot_be_read_are_refused(install: Install, tmp_path: Path) -> None:
+    install("broken", "beds = beds:Beds")
+    [entries] = tmp_path.rglob("entry_points.txt")
+    entries.write_bytes(b"[zerosum.tasks]\n\xff = beds:Beds\n")
+    with pytest.raises(TaskError, match=r"cannot be read \(UnicodeDecodeError"):
+        resolve_task("digits", DataSpec(), ModelSpec(), 0)
+
+
+def test_impostor_without_metadata_is_refused(install: Install, tmp_path: Path) -> None:
+    install("impostor", "digits = impostor_tasks:Wards")
+    [metadata] = tmp_path.rglob("METADATA")
+    metadata.unlink()
+    with pytest.raises(TaskError, match="one without a name"):
+        resolve_task("digits", DataSpec(), ModelSpec(), 0)
+
+
 def test_missing_metadata_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerosum.client.task.entry_points", lambda group: ())
     monkeypatch.setattr(sys, "path", [*sys.path, "/nowhere"])  # past the cache

@@ -136,6 +136,37 @@ def test_an_added_mechanism_is_encoded_and_topped_up(dropped: int, top_up: bool)
     assert total.total.std() == pytest.approx(total.noise_std, rel=0.04)
 
 
+@pytest.mark.parametrize(
+    "noise",
+    [None, np.zeros(1, dtype=np.int64), np.full(5, 0.5)],
+    ids=["None", "one for all coordinates", "floats"],
+)
+def test_noise_that_is_no_integer_a_coordinate_is_never_added(noise, monkeypatch) -> None:
+    """None would leave out a top-up, and floats would be cut to zero where they enter the ring."""
+    monkeypatch.setattr(AddedShares, "noise", lambda *_: noise)
+    monkeypatch.setattr(AddedShares, "apply", lambda *_: noise)
+    stream = SeededEntropy(3).keystream("noise")
+    for draw in (
+        lambda: protection().top_up(14, stream),
+        lambda: protection().summed_noise(14, stream),
+        lambda: protection().protect(np.zeros(5), rounding=stream, noise=stream),
+    ):
+        with pytest.raises(TypeError, match="has to return 5 integers"):
+            draw()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [np.full(511, np.nan), np.full(511, -1.0), np.zeros(1)],
+    ids=["NaN", "negative", "one for all orders"],
+)
+def test_a_cost_that_is_no_divergence_is_unbounded(row, monkeypatch, caplog) -> None:
+    """NaN passes every comparison with a limit, and a negative cost would give budget back."""
+    monkeypatch.setattr(AddedShares, "divergences", lambda *_, **__: row)
+    assert own_budget.cost(request(), protection(), 0) is None
+    assert "AddedShares.divergences has to give 511 numbers" in caplog.text
+
+
 def test_an_added_mechanism_sizes_the_ring_and_bounds_the_session() -> None:
     one = protection()
     assert one.log2_wrap_probability <= -40

@@ -163,7 +163,14 @@ def builtin_tasks() -> list[str]:
 @lru_cache(maxsize=4)  # reading all packages' metadata takes 5 ms, and a node asks every stage
 def _registered(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=TASK_GROUP), key=lambda entry: entry.name):
+    try:
+        entries = sorted(entry_points(group=TASK_GROUP), key=lambda entry: entry.name)
+    except Exception as error:  # whatever reading another package's files runs into
+        raise TaskError(
+            f"the entry points of an installed package cannot be read ({error_line(error)}): which "
+            "tasks there are is not known; uninstall that package, or install it again"
+        ) from error
+    for entry in entries:
         other = found.setdefault(entry.name, entry)
         if other is not entry:
             raise TaskError(
@@ -174,7 +181,8 @@ def _registered(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 
 def _package(entry: EntryPoint) -> str:
-    return "" if entry.dist is None else entry.dist.name
+    name = None if entry.dist is None else entry.dist.name
+    return name or "one without a name"  # whose METADATA is gone
 
 
 def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task:
@@ -229,6 +237,11 @@ def _target(name: str) -> tuple[str, str]:
     module_name, _, attribute = target.partition(":")
     if module_name and attribute:
         return module_name, attribute
+    if name in known:
+        raise TaskError(
+            f'task = "{name}": {_package(known[name])} registers it as {target!r}, which is no '
+            '"module:object"; install another version of that package, or uninstall it'
+        )
     if not known:
         raise TaskError(
             f'task = "{name}": no task has a short name, because the metadata of the installed '

@@ -4,6 +4,7 @@ import ast
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from added_mechanism import AddedShares
@@ -71,11 +72,44 @@ def test_a_class_with_every_member_is_registered_once() -> None:
         ({"added_by": "clients"}, r"added_by = 'clients'.*'share', 'client', 'server'"),
         ({"norm": "linf"}, "norm = 'linf'"),
         ({"takes_bit": 1}, "takes_bit has to be True or False"),
+        ({"noise": None}, "noise has to be a method"),
     ],
 )
 def test_a_class_that_says_what_nobody_understands_is_refused(changed, message) -> None:
     with pytest.raises(TypeError, match=message):
         registry.register_mechanism("changed", lacking(**changed))
+
+
+def test_who_adds_the_noise_is_of_the_class_and_not_of_an_object() -> None:
+    @dataclass(frozen=True)
+    class Varying(AddedShares):
+        added_by: str = "share"
+
+    with pytest.raises(TypeError, match=r"Varying.added_by has to be a ClassVar, not a field"):
+        registry.register_mechanism("varying", Varying)
+
+
+def test_a_class_variable_without_a_value_is_missing() -> None:
+    @dataclass(frozen=True)
+    class Annotated(lacking("summary")):
+        summary: ClassVar[str]
+
+    with pytest.raises(TypeError, match="it lacks summary"):
+        registry.register_mechanism("annotated", Annotated)
+
+
+def test_an_object_is_no_mechanism() -> None:
+    with pytest.raises(TypeError, match="it has to be a class"):
+        registry.register_mechanism("object", AddedShares(1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "two words", "line\nend", "\x1b[31m", "<b>", 3, pytest.param("a" * 65, id="long")],
+)
+def test_a_mechanisms_name_is_a_word(name) -> None:
+    with pytest.raises(ValueError, match="name is a word"):
+        registry.register_mechanism(name, lacking())
 
 
 def test_a_class_that_is_not_frozen_is_refused() -> None:
@@ -104,6 +138,21 @@ def test_what_from_spec_builds_is_checked_as_well(monkeypatch) -> None:
     with pytest.raises(TypeError, match="it lacks slack"):
         Protection.build(
             PrivacySpec(mechanism="changing"), EncodingSpec(),
+            cohort=10, dimension=5, rotation_seed=bytes(32),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("member", "value"), [("added_by", "server"), ("norm", "l1")])
+def test_what_from_spec_builds_claims_what_the_registered_class_claims(member, value) -> None:
+    from zerosum.client.protocol.protection import Protection
+    from zerosum.client.spec import EncodingSpec, PrivacySpec
+
+    other = lacking(**{member: value})
+    kind = lacking(from_spec=classmethod(lambda cls, *args: other(1.0, 1.0)))
+    registry.register_mechanism("lying", kind)
+    with pytest.raises(TypeError, match=rf"whose {member} is {value!r} and not"):
+        Protection.build(
+            PrivacySpec(mechanism="lying"), EncodingSpec(),
             cohort=10, dimension=5, rotation_seed=bytes(32),
         )  # fmt: skip
 

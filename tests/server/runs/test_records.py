@@ -107,6 +107,9 @@ def test_any_line_survives_the_file(tmp_path_factory, metrics, epsilon):
         ({"round": 1, "status": "lost"}, "line 2: status"),
         ({"round": 1, "epsilon": {"nobody": 1.0}}, "line 2: epsilon"),
         ({"round": 1, "epsilon": {"sum": "1.0"}}, "line 2: epsilon"),
+        ({"round": 1, "epsilon": {"sum": -1.0}}, "line 2: epsilon.sum: .*-1.0 is no epsilon"),
+        ({"round": 1, "test_accuracy": "x"}, "line 2: .*test_accuracy = 'x' is no number"),
+        ({"round": 1, "test_loss": None}, "line 2: .*test_loss = None is no number"),
     ],
 )
 def test_damaged_line_is_refused_with_its_number(tmp_path, line, message):
@@ -145,6 +148,14 @@ def without(name: str) -> dict[str, Any]:
         (bound_document(BOUND) | {"assumptions": "masks"}, "no list of texts"),
         (bound_document(BOUND) | {"value": None}, "an infinite figure has one"),
         ([2.5], "epsilon.sum is no object"),
+        (bound_document(BOUND) | {"value": 10**400}, "epsilon.sum.value is beyond any float"),
+        (bound_document(BOUND) | {"delta": -1.0}, "epsilon_sum at delta = -1.0: no probability"),
+        (bound_document(BOUND) | {"slack": 1e308}, "epsilon_sum at slack = 1e.308: no prob"),
+        (bound_document(BOUND) | {"participations": 2.5}, "participations = 2.5 is no count"),
+        (bound_document(BOUND) | {"participations": -1}, "participations = -1 is no count"),
+        (bound_document(BOUND) | {"adjacency": [1]}, r"adjacency = \[1\] is no text"),
+        (bound_document(BOUND) | {"accountant": {}}, "accountant = {} is no text"),
+        (bound_document(BOUND) | {"reason": 0}, "reason = 0 is no text"),
     ],
 )
 def test_figure_that_is_not_understood_whole_is_refused(tmp_path, document, message):
@@ -154,6 +165,19 @@ def test_figure_that_is_not_understood_whole_is_refused(tmp_path, document, mess
     folder.write_json(SUMMARY, {"epsilon": {"sum": document}})
     with pytest.raises(ConfigError, match=message):
         folder.read_summary()
+
+
+def test_epsilon_of_a_round_that_is_no_number_is_refused(tmp_path):
+    (tmp_path / METRICS).write_text('{"round": 1, "epsilon": {"sum": NaN}}\n')
+    with pytest.raises(ConfigError, match="nan is no epsilon"):
+        RunFolder(tmp_path).read_rounds()
+
+
+def test_deeply_nested_files_are_damaged_files(tmp_path):
+    for name, read in ((METRICS, RunFolder.read_rounds), (SUMMARY, RunFolder.read_summary)):
+        (tmp_path / name).write_text("[" * 100_000 + "\n")
+        with pytest.raises(ConfigError, match=f"{name} is damaged"):
+            read(RunFolder(tmp_path))
 
 
 def test_figure_comes_back_as_written():

@@ -124,3 +124,29 @@ def test_a_caller_that_stops_ends_the_workers_at_work_and_no_others(start):
     assert not alive(pids[2])
     ((_, _, other),) = answers_of(processes, ("pid",))
     assert other == pids[1]
+
+
+def test_idle_workers_end_by_themselves_once_their_pipe_is_closed():
+    """A fork that held the other end of a pipe would wait for ever, and be killed after a while."""
+    processes = WorkerProcesses(prepare, 2, "fork", grace_seconds=30)
+    answers_of(processes, ("pid",), ("pid",))
+    workers = [worker.process for worker in processes._workers]
+    for worker in processes._workers:
+        worker.connection.close()
+    try:
+        for process in workers:
+            process.join(20)
+        assert [process.exitcode for process in workers] == [0, 0]
+    finally:
+        for process in workers:
+            process.kill()
+        processes.close()
+
+
+def test_an_order_with_too_few_answers_fails(start):
+    processes = start(1, lambda place: lambda shared, order: iter(order.steps[1:]))
+    assert answers_of(processes, ("one", "two"), ("three",)) == [
+        (("one", "two"), 0, "two"),
+        (("one", "two"), 1, Failure("a worker gave 1 answers of 2", "order")),
+        (("three",), 0, Failure("a worker gave 0 answers of 1", "order")),
+    ]

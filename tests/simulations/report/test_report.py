@@ -267,6 +267,14 @@ def test_writing_again_gives_the_same_page_and_changes_no_setting_of_matplotlib(
     assert [p.name for p in folder.path.iterdir() if p.name.startswith(REPORT)] == [REPORT]
 
 
+def test_text_that_is_no_unicode_is_escaped(tmp_path: Path) -> None:
+    """What a client's task raised may hold half of a surrogate pair: UTF-8 has no bytes for it."""
+    records = [record(1, **ABANDONED), record(2)]
+    records[0]["reason"] = "half a pair: \ud800"
+    folder = make_run(tmp_path, records, summarize(records))
+    assert "half a pair: \\ud800" in read(folder).text
+
+
 def test_hostile_text_is_shown_and_not_run(tmp_path: Path) -> None:
     evil = "<script>alert(1)<script> \"'&"
     records = [record(1, **ABANDONED), record(2)]

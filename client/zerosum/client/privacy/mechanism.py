@@ -10,6 +10,8 @@ its top-up skipped, and a ledger charged for noise that was not there. So a clas
 member is refused by :func:`~zerosum.client.privacy.registry.register_mechanism`.
 """
 
+import dataclasses
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
@@ -292,6 +294,14 @@ MEMBERS = tuple(
 
 _VALUES: dict[str, tuple[str, ...]] = {"added_by": get_args(AddedBy), "norm": get_args(Norm)}
 _FLAGS = ("takes_records", "takes_bit", "takes_exact")
+_CLAIMS = tuple(_VALUES)
+"""What callers decide by before a mechanism is built, and again by the mechanism itself."""
+
+_METHODS = tuple(
+    name
+    for name in MEMBERS
+    if callable(vars(Mechanism).get(name)) or isinstance(vars(Mechanism).get(name), classmethod)
+)
 
 
 def check_mechanism(kind: type) -> None:
@@ -307,7 +317,10 @@ def check_mechanism(kind: type) -> None:
     TypeError
         With the name of what it lacks, or of what it says that nobody understands.
     """
-    fields = getattr(kind, "__dataclass_fields__", {})
+    if not isinstance(kind, type):
+        raise TypeError(f"{kind!r} is no mechanism: it has to be a class")
+    # Not `__dataclass_fields__`: those of annotated class variables without a value are in it.
+    fields = {field.name for field in dataclasses.fields(kind)} if is_dataclass(kind) else set()
     own = {name for base in kind.__mro__ if base is not Mechanism for name in vars(base)}
     missing = [name for name in MEMBERS if name not in own and name not in fields]
     if missing:
@@ -318,9 +331,43 @@ def check_mechanism(kind: type) -> None:
     parameters = getattr(kind, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         raise TypeError(f"{kind.__name__} is no mechanism: it has to be a frozen dataclass")
+    for name in _METHODS:
+        if not callable(getattr(kind, name, None)):
+            raise TypeError(f"{kind.__name__}.{name} has to be a method")
+    # An object could change a field of its own, and then be another mechanism than its class.
+    if varying := [name for name in (*_CLAIMS, *_FLAGS) if name in fields]:
+        raise TypeError(f"{kind.__name__}.{varying[0]} has to be a ClassVar, not a field")
     for name, allowed in _VALUES.items():
         if (value := getattr(kind, name)) not in allowed:
             raise TypeError(f"{kind.__name__}.{name} = {value!r}: it has to be one of {allowed}")
     for name in _FLAGS:
         if not isinstance(getattr(kind, name), bool):
             raise TypeError(f"{kind.__name__}.{name} has to be True or False")
+
+
+def check_same_claims(mechanism: Mechanism, kind: type[Mechanism]) -> None:
+    """Check that what was built claims what the class of that name claims.
+
+    The class decides the privacy model, and so the figures; the object decides who adds noise. Were
+    they two, a client of a distributed session would leave the noise to a server that adds none.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Of ``kind.from_spec``, of whatever class.
+    kind : type
+        The registered class.
+
+    Raises
+    ------
+    TypeError
+        If they differ, by the member's name.
+    """
+    check_mechanism(type(mechanism))
+    for name in _CLAIMS:
+        built, claimed = getattr(mechanism, name), getattr(kind, name)
+        if built != claimed:
+            raise TypeError(
+                f"{kind.__name__}.from_spec built a {type(mechanism).__name__} whose {name} is "
+                f"{built!r} and not {claimed!r}: no session is built with it"
+            )

@@ -6,6 +6,7 @@ builds sessions, and is then a value of ``privacy.mechanism`` like the others. A
 takes it only where it names it.
 """
 
+import re
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
@@ -19,6 +20,7 @@ from zerosum.client.privacy.mechanism import (
     Mechanism,
     NoiseSettings,
     check_mechanism,
+    check_same_claims,
 )
 from zerosum.client.privacy.privunit import PrivUnit
 from zerosum.client.privacy.skellam import DistributedSkellam
@@ -41,6 +43,9 @@ _MODELS: Final[dict[AddedBy, str]] = {
 }
 """The privacy model in which noise is added so."""
 
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names stand in TOML, on command lines, in tables and in HTML."""
+
 _registered: dict[tuple[str, str], type[Mechanism]] = {}
 """By name and model."""
 
@@ -60,9 +65,13 @@ def register_mechanism(name: str, kind: type[Mechanism]) -> None:
     TypeError
         If a member is missing, or says what nobody understands; by its name.
     ValueError
-        If the name is taken in that model.
+        If the name is taken in that model, or is no word.
     """
     check_mechanism(kind)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"a mechanism's name is a word of letters, digits, '.', '_' and '-', not {name!r:.80}"
+        )
     key = name, _MODELS[kind.added_by]
     if name in ("auto", "none") or key in _registered:
         raise ValueError(f"a mechanism called {name!r} is there already, for the model {key[1]!r}")
@@ -225,7 +234,7 @@ def choose_mechanism(privacy: NoiseSettings, code: Encoding, cohort: int) -> Mec
     shares = float(guaranteed_shares(privacy.honest_fraction, cohort))
     mechanism = kind.from_spec(privacy, code, z, shares)
     # What was built may be of another class, as Skellam noise with a bit is.
-    check_mechanism(type(mechanism))
+    check_same_claims(mechanism, kind)
     return mechanism
 
 

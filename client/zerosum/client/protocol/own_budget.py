@@ -26,6 +26,7 @@ from zerosum.client.privacy.mechanism import Divergences, DpEvent
 from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol.protection import Protection
+from zerosum.client.renyi_filter import ORDERS
 from zerosum.client.request import Request
 
 log = logging.getLogger("zerosum.client")
@@ -67,6 +68,15 @@ def cost(request: Request, protection: Protection, colluders: int) -> Divergence
         log.warning("the cost of this contribution has no bound: %s", error)
         return None
     if row is None:
+        return None
+    if np.shape(row) != (len(ORDERS),) or not (np.asarray(row) >= 0).all():  # NaN is not
+        # NaN passes every comparison with a limit, and a negative cost would give budget back.
+        log.warning(
+            "the cost of this contribution has no bound: %s.divergences has to give %d numbers of "
+            "0 or more",
+            type(mechanism).__name__,
+            len(ORDERS),
+        )
         return None
     return _with_sampler(row, protection.length * protection.cohort, mechanism.tau)
 

@@ -53,6 +53,24 @@ def _with_cure(error: Exception) -> Exception:
     return error
 
 
+def _checked(
+    vector: NDArray[np.int64], length: int, mechanism: Mechanism, method: str
+) -> NDArray[np.int64]:
+    """Return what a mechanism gave, if it is one integer a coordinate.
+
+    None would be taken for "nothing to add", one integer would be added to every coordinate alike,
+    and a float would be cut to an integer where it enters the ring: less noise than was charged.
+    """
+    fits = isinstance(vector, np.ndarray) and vector.shape == (length,)
+    if not fits or vector.dtype != np.int64:
+        raise TypeError(
+            f"{type(mechanism).__name__}.{method} has to return {length} integers (int64), one a "
+            f"coordinate, not {type(vector).__name__} of {getattr(vector, 'dtype', 'no dtype')} "
+            f"and shape {getattr(vector, 'shape', ())}"
+        )
+    return vector
+
+
 @dataclass(frozen=True)
 class Protection:
     """Protection of one session's vectors: the same object at clients and server.
@@ -394,7 +412,7 @@ class Protection:
         mechanism, missing = self.mechanism, self.cohort - survivors
         if mechanism is None or self.added_by != "share" or not self.topped_up or not missing:
             return None
-        return mechanism.noise(missing, self.length, noise)
+        return self._drawn(missing, noise)
 
     def server_noise(self, noise: Keystream) -> NDArray[np.int64] | None:
         """Return what a trusted server adds, once, to the sum of a release's sessions.
@@ -409,7 +427,7 @@ class Protection:
         """
         if self.mechanism is None or self.added_by != "server":
             return None
-        return self.mechanism.noise(1, self.length, noise)
+        return self._drawn(1, noise)
 
     def summed_noise(self, survivors: int, noise: Keystream) -> NDArray[np.int64] | None:
         """Draw all that clients add to a sum, top-up included, at once: simulations only.
@@ -436,7 +454,7 @@ class Protection:
         mechanism, shares = self.mechanism, self._shares(survivors)
         if mechanism is None or self.added_by == "server" or not shares:
             return None
-        return mechanism.noise(shares, self.length, noise)
+        return self._drawn(shares, noise)
 
     def is_plausible(self, total: NDArray[np.int64], survivors: int, *, noised: bool) -> bool:
         """Test whether honest clients can have such a sum: see :func:`~.wrapping.is_plausible`.
@@ -533,7 +551,15 @@ class Protection:
     ) -> NDArray[np.signedinteger[Any]]:
         if self.mechanism is None or noise is None or self.added_by == "server":
             return encoded
-        return self.mechanism.apply(encoded.astype(np.int64, copy=False), noise)
+        noised = self.mechanism.apply(encoded.astype(np.int64, copy=False), noise)
+        return _checked(noised, self.length, self.mechanism, "apply")
+
+    def _drawn(self, shares: float, noise: Keystream) -> NDArray[np.int64] | None:
+        """Draw the noise of so many contributions; None without a mechanism."""
+        if self.mechanism is None:
+            return None
+        drawn = self.mechanism.noise(shares, self.length, noise)
+        return _checked(drawn, self.length, self.mechanism, "noise")
 
     @property
     def _bound(self) -> int:

@@ -43,8 +43,8 @@ class EpsilonBound:
     Raises
     ------
     ValueError
-        If the value is negative or NaN, unit or observer are unknown, a finite value states no
-        assumption, or an infinite one no reason.
+        If the value is negative or NaN, delta or slack are no probabilities, unit or observer are
+        unknown, a finite value states no assumption, or an infinite one no reason.
     """
 
     value: float
@@ -65,6 +65,9 @@ class EpsilonBound:
             raise ValueError(f"unit {self.unit!r}: one of {', '.join(UNITS)}")
         if not self.value >= 0:  # NaN is not
             raise ValueError(f"epsilon_{self.observer} = {self.value} is no bound")
+        for name in ("delta", "slack"):
+            if not 0 <= (share := getattr(self, name)) <= 1:
+                raise ValueError(f"epsilon_{self.observer} at {name} = {share}: no probability")
         if self.finite and not self.assumptions:
             raise ValueError(f"epsilon_{self.observer} = {self.value:g} states no assumption")
         if self.finite == bool(self.reason):

@@ -16,7 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    model_validator,
+)
 
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
@@ -27,6 +34,9 @@ log = logging.getLogger("zerosum.server")
 
 METRIC_PREFIXES: Final = ("test_", "federated_")
 """What the name of a metric begins with: on public test data, on the clients' own."""
+
+_DRAWN: Final = ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss")
+"""Metrics that terminal and report write and draw by name."""
 
 _FILE_ORDER: Final[tuple[ObserverName, ...]] = ("sum", "local", "release")
 """Order of observers in files. JSON objects have none; this one keeps files equal by bytes."""
@@ -73,13 +83,22 @@ class Document(BaseModel, Mapping[str, Any]):
         return type(self)(**{**self.document(), **fields})
 
 
+def _epsilon(value: float) -> float:
+    if not value >= 0:  # NaN is not
+        raise ValueError(f"{value} is no epsilon")
+    return value
+
+
 def _infinite_where_null(values: object) -> object:
     if not isinstance(values, Mapping):
         return values
     return {name: math.inf if value is None else value for name, value in values.items()}
 
 
-Epsilons: TypeAlias = Annotated[dict[ObserverName, float], BeforeValidator(_infinite_where_null)]
+Epsilons: TypeAlias = Annotated[
+    dict[ObserverName, Annotated[float, AfterValidator(_epsilon)]],
+    BeforeValidator(_infinite_where_null),
+]
 """Epsilon by observer; infinite where none holds."""
 
 
@@ -162,6 +181,9 @@ class RoundRecord(Document):
             and isinstance(value, float)  # integers are counts
         }
         rest = {name: value for name, value in values.items() if name not in metrics}
+        for name in _DRAWN:  # elsewhere a text may be a fact that a newer version wrote
+            if name in rest and type(rest[name]) is not int:
+                raise ValueError(f"{name} = {rest[name]!r:.80} is no number")
         return rest | {"metrics": {**rest.get("metrics", {}), **metrics}} if metrics else rest
 
     @property
@@ -316,10 +338,19 @@ def read_bound(observer: str, document: object) -> EpsilonBound:
     for name in ("delta", "slack", *(["value"] if value is not None else [])):
         if type(document[name]) not in (int, float):
             raise ValueError(f"epsilon.{observer}.{name} = {document[name]!r} is no number")
+    for name in ("adjacency", "accountant", "reason"):
+        if not isinstance(document[name], str | None):
+            raise ValueError(f"epsilon.{observer}.{name} = {document[name]!r} is no text")
+    count = document["participations"]
+    if count is not None and (type(count) is not int or count < 0):
+        raise ValueError(f"epsilon.{observer}.participations = {count!r} is no count")
     if not isinstance(assumptions, list) or not all(isinstance(text, str) for text in assumptions):
         raise ValueError(f"epsilon.{observer}.assumptions is no list of texts")
     parts = {name: document[name] for name in _BOUND_KEYS}
-    parts |= {"value": math.inf if value is None else float(value)}
+    try:
+        parts |= {"value": math.inf if value is None else float(value)}
+    except OverflowError:
+        raise ValueError(f"epsilon.{observer}.value is beyond any float") from None
     return EpsilonBound(**parts | {"observer": observer, "assumptions": tuple(assumptions)})
 
 

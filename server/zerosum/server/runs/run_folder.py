@@ -176,7 +176,7 @@ class RunFolder:
         whole = data[: data.rfind(b"\n") + 1]
         try:
             objects = [json.loads(line) for line in whole.splitlines()]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{self.path / name} is damaged ({error}); {_CURE}") from None
         if not all(isinstance(line, dict) for line in objects):
             raise ConfigError(f"{self.path / name} is damaged: a line of it is no object; {_CURE}")
@@ -218,7 +218,7 @@ class RunFolder:
             document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return Summary()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path} is damaged ({error}); {_CURE}") from None
         if not isinstance(document, dict):
             raise ConfigError(f"{path} is damaged: it holds no object; {_CURE}")

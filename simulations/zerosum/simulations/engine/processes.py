@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -130,6 +130,7 @@ class WorkerProcesses(Generic[GivenOrder]):
         self._prepare, self._grace_seconds = prepare, grace_seconds
         self._context: Any = multiprocessing.get_context(method)
         self._method = method
+        self._forked = method == "fork"
         self._places = set(range(count))
         self._workers: list[_Worker[GivenOrder]] = []
         self._unstarted = ""  # why the last worker that never took an order ended
@@ -185,10 +186,12 @@ class WorkerProcesses(Generic[GivenOrder]):
 
     def _start(self, place: int) -> None:
         ours, theirs = self._context.Pipe()
+        # A fork inherits our ends of all pipes. While it holds one, closing ours ends no worker.
+        inherited = (*(w.connection for w in self._workers), ours) if self._forked else ()
         # multiprocessing ends daemons that nobody closed, but lets them start no process: an
         # attack may want to, and a task that is trained in a fork may not (see forkless).
         process = self._context.Process(
-            target=_serve, args=(theirs, self._prepare, place), daemon=self._method == "fork"
+            target=_serve, args=(theirs, inherited, self._prepare, place), daemon=self._forked
         )
         self._workers.append(_Worker(place, process, ours))
         with _starting(self._method):
@@ -303,8 +306,15 @@ def _starting(method: str) -> Iterator[None]:
         yield
 
 
-def _serve(connection: Connection, prepare: Callable[[int], Answering], place: int) -> None:
+def _serve(
+    connection: Connection,
+    inherited: Sequence[Connection],
+    prepare: Callable[[int], Answering],
+    place: int,
+) -> None:
     """Answer orders until the other end is closed: the life of a worker."""
+    for end in inherited:
+        end.close()
     # ctrl-C and a hangup reach all of a terminal's processes; the parent ends its workers itself.
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
@@ -338,8 +348,15 @@ def _answer(connection: Connection, work: Answering, shared: object) -> object:
         connection.send(Failure(reason, "order"))
         return shared
     shared = shared if news is None else news
+    count = 0
     for answer in _attempted(work, shared, order):
         connection.send_bytes(_packed(answer))
+        count += 1
+        if isinstance(answer, Failure) and answer.lost != "answer":
+            return shared
+    if count < order.answers:  # nobody else could know, and the parent would wait for ever
+        reason = f"a worker gave {count} answers of {order.answers}"
+        connection.send(Failure(reason, "order"))
     return shared
 
 

@@ -59,7 +59,7 @@ def write_report(folder: RunFolder | Path) -> Path:
     if isinstance(folder, Path):
         folder = RunFolder.open(folder)
     # Bytes of file names that the locale has no letters for are letters in UTF-8 again.
-    folder.write(REPORT, render(read_run(folder)).encode(errors="surrogateescape"))
+    folder.write(REPORT, render(read_run(folder)).encode(errors="backslashreplace"))
     return folder.path / REPORT
 
 

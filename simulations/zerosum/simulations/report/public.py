@@ -115,7 +115,7 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
     run = public_record(folder)
     with _whole(out) as made:
         target = RunFolder(made)
-        target.write(REPORT, render_public(run).encode(errors="surrogateescape"))
+        target.write(REPORT, render_public(run).encode(errors="backslashreplace"))
         target.rewrite_rounds(run.rounds)
         target.write_json(SUMMARY, _public_summary(run.summary))
         if run.finished and (folder.path / MODEL).is_file():

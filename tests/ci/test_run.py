@@ -1,0 +1,41 @@
+"""CI's order of stages, with stand-ins for make and Python."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("check", "seconds", "said", "code"),
+    [
+        ("true", 60, "static checks: passed", 0),
+        ("false", 60, "static checks: FAILED", 1),
+        ("exec sleep 60", 2, "static checks: cut", 1),
+        ("true", 0, "static checks: not begun", 1),
+    ],
+)
+def test_static_checks_that_did_not_end_fail(check, seconds, said, code, tmp_path) -> None:
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    script(tmp_path / ".venv" / "bin" / "python", "true")
+    script(tmp_path / "bin" / "make", f'[ "$1" != check ] || {check}')
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    run = subprocess.run(
+        [tmp_path / ".ci" / "run"],
+        env={**os.environ, "PATH": path, "CI_ALL_SECONDS": str(seconds), "CI_OUT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"== {said}" in run.stdout
+    assert run.returncode == code, run.stdout
