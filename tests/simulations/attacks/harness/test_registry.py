@@ -32,7 +32,7 @@ import sys
 from zerosum.simulations.commands.listing import catalog
 rows = dict(catalog()["Attacks"])
 assert "torch" not in sys.modules
-assert rows["gradient-inversion"].startswith("Seeks images"), rows
+assert rows["gradient-inversion"].startswith("Search for images"), rows
 """
 
 
