@@ -1,6 +1,6 @@
 """An attack of one's own: which labels does a client hold? Its output biases tell.
 
-    zerosum attack my_attack:LabelLeak
+From this folder: ``zerosum attack my_attack:LabelLeak``
 
 The gradient of cross-entropy in the output biases is the mean of probability less label, so that
 after small steps a bias has grown where its class is held (Zhao, Mopuri, Bilen 2020, section 3.2).

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerosum.server.privacy.rounding import epsilon_text, epsilon_up, plain
+from zerosum.server.privacy.rounding import (
+    epsilon_text,
+    epsilon_up,
+    plain,
+    remainder_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +38,14 @@ from zerosum.server.privacy.rounding import epsilon_text, epsilon_up, plain
 )
 def test_printed_epsilon_has_three_digits_and_is_rounded_up(value, shown):
     assert epsilon_text(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(2464.7, "2,460"), (7.579, "7.57"), (0.12799, "0.127"), (3.0, "3"), (0.0, "0")],
+)
+def test_what_is_left_of_an_epsilon_has_three_digits_and_is_rounded_down(value, shown):
+    assert remainder_text(value) == shown
 
 
 def read(text: str) -> float:

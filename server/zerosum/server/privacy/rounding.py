@@ -1,7 +1,7 @@
 """Digits of printed figures: an epsilon never below its value, a metric in a fixed width."""
 
 import math
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final
 
 EPSILON_DIGITS: Final = 3
@@ -35,12 +35,29 @@ def epsilon_text(value: float | None) -> str:
         return "∞"
     if value == 0:
         return "0"
-    up = _rounded_up(value)
-    if _SMALLEST_PLAIN <= up < _LARGEST_PLAIN:
-        text = f"{up:,f}"
+    return _text(_rounded_up(value))
+
+
+def remainder_text(value: float) -> str:
+    """Write what is left of an epsilon: three significant digits, rounded down.
+
+    Parameters
+    ----------
+    value : float
+        Finite, not negative.
+    """
+    if value == 0:
+        return "0"
+    shortest = Decimal(repr(float(value)))
+    return _text(shortest.quantize(_unit(shortest), rounding=ROUND_FLOOR))
+
+
+def _text(value: Decimal) -> str:
+    if _SMALLEST_PLAIN <= value < _LARGEST_PLAIN:
+        text = f"{value:,f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    digits = up.scaleb(-up.adjusted()).normalize()
-    return f"{digits:f}e{up.adjusted()}"
+    digits = value.scaleb(-value.adjusted()).normalize()
+    return f"{digits:f}e{value.adjusted()}"
 
 
 def _rounded_up(value: float) -> Decimal:

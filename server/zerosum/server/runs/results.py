@@ -15,6 +15,7 @@ from zerosum.client.files.operating_system import peak_bytes
 from zerosum.client.task import ClientInfo, Task, population
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.seeded_task import client_records
+from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.protections import noise_draw
@@ -132,7 +133,6 @@ def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFact
         What ``summary.json`` holds.
     """
     completed = [r for r in records if r.completed]
-    stages = {name for r in records for name in r.dropouts}
     # In a file only where they say something: most runs have an accuracy, and lose no test.
     remarks: dict[str, Any] = {
         "no_accuracy": facts.unscored,
@@ -145,7 +145,11 @@ def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFact
         rounds=len(records),
         rounds_abandoned=len(records) - len(completed),
         epsilon=dict(facts.epsilon),
-        dropouts={s: sum(r.dropouts.get(s, 0) for r in records) for s in sorted(stages)},
+        dropouts={
+            str(stage): sum(r.dropouts.get(stage, 0) for r in records)
+            for stage in Stage
+            if any(stage in r.dropouts for r in records)
+        },
         bytes_up_per_client=mean(r.bytes_up_per_client for r in completed),
         bytes_down_per_client=mean(r.bytes_down_per_client for r in completed),
         seconds=sum(r.seconds for r in records),

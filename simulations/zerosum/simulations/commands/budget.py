@@ -18,7 +18,7 @@ from zerosum.client.protocol.stored_counters import COUNTERS, SESSIONS, read_spe
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
-from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
 
@@ -171,7 +171,7 @@ def _run_tables(spent: "RunSpending") -> Iterator[Table]:
             title,
             epsilon_text(against.bound.value),
             epsilon_text(against.planned),
-            "unknown" if against.left is None else f"{against.left:.3g}",
+            "unknown" if against.left is None else remainder_text(against.left),
             f"{against.bound.delta:g}",
             str(against.bound.participations),
         )

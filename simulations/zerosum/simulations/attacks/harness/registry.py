@@ -131,7 +131,7 @@ def _made(path: str) -> Attack:
     except (Exception, SystemExit) as error:  # whatever a module of the user's raises
         raise ConfigError(
             f"{path!r} is no attack ({error}): module:Class is a class that can be made without "
-            "arguments, in a module that Python finds"
+            "arguments, in a module of the current folder or of an installed package"
         ) from None
     missing = [each for each in _REQUIRED if not hasattr(made, each)]
     if missing or not dataclasses.is_dataclass(made):

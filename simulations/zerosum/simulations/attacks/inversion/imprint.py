@@ -29,7 +29,7 @@ KNOTS = 100
 
 @dataclass(frozen=True)
 class Imprint(Imprinted):
-    """Send a model that sorts images, and read each bin.
+    """Send a model that sorts images, to all or to one client, and read each bin.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ from zerosum.simulations.attacks.protocol.sessions import SessionsSetting, Sessi
 
 @dataclass(frozen=True)
 class SeedSearch(Recovery):
-    """Try all seeds of ``bits`` bits on a late contribution.
+    """Try all short seeds on a late contribution.
 
     Attributes
     ----------
