@@ -92,6 +92,7 @@ def spend(store, choose, limit=400):
     return total
 
 
+@pytest.mark.slow
 def test_a_thousand_adaptive_sequences_never_pass_the_limit_at_the_fixed_order():
     costs, rng = rows(), np.random.default_rng(0)
     at, limit = ORDERS.index(22), divergence_limit(EPSILON, DELTA, 22)

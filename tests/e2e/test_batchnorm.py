@@ -131,6 +131,7 @@ def check(result, wanted: dict[str, Tensor], tolerance: float = 1e-6) -> nn.Modu
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
 def test_a_run_equals_averaging_state_dicts_by_hand(tmp_path, monkeypatch, reference, protocol):
     result = run(tmp_path, monkeypatch, f"secagg.protocol={protocol}")
@@ -200,6 +201,7 @@ class HalfThere(NormalisedTask):
         return (images[:0], targets[:0]) if client.index == 0 else (images, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_failed_and_idle_clients_weigh_nothing_by_examples(tmp_path, monkeypatch, workers):
     settings = ["training.weighting=examples", "training.max_examples=40", f"workers={workers}"]
@@ -279,6 +281,7 @@ def test_rules_of_single_coordinates_average_statistics_too(tmp_path, monkeypatc
     assert np.abs(result.model["1.running_mean"]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_federated_evaluation_and_the_report_use_the_averaged_statistics(
     tmp_path, monkeypatch, reference
 ):

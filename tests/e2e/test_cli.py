@@ -36,6 +36,7 @@ def test_a_run_shows_progress_a_table_and_where_the_report_is(zerosum, tmp_path)
     assert (tmp_path / "mine" / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_without_out_the_folder_is_named_after_the_experiment(zerosum, tmp_path):
     assert zerosum("run", *TINY).exit_code == 0
     (folder,) = (tmp_path / "runs").iterdir()
@@ -98,6 +99,7 @@ def test_an_unknown_experiment_is_named_with_the_nearest(zerosum):
     assert 'did you mean "digits"' in result.output
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_a_run_is_not_overwritten(zerosum):
     assert zerosum("run", *TINY, "--out", "mine").exit_code == 0
     before = Path("mine", MODEL).read_bytes()
@@ -107,6 +109,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(zerosum):
     assert Path("mine", MODEL).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_resuming_another_configuration_is_refused_and_nothing_changes(zerosum):
     assert zerosum("run", *TINY, "--out", "mine").exit_code == 0
     config = Path("mine", "config.toml").read_text()
@@ -127,6 +130,7 @@ def test_a_finished_run_can_go_on_for_more_rounds(zerosum):
     assert len(Path("mine", METRICS).read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_runs_by_its_name(zerosum, tmp_path):
     (tmp_path / "my_task.py").write_text((EXAMPLES / "my_task.py").read_text())
     result = zerosum("run", *TINY, "--set", "task=my_task:task")

@@ -59,6 +59,7 @@ def test_masks_and_a_resume_change_no_bit(tmp_path):
     assert ["components" in json.loads(line) for line in lines] == [True, False]
 
 
+@pytest.mark.slow
 def test_components_are_charged_to_the_same_ledger(tmp_path):
     weak, strong = ([f"privacy.components_noise={z}"] for z in (1.0, 50.0))
     results = [run(tmp_path / str(i), "rounds=1", *s) for i, s in enumerate((weak, strong))]

@@ -118,6 +118,7 @@ def simulate(tmp_path, monkeypatch):
 LESS_OFTEN = ("sums of gradients, masks", "batched trainer, no noise", "no masks", "fast trainer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] * (n in LESS_OFTEN)) for n in SETTINGS],
@@ -191,6 +192,7 @@ NOBODY_LEARNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [[], BY_EXAMPLE, INSIDE], ids=["client", "example", "inside"])
 @pytest.mark.parametrize("name", NOBODY_LEARNS)
 def test_a_run_ends_with_an_error_after_everything_is_written_where(

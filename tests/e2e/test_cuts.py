@@ -135,6 +135,7 @@ def test_the_clients_log_says_it_once_and_the_servers_in_each_round(run):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "protocol", ["pairwise", pytest.param("ideal", marks=pytest.mark.slow), "none"]
 )

@@ -69,6 +69,7 @@ def test_the_nodes_of_the_page_take_part_in_its_run(tmp_path, one_thread, make_k
     assert result.summary["server"] == "malicious"
 
 
+@pytest.mark.slow
 def test_a_node_of_the_page_answers_as_often_as_it_says(tmp_path, one_thread, make_keys):
     assert "answer nine times" in " ".join(PAGE.split())
     experiment = EXPERIMENT | {"rounds": 10}

@@ -65,6 +65,7 @@ def interrupt():
 FULL = OSError(28, "No space left on device")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt(), 130), pytest.param(FULL, 1, marks=pytest.mark.slow)]
 )
@@ -119,6 +120,7 @@ def test_a_run_that_a_file_gives_more_rounds_is_told_to_go_on_with_that_file(
     assert len((tmp_path / "mine" / METRICS).read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_is_ended_while_its_table_is_printed_does_not_say_that_nothing_is_kept(
     zerosum, tmp_path, monkeypatch
 ):
@@ -178,6 +180,7 @@ def test_a_command_that_keeps_nothing_says_so_and_how_to_start_again(zerosum, mo
 AUDIT = ["audit", "digits", "--canaries", "40", "--repetitions", "4", "--set", "seed=3"]
 
 
+@pytest.mark.slow
 def test_an_audit_goes_on_after_the_repetitions_that_are_kept(zerosum, tmp_path, monkeypatch):
     whole = zerosum(*AUDIT, "--json", "whole.json")
     assert whole.exit_code == 0, whole.output

@@ -108,6 +108,7 @@ def test_a_crowd_is_not_counted_and_that_is_said(monkeypatch, caplog) -> None:
     assert "taken on trust" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [STEPS, INSIDE], ids=["distributed", "inside"])
 def test_masked_sums_give_the_bits_of_a_trusted_sum(config, tmp_path):
     faults = ["faults.contribute=0.1", "secagg.dropout=0.3", "privacy.honest_fraction=0.6"]
@@ -118,6 +119,7 @@ def test_masked_sums_give_the_bits_of_a_trusted_sum(config, tmp_path):
     assert any(json.loads(line)["survivors"] < 10 for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [STEPS, pytest.param(INSIDE, marks=pytest.mark.slow)], ids=["distributed", "inside"]
 )
@@ -149,6 +151,7 @@ def test_without_noise_a_round_is_a_step_on_all_examples(tmp_path):
         assert np.allclose(found, expected, atol=1e-5), name
 
 
+@pytest.mark.slow
 def test_figures_are_of_examples_and_amplified_by_their_own_coins(tmp_path):
     epsilon = run(STEPS, tmp_path / "run", "secagg.protocol=ideal").summary["epsilon"]
     assert {figure["unit"] for figure in epsilon.values()} == {"example"}
@@ -159,6 +162,7 @@ def test_figures_are_of_examples_and_amplified_by_their_own_coins(tmp_path):
     assert whole.summary["epsilon"]["sum"]["value"] > 3 * epsilon["sum"]["value"]
 
 
+@pytest.mark.slow
 def test_noise_inside_training_protects_from_the_server_without_masks_too(tmp_path):
     epsilon = run(INSIDE, tmp_path / "run", "secagg.protocol=none").summary["epsilon"]
     assert epsilon["sum"]["value"] == epsilon["local"]["value"] > 0
@@ -173,6 +177,7 @@ def test_a_target_epsilon_finds_the_noise(tmp_path):
         assert 1.99 <= result.summary["epsilon"]["sum"]["value"] <= 2.0
 
 
+@pytest.mark.slow
 def test_a_client_whose_gradients_fail_answers_like_any_other(tmp_path, monkeypatch):
     def broken(*arguments):
         raise RuntimeError("no gradient")
@@ -215,6 +220,7 @@ class Raising(nn.Module):
 TEXT = ("privacy.examples=70", "privacy.lot=60", "rounds=8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [STEPS, pytest.param(INSIDE, marks=pytest.mark.slow)], ids=["distributed", "inside"]
 )

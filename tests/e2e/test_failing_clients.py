@@ -96,6 +96,7 @@ def test_without_dp_it_drops_out_and_the_run_goes_on(simulate):
     assert all(np.isfinite(value).all() for value in result.model.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["distributed", "none"])
 def test_the_traceback_is_in_the_clients_log_and_one_line_of_it_in_the_records(
     simulate, model, caplog, tmp_path

@@ -242,6 +242,7 @@ def test_rubbish_costs_its_own_sum_and_not_the_other_in_the_same_message(bench, 
     assert [a.traffic.dropouts.get(stage) for a in (one, three)] == [(), ()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "stage"), CASES)
 def test_an_answer_of_another_session_is_refused_by_name(bench, server, stage, caplog):
     one, two, three = bench(server, (2, stage), "of_another_session").sums()
@@ -252,6 +253,7 @@ def test_an_answer_of_another_session_is_refused_by_name(bench, server, stage, c
     assert f"client {VICTIM} is dropped at {stage}: " in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "stage"), CASES)
 def test_a_late_answer_is_a_dropout_and_is_never_taken_for_another(bench, server, stage, caplog):
     grid = bench(server, (2, stage), "is_late")
@@ -267,6 +269,7 @@ def test_a_late_answer_is_a_dropout_and_is_never_taken_for_another(bench, server
     assert two.traffic.dropouts[stage] == (VICTIM,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "stage"), CASES)
 def test_an_answer_that_comes_again_counts_once(bench, server, stage, caplog):
     for aggregate in bench(server, (2, stage), "repeats").sums():
@@ -274,6 +277,7 @@ def test_an_answer_that_comes_again_counts_once(bench, server, stage, caplog):
     assert any("comes late, or again" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "stage"), CASES)
 def test_a_message_that_comes_twice_is_answered_with_the_same_or_not_at_all(
     bench, server, stage, tmp_path
@@ -288,6 +292,7 @@ def test_a_message_that_comes_twice_is_answered_with_the_same_or_not_at_all(
     assert FileStore(tmp_path / str(VICTIM)).contributions <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "stage"), CASES)
 def test_a_restart_between_stages_is_a_dropout_and_no_second_contribution(
     bench, server, stage, tmp_path, caplog

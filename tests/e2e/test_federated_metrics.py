@@ -120,6 +120,7 @@ def federated(record: Mapping[str, object]) -> list[str]:
     return sorted(name for name in names if name != "status" and not name.endswith("_noise_std"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_noiseless_evaluation_has_the_figures_of_its_task(kind: str, write, tmp_path) -> None:
     result = api.run({}, overrides=[write(kind), *NOISELESS], out=tmp_path / "run", report=False)
@@ -209,6 +210,7 @@ def test_numbers_to_regress_on_need_no_word(write, tmp_path) -> None:
     assert not (result.folder / "server.log").exists()
 
 
+@pytest.mark.slow
 def test_a_diverged_model_is_shown_as_one_in_files_that_are_json(write, tmp_path) -> None:
     test = "tuple(1e30 * part for part in self.data(type('C', (), {'index': 99})))"
     settings = [write("regression", test), *NOISELESS]

@@ -49,6 +49,7 @@ def deployed(experiment, folder, state, faults=None, policy=EXAMPLE / "policy.to
     ).run()
 
 
+@pytest.mark.slow
 def test_deployed_clients_give_the_simulated_model_within_rounding(tmp_path, one_thread):
     experiment = load_experiment(EXAMPLE / "experiment.toml", ["data.clients=4", "rounds=2"])
     real = deployed(experiment, tmp_path / "real", tmp_path / "state")

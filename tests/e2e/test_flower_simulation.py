@@ -62,6 +62,7 @@ def played(experiment, out):
     return FederatedTraining(planned.experiment, task, count, coordinator, entropy, folder).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(CASES))
 def test_simulated_nodes_give_the_model_of_zerosum_run_bit_for_bit(tmp_path, one_thread, case):
     nodes = played(experiment_of(case), tmp_path / "nodes")

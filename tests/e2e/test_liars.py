@@ -72,6 +72,7 @@ def test_a_liar_is_named_in_its_round_and_left_out_of_those_after(tmp_path, a_li
     assert summary["wrong_shares"] == 6
 
 
+@pytest.mark.slow
 def test_the_first_sum_is_that_of_an_honest_run(tmp_path, request):
     honest = run(tmp_path / "honest", rounds=1)
     request.getfixturevalue("a_liar")
@@ -100,6 +101,7 @@ NOISED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "refused"),
     [
@@ -143,6 +145,7 @@ def test_a_sum_is_not_opened_again_among_others_with_the_noise_that_it_had(
     assert len(seen) == 1
 
 
+@pytest.mark.slow
 def test_a_noised_average_is_divided_by_the_cohort_that_was_expected(tmp_path, a_liar, monkeypatch):
     from zerosum.server.training.averaging import Averaging
 
@@ -160,6 +163,7 @@ def test_a_noised_average_is_divided_by_the_cohort_that_was_expected(tmp_path, a
         np.testing.assert_allclose(mean, total / CLIENTS, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_round_line_the_summary_and_the_report_name_the_liar(tmp_path, a_liar):
     result = run(tmp_path / "run", rounds=2)
     first, second = result.rounds

@@ -182,6 +182,7 @@ def test_a_set_that_was_not_signed_is_not_unmasked(lab):
     np.testing.assert_allclose(total.total, CLIENTS, atol=CLIENTS / 2**19)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", list(flower_messages.STAGE_TYPES)[1:])
 def test_a_message_of_another_round_is_refused_at_every_stage(lab, stage, caplog):
     kept, seen = {}, []

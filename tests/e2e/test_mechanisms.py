@@ -46,6 +46,7 @@ def test_a_discrete_gaussian_costs_what_skellam_does(tmp_path):
         assert value == pytest.approx(epsilons(two)[observer], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["discrete-laplace", "privunit"])
 def test_pure_local_noise_costs_its_epsilon_a_contribution(tmp_path, mechanism):
     settings = ["privacy.model=local", f"privacy.mechanism={mechanism}", "sampling.kind=once"]
@@ -98,6 +99,7 @@ def test_an_adaptive_clip_is_the_same_under_every_protocol(tmp_path, protocol):
     assert [r.get("clip") for r in one.rounds] == [r.get("clip") for r in two.rounds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [pytest.param([ADAPTIVE], marks=pytest.mark.slow), [ADAPTIVE, "privacy.model=none"]]
 )
@@ -187,6 +189,7 @@ def test_exact_noise_makes_a_run_that_is_not_continued(tmp_path):
         api.resume(one.folder, overrides=["rounds=2"], report=False)
 
 
+@pytest.mark.slow
 def test_fresh_noise_is_not_drawn_again_for_a_round_that_was_charged(tmp_path, monkeypatch):
     def end(self, number):
         raise RuntimeError("killed before the first checkpoint")

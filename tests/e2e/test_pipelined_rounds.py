@@ -119,6 +119,7 @@ def cases():
                 yield pytest.param(server, who, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "who"), list(cases()))
 def test_pipelined_or_not_the_model_is_the_same(tmp_path, one_thread, make_keys, server, who):
     settings = [*NOISE, f"secagg.server={server}"]

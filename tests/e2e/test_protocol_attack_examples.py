@@ -28,6 +28,7 @@ def test_weak_seeds(capsys, monkeypatch):
     assert said.count("256-bit seed: update not recovered") == 2
 
 
+@pytest.mark.slow
 def test_weak_masks(capsys, monkeypatch):
     said = printed("attack_weak_masks.py", capsys, monkeypatch)
     assert said.count("recovered, 10 of 10") == 2

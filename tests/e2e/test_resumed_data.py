@@ -63,6 +63,7 @@ def resumed(folder, data, *more):
     return api.resume(folder, overrides=[f"data.path={data}", *more], report=False)
 
 
+@pytest.mark.slow
 def test_a_begun_round_is_not_done_again_on_other_records(killed, tmp_path):
     folder = killed()
     before = {name: (folder / name).read_bytes() for name in (CONFIG, LEDGER, DATA)}
@@ -71,12 +72,14 @@ def test_a_begun_round_is_not_done_again_on_other_records(killed, tmp_path):
     assert before == {name: (folder / name).read_bytes() for name in before}
 
 
+@pytest.mark.slow
 def test_records_that_changed_in_their_place_are_other_records(killed, tmp_path):
     folder = killed()
     with pytest.raises(ConfigError, match="was begun on other records"):
         resumed(folder, write_records(tmp_path / "ours.csv", 2))
 
 
+@pytest.mark.slow
 def test_a_fingerprint_that_is_gone_is_no_way_around(killed, tmp_path):
     folder = killed()
     (folder / DATA).unlink()
@@ -95,6 +98,7 @@ def test_a_file_that_was_moved_is_the_same(killed, tmp_path):
     assert json.dumps(str(moved)) in (folder / CONFIG).read_text()
 
 
+@pytest.mark.slow
 def test_rounds_that_were_not_begun_may_be_of_other_records(killed, tmp_path):
     folder = killed()
     resumed(folder, tmp_path / "ours.csv")
@@ -102,6 +106,7 @@ def test_rounds_that_were_not_begun_may_be_of_other_records(killed, tmp_path):
     assert len(result.rounds) == 3
 
 
+@pytest.mark.slow
 def test_without_noise_there_is_nothing_to_take_away(killed, tmp_path):
     folder = killed("privacy.model=none")
     result = resumed(folder, write_records(tmp_path / "others.csv", 2))

@@ -97,6 +97,7 @@ class Nodes:
 DEATHS = [(stage, "6") for stage in ("contribute", "unmask")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die_at", DEATHS, ids=lambda at: at[0])
 @pytest.mark.parametrize("by", ["out", "resume"])
 def test_a_killed_server_app_goes_on(tmp_path, one_thread, die_at, by):
@@ -112,6 +113,7 @@ def test_a_killed_server_app_goes_on(tmp_path, one_thread, die_at, by):
     assert [3, 1, "train", 0] in [line["key"] for line in nodes.ledger]
 
 
+@pytest.mark.slow
 def test_the_round_in_flight_is_charged_twice_where_its_noise_is_fresh(tmp_path, one_thread):
     folders = [tmp_path / name for name in ("killed", "whole")]
     for folder in folders:
@@ -126,6 +128,7 @@ def test_the_round_in_flight_is_charged_twice_where_its_noise_is_fresh(tmp_path,
         assert [figure["participations"] for figure in spent] == [4, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die_at", [*DEATHS, ("advertise", "2")], ids=lambda at: at[0])
 def test_with_noise_from_a_seed_the_model_is_that_of_a_whole_run(tmp_path, one_thread, die_at):
     for name in ("killed", "whole"):

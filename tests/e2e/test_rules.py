@@ -91,6 +91,7 @@ def test_a_liar_ruins_the_mean(tmp_path, liar):
     assert result.metrics["test_accuracy"] < 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", list(RULES))
 def test_a_rule_learns_beside_a_liar(tmp_path, liar, rule):
     result = run(tmp_path / "run", *ruled(rule))
@@ -268,6 +269,7 @@ def test_a_rule_without_contributions_stops_the_run(tmp_path, monkeypatch):
     assert (tmp_path / "run" / METRICS).read_text() == ""
 
 
+@pytest.mark.slow
 def test_table_and_report_name_a_rule_and_no_mean(tmp_path):
     settings = [*SEEN, "rounds=1"]
     plain = api.run("digits", overrides=settings, out=tmp_path / "plain")

@@ -120,6 +120,7 @@ def test_masks_leave_no_trace_in_the_model(pairwise, tmp_path, protocol):
     assert [r["dropouts"] for r in other.rounds] == [r["dropouts"] for r in pairwise.rounds]
 
 
+@pytest.mark.slow
 def test_rotation_changes_the_bits_but_not_the_equality_of_protocols(tmp_path):
     settings = [*PER_CLIENT, "encoding.rotate=true", "rounds=2"]
     masked = run("digits", overrides=settings, out=tmp_path / "masked")
@@ -127,6 +128,7 @@ def test_rotation_changes_the_bits_but_not_the_equality_of_protocols(tmp_path):
     assert model_bytes(masked.folder) == model_bytes(ideal.folder)
 
 
+@pytest.mark.slow
 def test_noise_drawn_once_is_another_draw_of_the_same_size(tmp_path):
     settings = [*SMALL, "secagg.protocol=ideal", "rounds=1"]
     once = run("digits", overrides=settings, out=tmp_path / "once")
@@ -149,6 +151,7 @@ def test_every_round_costs_epsilon_and_none_is_given_back(pairwise):
         assert values[0] > 0
 
 
+@pytest.mark.slow
 def test_local_noise_is_reported_as_local(tmp_path):
     result = run("digits", overrides=[*SMALL, "privacy.model=local"], out=tmp_path / "local")
     epsilon = result.summary["epsilon"]
@@ -156,6 +159,7 @@ def test_local_noise_is_reported_as_local(tmp_path):
     assert epsilon["local"]["adjacency"] == "replace"
 
 
+@pytest.mark.slow
 def test_without_top_up_the_release_figure_is_refused_with_the_reason(tmp_path):
     settings = [*SMALL, "privacy.top_up=false", "model.name=mlp", "model.hidden=[2000]", "rounds=1"]
     result = run("digits", overrides=settings, out=tmp_path / "bare")
@@ -173,6 +177,7 @@ def test_without_privacy_there_is_no_epsilon_and_the_reason_says_so(tmp_path):
         assert "none" in figure["reason"]
 
 
+@pytest.mark.slow
 def test_a_target_epsilon_is_met_from_below(tmp_path):
     settings = [*SMALL, "privacy.epsilon=4.0", "faults.contribute=0", "rounds=2"]
     result = run("digits", overrides=settings, out=tmp_path / "target")
@@ -204,6 +209,7 @@ def test_clients_vanish_at_every_stage_and_the_sum_is_over_the_survivors(tmp_pat
     assert model_bytes(masked.folder) == model_bytes(shown.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "server", ["malicious", pytest.param("semi-honest", marks=pytest.mark.slow)]
 )
@@ -234,6 +240,7 @@ def test_a_failed_group_is_told_in_the_record_and_the_report(tmp_path):
     assert "shared agreed keys" in page
 
 
+@pytest.mark.slow
 def test_too_few_survivors_abandon_the_round_and_leave_the_model_alone(tmp_path):
     settings = [*SMALL, "privacy.honest_fraction=0.6", "faults.contribute=0.8", "rounds=2"]
     with pytest.raises(NothingLearntError) as ended:
@@ -276,6 +283,7 @@ def test_an_empty_cohort_is_an_abandoned_round(tmp_path):
     assert result.summary["rounds_abandoned"] >= 3
 
 
+@pytest.mark.slow
 def test_a_longer_run_continues_a_shorter_one(pairwise, tmp_path):
     short = run("digits", overrides=[*PER_CLIENT, "rounds=1"], out=tmp_path / "short")
     longer = resume(short.folder, overrides=["rounds=3"])
@@ -311,6 +319,7 @@ def test_more_rounds_without_privacy_cost_nothing_that_is_warned_of(tmp_path, ca
     assert "planned" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -344,6 +353,7 @@ def test_a_federated_evaluation_is_one_more_private_sum(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_federated_evaluation_without_noise_is_exact(tmp_path):
     settings = [
         "privacy.model=none",

@@ -44,6 +44,7 @@ STRATEGIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STRATEGIES)
 def test_without_noise_the_model_is_that_of_the_plain_strategy(kind, grid_of, tmp_path):
     make = STRATEGIES[kind]

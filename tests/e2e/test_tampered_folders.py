@@ -66,6 +66,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", list(DAMAGE))
 def test_a_folder_whose_parts_do_not_fit_is_refused_in_one_line(folder, damage):
     DAMAGE[damage](folder)
@@ -74,6 +75,7 @@ def test_a_folder_whose_parts_do_not_fit_is_refused_in_one_line(folder, damage):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_another_runs_checkpoint_is_refused(folder, tmp_path):
     other = api.run("digits", overrides=[*SMALL, "seed=1"], out=tmp_path / "other", report=False)
     shutil.copy(other.folder / STATE, folder / STATE)
@@ -94,6 +96,7 @@ def test_what_a_crash_leaves_behind_is_accepted(folder, finished):
         assert figure["value"] >= before[observer]["value"]
 
 
+@pytest.mark.slow
 def test_a_target_epsilon_leaves_room_for_federated_evaluations(tmp_path):
     settings = [
         *SMALL,
@@ -114,6 +117,7 @@ def test_a_sum_that_noise_can_wrap_is_reported(tmp_path):
     assert whole.experiment.encoding.ring_bits is None
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_elsewhere_is_not_continued(folder):
     before = (folder / LEDGER).read_bytes()
     with held(RunFolder(folder)), pytest.raises(ConfigError, match="goes on in another process"):

@@ -52,6 +52,7 @@ def test_the_fuzzer_notices_what_it_must_not_let_pass():
 HUGE = (1 << 31, 1 << 40, 1 << 62, (1 << 64) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_no_length_makes_a_reader_allocate_what_the_message_does_not_hold(target):
     """Every eight bytes of a message, one after another, claim to be a huge length."""

@@ -386,6 +386,7 @@ def test_every_shipped_experiment_is_recomputed() -> None:
     assert set(SHIPPED) == set(experiment_names()) | shipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SHIPPED)
 def test_a_plan_promises_no_more_than_is_true_and_hardly_less(source: str, tmp_path: Path) -> None:
     setting = read(*plan_files(source, tmp_path))
@@ -472,6 +473,7 @@ def test_a_run_prints_what_is_true(name: str, request: pytest.FixtureRequest) ->
         assert no_more_than_needed(row), row.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hospitals", "digits"])
 @pytest.mark.parametrize("by", [0.95, 1.05])
 def test_another_noise_than_was_accounted_is_found(name, by, tmp_path, request, capsys) -> None:

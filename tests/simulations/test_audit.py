@@ -174,6 +174,7 @@ def test_an_unwritable_file_is_refused_before_the_work(monkeypatch, tmp_path) ->
         assert "--json" in result.output
 
 
+@pytest.mark.slow
 def test_a_run_s_audit_goes_into_its_report(tmp_path, caplog) -> None:
     experiment = load_experiment("digits")
     folder = RunFolder.create(tmp_path / "run", experiment)
@@ -189,6 +190,7 @@ def test_a_run_s_audit_goes_into_its_report(tmp_path, caplog) -> None:
     assert AUDIT in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("violated", [False, True])
 def test_the_command_fails_where_the_ledger_is_contradicted(tmp_path, monkeypatch, violated):
     found = audited() | {"violations": [1] if violated else []}

@@ -223,6 +223,7 @@ def test_one_process_trains_groups(setting, monkeypatch):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", ["device=cuda", "trainer=general"])
 def test_a_run_is_resumed_where_it_began(tmp_path, changed, monkeypatch):
     run(tmp_path / "run", "rounds=1")

@@ -48,6 +48,7 @@ def by_hand(one: Row, spec: TrainSpec) -> np.ndarray:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_without_protection_is_averaging_by_hand(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ EXAMPLES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["engine=processes", "trainer=batched"])
 def test_drawing_tasks_give_the_same_bits_whatever_was_drawn_before(
     tmp_path: Path, engine: str
@@ -196,6 +197,7 @@ def test_a_second_run_in_another_thread_is_refused_and_the_first_keeps_its_bits(
     assert "in another thread of this process" in str(refused[0])
 
 
+@pytest.mark.slow
 def test_a_run_in_the_callback_of_a_run_is_refused_and_both_ends_let_go(tmp_path: Path) -> None:
     def on_round(record: Any) -> None:
         run(tmp_path / "inner")
@@ -250,6 +252,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerosum.simulations.engine.choice.cores", lambda: 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_daemonic_worker_runs_serially_and_says_so(tmp_path: Path) -> None:

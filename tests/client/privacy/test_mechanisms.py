@@ -85,6 +85,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("name", "std"), [(n, std) for n, stds in DRAWN.items() for std in stds])
 def test_noise_in_range_is_drawn_within_a_minute(name: str, std: float) -> None:

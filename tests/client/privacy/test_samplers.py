@@ -289,6 +289,7 @@ def test_samplers_are_cached() -> None:
     assert skellam_sampler(123.5) is skellam_sampler(123.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_moments_are_those_of_the_law(law: NoiseLaw) -> None:
     drawn = TableSampler(law).sample(200_000, stream())

@@ -174,6 +174,7 @@ def walk(folder, told, round):
 
 
 # Python 3.12 warns of forks beside threads: the child uses files and a pipe, and no lock of theirs.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_node_that_is_killed_at_any_moment_forgets_nothing_that_it_acted_upon(tmp_path):
     """Real processes, killed at random: some within a write, some within the lock."""

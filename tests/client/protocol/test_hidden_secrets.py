@@ -140,6 +140,7 @@ def play(stop, ideal=False):
     return parties, messages, steps, server, cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["share", "contribute", "confirm", "unmask"])
 def test_nothing_that_a_session_holds_shows_a_secret(stage):
     parties, messages, steps, _server, cache = play(stage)

@@ -164,6 +164,7 @@ def test_statistics_that_cannot_move_are_no_coordinates(make, mode) -> None:
     assert not any(module.training for module in model.modules()), "the model is left as it was"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", FROZEN.values(), ids=FROZEN.keys())
 @pytest.mark.parametrize("kind", ["auto", "general", "batched"])
 def test_a_frozen_layer_trains_as_torch_trains_it(make, kind) -> None:
@@ -266,6 +267,7 @@ SENT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of Dynamo
 @pytest.mark.parametrize("norm", SENT.values(), ids=SENT.keys())

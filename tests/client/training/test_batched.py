@@ -143,6 +143,7 @@ def check(found: list[np.ndarray], wanted: list[np.ndarray], tolerance: float = 
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 @pytest.mark.parametrize("spec", [SPECS["plain"], SPECS["everything"]], ids=["plain", "everything"])
 def test_every_model_trains_in_a_group_as_alone(

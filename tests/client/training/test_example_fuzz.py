@@ -81,6 +81,7 @@ def dealt_with(seeds: range) -> Counter[str]:
     return Counter(outcome(seed) for seed in seeds)
 
 
+@pytest.mark.slow
 def test_one_example_moves_a_sum_by_a_clip_at_most_or_the_model_is_refused() -> None:
     found = dealt_with(range(30))
     assert found.total() == 30

@@ -161,6 +161,7 @@ def trainer_rounds(
     return vector
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -327,6 +328,7 @@ print(trainer.name, "sympy" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_checks_load_no_algebra_that_takes_a_second() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHECKED], capture_output=True, text=True, check=True

@@ -71,6 +71,7 @@ def test_a_model_is_trained_as_plain_pytorch_trains_it(one: Row) -> None:
     assert np.abs(faster - wanted).max() > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
 def test_a_model_without_momentum_is_trained_so_too(one: Row) -> None:
     _, wanted = trained_plainly(one, PLAIN, torch.float64)
@@ -78,6 +79,7 @@ def test_a_model_without_momentum_is_trained_so_too(one: Row) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
 def test_the_default_path_is_plain_pytorch_in_float32(one: Row) -> None:
     _, wanted = trained_plainly(one, SPEC, torch.float32)
@@ -87,6 +89,7 @@ def test_the_default_path_is_plain_pytorch_in_float32(one: Row) -> None:
     assert np.array_equal(start + made.train(start, one.data(), NUMBER), found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
 def test_a_model_is_evaluated_as_plain_pytorch_evaluates_it(one: Row) -> None:
     made, start = choose_trainer(RowTask(one), SPEC), start_of(one, torch.float32)

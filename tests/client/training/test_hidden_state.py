@@ -199,6 +199,7 @@ STATE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", STATE)
 def test_what_an_example_leaves_in_odd_places_is_put_back(where: str) -> None:
     changed, held = STATE[where]

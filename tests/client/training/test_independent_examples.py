@@ -102,6 +102,7 @@ def test_one_example_moves_a_sum_by_a_clip_at_most(name: str) -> None:
     assert 0 < np.linalg.norm(moved) <= CLIP * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEEN)
 def test_one_example_moves_local_training_by_a_clip_a_step_at_most(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -302,6 +302,7 @@ def test_a_base_that_torch_gives_up_makes_every_layer_count() -> None:
     assert torch_internals._common_base(nn.Linear, nn.BatchNorm1d) is nn.Module
 
 
+@pytest.mark.slow
 def test_no_other_file_names_a_private_member_of_torch() -> None:
     owners = (torch, nn.Conv2d(1, 1, 1), nn.LSTM(1, 1), torch.zeros(1), nn.modules.batchnorm,
               nn.modules.dropout)  # fmt: skip

@@ -32,6 +32,7 @@ def run_sessions(lab, count, start, cache, **kind):
 QUICK = [(kind, 16) for kind in ("semi-honest", "malicious sparse")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "count"),
     [*QUICK, *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in KINDS)],

@@ -285,6 +285,7 @@ def test_too_few_confirmations_end_the_session_by_name(lab):
         assert (error.value.stage, error.value.survivors, error.value.needed) == ("confirm", 3, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("change", [{"round": 2}, {"attempt": 1}, {"run_id": b"x"}])
 def test_a_replay_from_another_session_is_refused_at_every_stage(lab, session, stage, change):

@@ -62,6 +62,7 @@ def check_sum(lab, session, play, told, gone):
     assert set(gone) <= {index for lost in told[2].values() for index in lost}
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schedule=schedules(complete=False, most=10))
 def test_every_schedule_on_a_sparse_graph_gives_the_plain_sum_or_names_who_is_cut_off(
@@ -82,6 +83,7 @@ def test_every_schedule_on_a_sparse_graph_gives_the_plain_sum_or_names_who_is_cu
             assert told == wanted
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schedule=schedules())
 def test_every_schedule_of_dropouts_gives_the_plain_sum_or_the_right_refusal(lab, schedule):

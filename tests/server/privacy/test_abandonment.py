@@ -75,6 +75,7 @@ def test_large_populations_are_quick() -> None:
     assert 0 < opened_only_because_of_one(chosen) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cohort", "opens_from"),
     [(57, 0.8), (25, 0.6), (25, 0.95), (6, 0.5)],

@@ -260,6 +260,7 @@ def abandoned(q: float, z: float) -> MaybeAbandonedDpEvent:
     return MaybeAbandonedDpEvent(PoissonSampledDpEvent(q, GaussianDpEvent(z)), 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "z", "times"), [(0.25, 2.0, 40), (0.1, 1.0, 100), (0.5, 4.0, 400)])
 @pytest.mark.parametrize("first", [True, False])
 def test_one_event_more_never_costs_less(q: float, z: float, times: int, first: bool) -> None:
@@ -285,6 +286,7 @@ def test_tiny_noise_is_accounted_by_pure_epsilons(event) -> None:
     assert ledger.delta(4 * once) == 0
 
 
+@pytest.mark.slow
 def test_many_bounded_losses_take_a_coarser_grid_and_no_less_epsilon() -> None:
     event = DiscreteLaplaceDpEvent(0.1, 10)
     counts = [10, 100, 1000, 10_000, 100_000]

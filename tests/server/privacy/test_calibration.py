@@ -41,6 +41,7 @@ EVALUATION = Others(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("privacy", "observer", "target", "changes"),
     [

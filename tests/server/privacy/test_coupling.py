@@ -130,6 +130,7 @@ def exact_epsilon(shift: int, variance: float, q: float, rounds: int, delta: flo
     return max(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("multiplier", "variance", "q", "rounds"),
     [(1.5, 4e5, 0.15, 40), (2.0, 1e6, 0.25, 20), (3.0, 1e6, 1.0, 5)],
@@ -215,6 +216,7 @@ def test_other_events_of_a_ledger_are_composed_with_a_coupled_one() -> None:
     assert mixed.accounted(1e-5).accountant == "pld, coupled"
 
 
+@pytest.mark.slow
 def test_more_events_never_cost_less_through_the_end_of_a_coupling() -> None:
     # Few integer units: the distance grows past a tenth of delta on the way.
     event = PoissonSampledDpEvent(0.15, SkellamDpEvent(2e3, 4e4, 8e6, dimension=200))

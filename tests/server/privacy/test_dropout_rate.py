@@ -93,6 +93,7 @@ def test_the_rate_that_is_named_is_the_one_that_is_charged_where_it_costs_no_mor
     assert any(note.startswith(named) for note in release(book).assumptions)
 
 
+@pytest.mark.slow
 def test_what_is_charged_never_falls(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     before = 0.0

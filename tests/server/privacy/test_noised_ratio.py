@@ -20,6 +20,7 @@ def repeated(mean, count, std, **options):
     return [noised_ratio(total, n, std, **options) for total, n in sums.tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.2, 0.5, 0.8])
 def test_the_stated_noise_is_the_spread_of_repetitions(mean):
     found = repeated(mean, 100.0, 5.0)
@@ -29,6 +30,7 @@ def test_the_stated_noise_is_the_spread_of_repetitions(mean):
     assert (abs(values.std() / naive - 1) < 0.03) == (mean == 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "least"), [(1.0, 0.0), (10.0, 0.0), (3.0, -1.0)])
 def test_a_mean_never_leaves_its_range_nor_has_more_noise_than_that(scale, least):
     found = [r for std in (0.1, 3.0, 40.0) for r in repeated(0.97, 20.0, std, scale=scale,

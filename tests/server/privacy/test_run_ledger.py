@@ -221,6 +221,7 @@ def test_no_figure_ever_decreases(tmp_path: Path) -> None:
     assert values(play(ledger(), 12)) == previous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [None, {"train": ExampleUnit(q=0.05)}])
 def test_no_figure_decreases_where_cohorts_differ(examples) -> None:
     # A client's shares add up to whole ones of the largest cohort now and then.

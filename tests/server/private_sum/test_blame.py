@@ -60,6 +60,7 @@ def error_of(name: str, overrides: Iterable[str]) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param("mnist5k", marks=pytest.mark.slow),
              pytest.param("digits", marks=pytest.mark.slow), "heart"],
@@ -84,6 +85,7 @@ def followed(name: str, overrides: list[str], message: str) -> list[str]:
     return outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["heart", pytest.param("digits", marks=pytest.mark.slow),
              pytest.param("cross-silo", marks=pytest.mark.slow)],

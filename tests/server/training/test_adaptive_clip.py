@@ -45,6 +45,7 @@ def opened(clip: Clip, number: int, survivors: int = COHORT) -> float | None:
     return protection.decode_bit(total if extra is None else total + extra)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantile", [0.3, 0.5, 0.8])
 @pytest.mark.parametrize("start", [0.01, 30.0])
 def test_without_noise_the_clip_finds_the_quantile(quantile: float, start: float) -> None:
@@ -62,6 +63,7 @@ def test_with_noise_it_stays_around_the_quantile() -> None:
     assert np.mean(fractions[40:]) == pytest.approx(0.5, abs=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantile", [0.2, 0.5, 0.8, 0.9])
 @pytest.mark.parametrize("settings", [{"model": "none", "noise_multiplier": None}, {}])
 def test_dropouts_do_not_move_the_quantile_that_is_found(quantile: float, settings) -> None:

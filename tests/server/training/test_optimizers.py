@@ -61,6 +61,7 @@ def test_plain_sgd_is_torchs_bit_for_bit(options):
     np.testing.assert_array_equal(optimizer.model, parameter.detach().numpy())
 
 
+@pytest.mark.slow
 def test_a_run_by_sgd_does_not_load_torchs_compiler():
     code = (
         "import sys, numpy; from zerosum.server.training.optimizers import ServerOptimizer as O; "

@@ -196,6 +196,7 @@ few_values = st.integers(-2, 2).map(float)
 rows_with_ties = st.lists(st.tuples(few_values, few_values, few_values), min_size=11, max_size=13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(RULES))
 @given(data=st.data(), rows=rows_with_ties)
 def test_no_order_of_contributions_changes_a_bit(name, data, rows):

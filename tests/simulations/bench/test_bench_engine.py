@@ -173,6 +173,7 @@ def test_an_engine_of_ours_that_fails_is_an_error(workload):
         entrant.kill()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_imported_is_missing(workload):
     if "pfl" not in _absent():
         pytest.skip("pfl is installed")

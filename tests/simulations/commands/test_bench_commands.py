@@ -31,6 +31,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["malicious", "semi-honest"])
 @pytest.mark.parametrize("degree", ["complete", "9"])
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
@@ -61,6 +62,7 @@ def test_the_server_alone_is_measured_apart():
     assert found["server_memory_mb"] >= found["server_memory_before_mb"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_unmasking_with_liars_is_set_beside_an_honest_one(count):
     found = measure("liars", {"n": 40, "d": 50, "dropout": 0.1, "liars": count, "repeats": 2})
@@ -152,6 +154,7 @@ def test_what_flowers_client_does_not_finish_is_extrapolated_and_said():
     assert found["client_cpu_s"] > found["measured_client_cpu_s"]
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_figures(tmp_path):
     file = tmp_path / "figures.json"
     arguments = ["bench", "secagg", "--n", "5", "--d", "40", "--degree", "complete"]

@@ -71,6 +71,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
+@pytest.mark.slow
 def test_a_run_has_spent_what_its_summary_says(any_folder):
     folder = any_folder
     before = contents(folder)
@@ -88,6 +89,7 @@ def test_a_run_has_spent_what_its_summary_says(any_folder):
     assert spent["kinds"]["train"]["sums"] == 3 - summary["rounds_abandoned"]
 
 
+@pytest.mark.slow
 def test_a_torn_line_of_a_run_in_progress_is_neither_read_nor_cut_off(folder, tmp_path):
     there = tmp_path / "run"
     there.mkdir()

@@ -76,6 +76,7 @@ def test_help_loads_no_heavy_library(more: str, heavy: str) -> None:
     assert done.stdout.strip() == heavy, done.stderr
 
 
+@pytest.mark.slow
 def test_printed_version_is_that_of_the_project_file() -> None:
     if not (ROOT / "pyproject.toml").exists():
         pytest.skip("an installed package has no project file")

@@ -35,6 +35,7 @@ def test_the_page_s_distributed_orientation_comes_out() -> None:
     assert values["participations"]["mean"] == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "population", "dimension", "observer", "promised"),
     [
@@ -53,6 +54,7 @@ def test_shipped_experiments_keep_their_promises(
     assert 0.96 * promised < values["epsilon"][observer]["value"] <= promised
 
 
+@pytest.mark.slow
 def test_the_page_s_affordable_noise_comes_out() -> None:
     values = planned(*DIGITS400, epsilon=3.0).values
     assert values["noise_multiplier"] / math.sqrt(0.8) == pytest.approx(1.855, abs=0.01)
@@ -74,6 +76,7 @@ def test_the_page_s_local_orientation_comes_out(z: float, expected: float) -> No
     assert values["participations"]["worst_planned"] == 1
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_the_run_then_reports(tmp_path) -> None:
     overrides = [
         "rounds=2",

@@ -147,6 +147,7 @@ def test_an_example_has_the_mean_of_its_characters(text: Path) -> None:
     assert task.metrics(outputs, targets)["accuracy"].tolist() == [0.5, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("model", MODELS)
 def test_speakers_learn_together_without_noise(text: Path, tmp_path: Path, model: str) -> None:
@@ -158,6 +159,7 @@ def test_speakers_learn_together_without_noise(text: Path, tmp_path: Path, model
     assert losses[-1] < np.log(SYMBOLS) - 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("unit", ["client", "example"])

@@ -127,6 +127,7 @@ def test_a_run_is_the_same_wherever_its_clients_are_computed(tmp_path, protocol)
     assert outcome(one) == outcome(three)
 
 
+@pytest.mark.slow
 def test_workers_compute_what_one_process_does():
     work, clients = works()
     serial = Serial(Contributor(Toy(), SeededEntropy(0)))
@@ -158,6 +159,7 @@ def test_without_privacy_a_client_that_raises_drops_out_alone():
         engine.close()
 
 
+@pytest.mark.slow
 def test_a_client_that_kills_its_worker_twice_drops_out_alone(caplog):
     work, clients = works()
     engine = pool(Toy(lambda: os.kill(os.getpid(), signal.SIGKILL)))
@@ -200,6 +202,7 @@ def test_a_worker_that_dies_once_costs_nobody(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_workers_that_died_while_idle_cost_nobody():
     work, clients = works()
     engine = pool(Toy(), workers=3)
@@ -248,6 +251,7 @@ def test_a_caller_that_stops_early_leaves_a_pool_that_goes_on():
         engine.close()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind():
     work, clients = works()
     before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
@@ -301,6 +305,7 @@ def test_cores_decide_unless_workers_are_asked_for(monkeypatch):
         workers("engine=processes")
 
 
+@pytest.mark.slow
 def test_engine_and_workers_may_change_on_resume(tmp_path):
     whole = run(tmp_path / "whole", "engine=serial")
     run(tmp_path / "cut", "rounds=1", "workers=2")

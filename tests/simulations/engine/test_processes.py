@@ -128,7 +128,7 @@ def test_a_caller_that_stops_ends_the_workers_at_work_and_no_others(start):
 
 def test_idle_workers_end_by_themselves_once_their_pipe_is_closed():
     """A fork that held the other end of a pipe would wait for ever, and be killed after a while."""
-    processes: WorkerProcesses[object] = WorkerProcesses(prepare, 2, "fork", grace_seconds=30)
+    processes: WorkerProcesses[Steps] = WorkerProcesses(prepare, 2, "fork", grace_seconds=30)
     answers_of(processes, ("pid",), ("pid",))
     workers = [worker.process for worker in processes._workers]
     for worker in processes._workers:

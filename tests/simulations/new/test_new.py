@@ -43,6 +43,7 @@ def write(path, rows):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_new_app_runs_as_it_is(tmp_path, monkeypatch, one_thread, kind):
     done = invoke("new", tmp_path / f"new-{kind}", "--kind", kind)
@@ -55,6 +56,7 @@ def test_a_new_app_runs_as_it_is(tmp_path, monkeypatch, one_thread, kind):
     assert "test accuracy" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Kind.CSV, Kind.IMAGES])
 def test_a_new_app_learns(tmp_path, monkeypatch, one_thread, kind):
     make_app(tmp_path / f"learning-{kind}", kind=kind)

@@ -91,6 +91,7 @@ def texts(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.slow
 def test_no_number_that_depends_on_cohorts_is_in_a_public_report(runs, tmp_path):
     """Byte for byte the same files: no number of any kind, nor a digit of one, can be a count."""
     for name, folder in zip("ab", runs, strict=True):
@@ -133,6 +134,7 @@ def test_every_setting_is_either_public_or_withheld():
     assert sorted((*SETTINGS, *WITHHELD)) == sorted(Experiment.model_fields)
 
 
+@pytest.mark.slow
 def test_the_seed_is_not_public(tmp_path):
     """Cohorts and noise of a simulation follow from it."""
     api.run("digits", overrides=["rounds=1", "seed=918273645", "workers=1"], out=tmp_path / "run")
@@ -192,6 +194,7 @@ def test_the_model_of_the_run_is_in_it(runs, tmp_path):
     assert all((ours[name] == theirs[name]).all() for name in theirs)
 
 
+@pytest.mark.slow
 def test_the_full_report_and_the_summary_say_for_whom_the_figure_holds(runs, tmp_path):
     page = write_report(runs[0]).read_text()
     assert page.count(COUNTS) >= 2  # beside the tile and in the table of observers
@@ -206,6 +209,7 @@ def test_the_full_report_and_the_summary_say_for_whom_the_figure_holds(runs, tmp
     assert not re.search(r"\d+ survivors", public)
 
 
+@pytest.mark.slow
 def test_a_public_report_of_noise_that_counts_survivors_leaves_that_noise_out(tmp_path):
     settings = ["rounds=1", "privacy.model=local", "privacy.noise_multiplier=2.0", "workers=1",
                 "evaluation.federated_every=1",
@@ -288,6 +292,7 @@ def test_a_damaged_run_folder_is_one_line_and_no_report(runs, tmp_path, name, co
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_run_without_noise_and_one_that_goes_on_have_a_public_report(runs, tmp_path):
     api.run("digits", overrides=["rounds=1", "privacy.model=none", "workers=1"],
             out=tmp_path / "plain")  # fmt: skip
@@ -309,6 +314,7 @@ def test_a_run_without_noise_and_one_that_goes_on_have_a_public_report(runs, tmp
     assert public["population"] == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

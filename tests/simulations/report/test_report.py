@@ -275,6 +275,7 @@ def test_text_that_is_no_unicode_is_escaped(tmp_path: Path) -> None:
     assert "half a pair: \\ud800" in read(folder).text
 
 
+@pytest.mark.slow
 def test_hostile_text_is_shown_and_not_run(tmp_path: Path) -> None:
     evil = "<script>alert(1)<script> \"'&"
     records = [record(1, **ABANDONED), record(2)]
@@ -405,6 +406,7 @@ def test_a_line_torn_by_a_crash_is_left_out(tmp_path: Path) -> None:
     assert "1 of 9 rounds" in read(folder).text
 
 
+@pytest.mark.slow
 def test_thousands_of_rounds_stay_under_a_megabyte(tmp_path: Path) -> None:
     records = [record(n) for n in range(1, 3001)]
     for r in records[::7]:

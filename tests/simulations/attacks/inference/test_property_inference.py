@@ -59,6 +59,7 @@ def area_of(setting, protection, seeds=(0,)):
     return pooled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("protection", "hidden"), [(PLAIN, False), (local_noise(1.0), True)])
 def test_a_single_update_reveals_the_property_and_noise_hides_it(protection, hidden) -> None:
     row = area_of(PAIRS, protection)

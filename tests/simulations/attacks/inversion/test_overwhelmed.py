@@ -54,6 +54,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell", CELLS, ids=lambda cell: f"{cell.attack.adaptive}, {cell.case.setting.name}"
 )

@@ -53,6 +53,7 @@ def final(attack: Ruin, protection: Defense, setting: PoisonedSetting = SMALL) -
     return vector
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protection", [PLAIN, CLIPPED, Defense("median", rule="median")])
 def test_honest_updates_of_malicious_clients_change_no_bit(protection: Defense) -> None:
     scene = SMALL.play(Times(), protection, 0)
@@ -163,6 +164,7 @@ def test_the_note_counts_refused_sums() -> None:
     assert "refused 2 of 3 sums" in guess.notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("malicious", "clients", "own_code"), [(2, 5, False), (2, 5, True), (1, 3, False)]
 )

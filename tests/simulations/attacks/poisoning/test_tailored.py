@@ -36,6 +36,7 @@ def played(attack: Any, protection: Defense) -> tuple[PoisonView, np.ndarray]:
     return seen[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attack", "least"), [(Tailored(), 2), (TailoredBackdoor(), 2), (SignFlip(), 0)]
 )

@@ -59,6 +59,7 @@ def test_confirm_binds_clients_without_the_check_too():
     assert "ConflictingMessage at confirm" in lied.note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "threshold"), [(9, 6), (8, 5), (6, 4), (7, 6)])
 @pytest.mark.parametrize("confirm", [False, True])
 def test_a_split_view_opens_a_vector_from_the_bound_on(clients, threshold, confirm):

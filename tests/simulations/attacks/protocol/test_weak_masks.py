@@ -9,6 +9,7 @@ from zerosum.simulations.attacks.protocol.opening import masked_vector, secrets_
 from zerosum.simulations.attacks.protocol.weak_masks import ReusedMasks, ScalarMasks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [ScalarMasks(3), ReusedMasks(3)], ids=lambda a: a.name)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_weak_masks_reveal_updates_and_real_masks_hide_them(attack, seed):
