@@ -1,7 +1,8 @@
 """Count the code that a reader has to follow: what one round runs, and what starting a run runs.
 
-Prints how many functions of ours were executed, in how many files, and how many lines their
-source has, in two stretches of one simulated run:
+Prints how many functions of ours were executed, in how many files, how many lines their source
+has, and how many of these are code (no docstring, comment or blank), in two stretches of one
+simulated run:
 
 - *round*: one pairwise round against a server that may lie, after set-up;
 - *start*: from a TOML file to the first round.
@@ -10,12 +11,15 @@ Only ``zerosum.simulations.run`` is called, so that the script counts any versio
 that is installed: ``python benchmarks/executed_code.py [EXPERIMENT]``.
 """
 
+import ast
 import inspect
 import itertools
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+import tokenize
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -83,8 +87,8 @@ def part_of(path: str) -> str:
     return next(b for a, b in itertools.pairwise(Path(path).parts) if (a, b) in PORTIONS)
 
 
-def lines_of(codes: Iterable[CodeType]) -> Iterator[tuple[str, int]]:
-    """Yield each line of the functions' source once, as file and number.
+def lines_of(codes: Iterable[CodeType]) -> set[tuple[str, int]]:
+    """Return each line of the functions' source once, as file and number.
 
     A function in a function is part of both: its lines are counted once.
     """
@@ -92,19 +96,40 @@ def lines_of(codes: Iterable[CodeType]) -> Iterator[tuple[str, int]]:
     for code in codes:
         source, first = inspect.getsourcelines(code)
         lines |= {(code.co_filename, first + number) for number in range(len(source))}
-    return iter(lines)
+    return lines
+
+
+@cache
+def code_lines(path: str) -> set[int]:
+    """Return the numbers of a file's lines that are code: no docstring, comment or blank."""
+    words = ast.walk(ast.parse(Path(path).read_text(encoding="utf-8")))
+    docstrings = [
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in words
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
+    blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    lines: set[int] = set()
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type not in blank | {tokenize.ENDMARKER}:
+                lines |= set(range(token.start[0], token.end[0] + 1))
+    return lines.difference(*docstrings)
 
 
 def table(stretches: dict[str, set[CodeType]]) -> str:
     """Return the table of counts: a row a stretch and part, and one for their sum."""
-    rows = [f"{'':24}{'functions':>10}{'files':>8}{'lines':>8}"]
+    rows = [f"{'':24}{'functions':>10}{'files':>8}{'lines':>8}{'code':>8}"]
     for name, codes in stretches.items():
         for part in ("", *PART_FOLDERS):
             chosen = {c for c in codes if not part or part_of(c.co_filename) == part}
             files = {c.co_filename for c in chosen}
-            count = sum(1 for _ in lines_of(chosen))
+            lines = lines_of(chosen)
+            code = sum(number in code_lines(path) for path, number in lines)
             title = f"  {part}" if part else name
-            rows.append(f"{title:24}{len(chosen):10,}{len(files):8,}{count:8,}")
+            rows.append(f"{title:24}{len(chosen):10,}{len(files):8,}{len(lines):8,}{code:8,}")
     return "\n".join(rows)
 
 
