@@ -129,7 +129,7 @@ def attacked(request, tmp_path):
             start_new_session=True,
         )
         try:
-            wait_for(lambda: "2/9 plays" in said.read_text())
+            wait_for(lambda: "play 2/9" in said.read_text())
             yield process
         finally:
             process.kill()
