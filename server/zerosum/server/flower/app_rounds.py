@@ -32,8 +32,6 @@ from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.privacy.run_ledger import Figures, RunLedger
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import (
-    Charge,
-    ChargeKind,
     Coordinator,
     Nodes,
     RoundAbandoned,
@@ -283,7 +281,10 @@ class AppRounds:
         self._run.grid.carry(request.records, message_type)
         try:
             aggregate = self._run.coordinator.private_sum(
-                request, groups, round=self._number, charge=self._charge(kind, groups)
+                request,
+                groups,
+                round=self._number,
+                charge=self._run.ledger.charging(self._number, 0, kind, groups),
             )
             if kind == "train":
                 self._note(**cut_record(aggregate))
@@ -368,20 +369,6 @@ class AppRounds:
             if name in arrays and arrays[name].numpy().dtype != dtype
         }
         return ArrayRecord({**arrays, **kept}) if kept else arrays
-
-    def _charge(self, kind: Kind, groups: Sequence[tuple[int, ...]]) -> Charge:
-        number, ledger = self._number, self._run.ledger
-
-        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
-            key = (number, 0, kind, group)
-            if what == "contributions":
-                ledger.charge_contributions(key, clients, cohort=len(groups[group]))
-            elif what == "survived":
-                ledger.note_survivors(key, cohort=len(groups[group]), survived=len(clients))
-            else:
-                ledger.charge_sum(key)
-
-        return charge
 
     def _epsilons(self) -> dict[str, float]:
         """Return every observer's epsilon so far; nothing where no noise is promised."""

@@ -7,14 +7,16 @@ figure ever decreases: not across rounds, restarts or aborted rounds. The file i
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.protocol.protection import Protection
+from zerosum.client.request import Kind
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.assumptions import MASKED
@@ -37,6 +39,9 @@ from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.participation_counts import ParticipationCounts
 from zerosum.server.privacy.release_sampling import sampling_terms
 from zerosum.server.spec import SamplingSpec
+
+if TYPE_CHECKING:  # Flower takes seconds to import, and a figure needs none of it
+    from zerosum.server.private_sum.coordinator import Charge, ChargeKind
 
 log = logging.getLogger("zerosum.server")
 
@@ -179,6 +184,37 @@ class RunLedger:
             return
         self._file.append(ContributionsCharged(key=key, cohort=cohort, clients=new))
         self._counts.add_contributions(key, cohort, new)
+
+    def charging(
+        self, number: int, attempt: int, kind: Kind, groups: Sequence[Sequence[int]]
+    ) -> "Charge":
+        """Return the call by which a coordinator charges the sessions of one private sum.
+
+        Parameters
+        ----------
+        number, attempt : int
+            Of the sum: see :meth:`charge_contributions`.
+        kind : str
+            Its kind.
+        groups : sequence of sequence of int
+            Roster indices, one sequence a session.
+
+        Returns
+        -------
+        callable
+            Of the stage that is charged, the session's place in ``groups``, and clients.
+        """
+
+        def charge(what: "ChargeKind", group: int, clients: tuple[int, ...]) -> None:
+            key, cohort = (number, attempt, kind, group), len(groups[group])
+            if what == "contributions":
+                self.charge_contributions(key, clients, cohort=cohort)
+            elif what == "survived":
+                self.note_survivors(key, cohort=cohort, survived=len(clients))
+            else:
+                self.charge_sum(key)
+
+        return charge
 
     def asked(self, key: Key) -> tuple[int, frozenset[int]] | None:
         """Return the session's n and who was asked under a key; None where nobody was."""

@@ -36,7 +36,7 @@ from zerosum.server.privacy.protections import (
 )
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.private_sum.aggregate import Aggregate
-from zerosum.server.private_sum.coordinator import Charge, ChargeKind, Coordinator, RoundAbandoned
+from zerosum.server.private_sum.coordinator import Coordinator, RoundAbandoned
 from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -308,7 +308,9 @@ class FederatedTraining:
                 planned.groups,
                 round=planned.session_round,
                 attempt=planned.attempt,
-                charge=self._charge(planned),
+                charge=self._ledger.charging(
+                    planned.number, planned.attempt, planned.kind, planned.groups
+                ),
             )
         except RoundAbandoned as abandoned:
             self._leave_out(abandoned.traffic, planned.number)
@@ -423,19 +425,6 @@ class FederatedTraining:
                 return {"federated_status": "drowned in noise"}
             record |= ratio.record(f"federated_{name}")
         return record
-
-    def _charge(self, planned: Planned) -> Charge:
-        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
-            key = (planned.number, planned.attempt, planned.kind, group)
-            cohort = len(planned.groups[group])
-            if what == "contributions":
-                self._ledger.charge_contributions(key, clients, cohort=cohort)
-            elif what == "survived":
-                self._ledger.note_survivors(key, cohort=cohort, survived=len(clients))
-            else:
-                self._ledger.charge_sum(key)
-
-        return charge
 
     def _save(self, number: int) -> None:
         tensors, scalars = self._optimizer.state()

@@ -11,7 +11,7 @@ from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.private_sum.aggregate import Aggregate
-from zerosum.server.private_sum.coordinator import Charge, ChargeKind, Coordinator, Nodes
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import SamplingSpec
 from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.harness.to_specs import encoding_of, privacy_of, secagg_of
@@ -118,7 +118,7 @@ class PrivateSums:
         RoundAbandoned
             If no sum was released.
         """
-        charge = self._charge(number, len(cohort))
+        charge = self._ledger.charging(number, 0, "train", [cohort])
         return self._coordinator.private_sum(
             self._request(number), [cohort], round=number, charge=charge
         )
@@ -150,15 +150,3 @@ class PrivateSums:
             max_loss=1.0,
         )
         return request_for(question, self._asked.vector, self._protection.request_hash)
-
-    def _charge(self, number: int, cohort: int) -> Charge:
-        def charge(what: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
-            key = (number, 0, "train", group)
-            if what == "contributions":
-                self._ledger.charge_contributions(key, clients, cohort=cohort)
-            elif what == "survived":
-                self._ledger.note_survivors(key, cohort=cohort, survived=len(clients))
-            else:
-                self._ledger.charge_sum(key)
-
-        return charge
