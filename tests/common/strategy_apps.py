@@ -24,7 +24,7 @@ POLICY = (
 )
 
 
-OPEN = {
+OPEN: dict[str, Any] = {
     "privacy": {"model": "none", "clip": "none"},
     "encoding": {"bits": 24, "range": 4.0},
     "secagg": {"server": "semi-honest", "dropout": 0.4},
@@ -168,7 +168,7 @@ def says(content, needle):
     return False
 
 
-NOISY = {
+NOISY: dict[str, Any] = {
     "clip": 1.0,
     "noise_multiplier": 2.0,
     "delta": 0.01,

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import strategy_apps
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
@@ -15,6 +14,8 @@ from flwr.serverapp.strategy import (
 )
 from strategy_apps import (
     CLIENTS,
+    NOISY,
+    OPEN,
     POLICY,
     STEP,
     Wire,
@@ -33,9 +34,6 @@ from zerosum.client.protocol import flower_messages
 from zerosum.secagg import ClientParty
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.runs.run_outcome import NothingLearntError
-
-NOISY: dict[str, Any] = strategy_apps.NOISY
-OPEN: dict[str, Any] = strategy_apps.OPEN
 
 LOST = {
     "before the vectors": ({"advertise": (0,), "contribute": (3,)}, (0, 3)),

@@ -6,13 +6,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import strategy_apps
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import (
     FedAvg,
 )
 from narrowed import present
-from strategy_apps import CLIENTS, POLICY, arrays_of, client_app, model, trained
+from strategy_apps import CLIENTS, NOISY, POLICY, arrays_of, client_app, model, trained
 
 from zerosum.client.flower.private_mod import private_mod
 from zerosum.server.config import ConfigError
@@ -24,8 +23,6 @@ from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.commands.budget import spending_in
 from zerosum.simulations.report import write_public_report, write_report
-
-NOISY: dict[str, Any] = strategy_apps.NOISY
 
 
 def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp_path, caplog):

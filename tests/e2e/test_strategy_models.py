@@ -1,11 +1,9 @@
 """Other people's Flower apps behind masks: the model and metrics of the plain strategy."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
-import strategy_apps
 from flwr.serverapp.strategy import (
     FedAdam,
     FedAvg,
@@ -15,6 +13,8 @@ from flwr.serverapp.strategy import (
 from policies import LEAST_TOML
 from strategy_apps import (
     CLIENTS,
+    NOISY,
+    OPEN,
     STEP,
     Wire,
     arrays_of,
@@ -32,9 +32,6 @@ from zerosum.client.protocol import flower_messages
 from zerosum.secagg import Session
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.simulations.engine.grid import InProcessGrid
-
-NOISY: dict[str, Any] = strategy_apps.NOISY
-OPEN: dict[str, Any] = strategy_apps.OPEN
 
 STRATEGIES = {
     "FedAvg": lambda **settings: FedAvg(**settings),

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import strategy_apps
 from flwr.app import Message
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     FedAvg,
     Krum,
 )
-from strategy_apps import CLIENTS, client_app, model
+from strategy_apps import CLIENTS, NOISY, OPEN, client_app, model
 
 import zerosum.server.flower.private_strategy as strategy_module
 from zerosum.client.flower.private_mod import private_mod
@@ -23,9 +22,6 @@ from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.privacy.epsilon_bound import no_bound
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.simulations.engine.grid import FIRST_NODE
-
-NOISY: dict[str, Any] = strategy_apps.NOISY
-OPEN: dict[str, Any] = strategy_apps.OPEN
 
 REFUSED = {
     "Krum": (lambda: PrivateStrategy(Krum(), **OPEN), "looks at each client's reply"),

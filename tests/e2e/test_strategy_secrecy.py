@@ -1,23 +1,18 @@
 """Other people's Flower apps: nothing leaves in plain, and no server chooses what one app sees."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-import strategy_apps
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     FedAvg,
 )
-from strategy_apps import CLIENTS, STEP, Wire, client_app, model, plain, says, trained
+from strategy_apps import CLIENTS, OPEN, STEP, Wire, client_app, model, plain, says, trained
 
 from zerosum.client.flower.private_mod import PrivateClientApp, private_mod
 from zerosum.client.protocol import flower_messages
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.simulations.engine.grid import FIRST_NODE
-
-OPEN: dict[str, Any] = strategy_apps.OPEN
 
 
 def test_nothing_leaves_in_plain(grid_of, tmp_path):
