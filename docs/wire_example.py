@@ -25,7 +25,7 @@ from zerosum.secagg.messages.all_messages import (
 )
 from zerosum.secagg.parties.client import ClientParty
 from zerosum.secagg.parties.server import ServerParty
-from zerosum.secagg.session import DIGEST_BYTES, Session, request_digest
+from zerosum.secagg.session import DIGEST_BYTES, PROTOCOL_VERSION, Session, request_digest
 from zerosum.secagg.stages import ServerMode, Stage
 
 COHORT = (2, 5, 2**64 - 1)
@@ -60,8 +60,8 @@ def identity(index: int) -> IdentityKey:
     return IdentityKey.generate(Label(f"identity {index}"))
 
 
-def example_session() -> tuple[Session, Roster]:
-    """Return the session and the roster that it is bound to."""
+def example_session(version: int = PROTOCOL_VERSION) -> tuple[Session, Roster]:
+    """Return the session, of a version, and the roster that it is bound to."""
     roster = Roster(1, {index: identity(index).public for index in COHORT})
     session = Session(
         run_id=b"example",
@@ -77,13 +77,14 @@ def example_session() -> tuple[Session, Roster]:
         vector_length=4,
         bounds=b"",
         mode=ServerMode.MALICIOUS,
+        version=version,
     )
     return session, roster
 
 
-def play() -> tuple[list[Spoken], tuple[int, ...]]:
+def play(version: int = PROTOCOL_VERSION) -> tuple[list[Spoken], tuple[int, ...]]:
     """Return all that is said in the example session, and its sum."""
-    session, roster = example_session()
+    session, roster = example_session(version)
     server = ServerParty(session, roster=roster)
     clients = {
         index: ClientParty(
@@ -222,10 +223,10 @@ Secrets are the SHA-256 of labels: the identity key (Ed25519 seed) of client 2 t
 """
 
 
-def page() -> str:
-    """Return the page in Markdown."""
-    session, roster = example_session()
-    said, total = play()
+def page(version: int = PROTOCOL_VERSION) -> str:
+    """Return the page in Markdown, of a session of a version."""
+    session, roster = example_session(version)
+    said, total = play(version)
     asked = request_digest(*REQUEST_PARTS)
     parts = [
         _HEAD,

@@ -157,6 +157,19 @@ def test_another_version_is_named(lab):
         Session.from_bytes(bytes(data))
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_session_keeps_its_version_on_the_wire(lab, version):
+    session = lab.session(3, version=version)
+    assert Session.from_bytes(session.to_bytes()) == session
+    assert session.digest != lab.session(3, version=5 - version).digest
+
+
+@pytest.mark.parametrize("version", [0, 1, 4, 1 << 64])
+def test_a_session_of_a_version_that_is_not_spoken_is_refused(lab, version):
+    with pytest.raises(LocalProtocolError, match="only 2 and 3"):
+        lab.session(3, version=version)
+
+
 def test_positions_follow_the_cohort(lab):
     session = lab.session(cohort=(2, 30, 400))
     assert [session.position(index) for index in session.cohort] == [0, 1, 2]

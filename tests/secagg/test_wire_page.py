@@ -22,6 +22,14 @@ def test_the_example_session_is_the_one_on_its_page():
     assert page == wire_example.page(), "python docs/wire_example.py > docs/secagg-wire-example.md"
 
 
+def test_a_session_of_version_2_has_the_bytes_that_it_had():
+    """The page as it stood before there was another version: every message, byte by byte."""
+    page = wire_example.page(version=2).encode()
+    frozen = "9938de85a60314ed70273003f8d0a5caec01be76f9a2b643f937f72701fbfc19"
+    assert hashlib.sha256(page).hexdigest() == frozen
+    assert hashlib.sha256(wire_example.page(version=3).encode()).hexdigest() != frozen
+
+
 def test_the_fields_of_every_example_message_fill_it():
     session, roster = wire_example.example_session()
     said, total = wire_example.play()
@@ -119,7 +127,8 @@ def test_an_advert_follows_from_the_pages_formulas(page, index):
 
 
 def keystream(seed, count):
-    cipher = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:])).encryptor()
+    counter = seed[16:24] + bytes(4) + struct.pack(">I", 2)
+    cipher = Cipher(algorithms.AES(seed[:16]), modes.CTR(counter)).encryptor()
     return cipher.update(bytes(count))
 
 

@@ -22,7 +22,11 @@ from zerosum.secagg.stages import (
 from zerosum.secagg.vectors.ring import Ring
 from zerosum.secagg.wire import Reader, prefixed, u64
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
+"""Of new sessions. Masks are cut into segments that AES-GCM makes."""
+COUNTER_MASKS = 2
+"""Of older sessions, which differ in this alone: masks are one run of a counter."""
+VERSIONS = frozenset((COUNTER_MASKS, PROTOCOL_VERSION))
 DIGEST_BYTES = 32
 
 _SESSION_TAG = b"zerosum session\0"
@@ -91,7 +95,7 @@ class Session:
         32 bytes that permute the sparse graph of a semi-honest server; empty otherwise, since
         the graph is then complete, or drawn by the clients.
     version : int
-        The protocol's version.
+        The protocol's version, 2 or 3: says how seeds become masks.
 
     Raises
     ------
@@ -121,9 +125,10 @@ class Session:
         object.__setattr__(self, "cohort", tuple(map(int, self.cohort)))
         for name, kind in (("mode", ServerMode), ("protocol", Protocol), ("noise_draw", NoiseDraw)):
             object.__setattr__(self, name, kind(getattr(self, name)))
-        if self.version != PROTOCOL_VERSION:
+        if self.version not in VERSIONS:
+            spoken = " and ".join(map(str, sorted(VERSIONS)))
             raise LocalProtocolError(
-                f"protocol version {self.version} is not spoken here, only {PROTOCOL_VERSION}"
+                f"protocol version {self.version} is not spoken here, only {spoken}"
             )
         self._check_names()
         self._check_noise()
@@ -294,7 +299,7 @@ class Session:
         if reader.take(len(_SESSION_TAG)) != _SESSION_TAG:
             raise MalformedMessage("these are not the bytes of a session")
         version = reader.u64()
-        if version != PROTOCOL_VERSION:
+        if version not in VERSIONS:
             raise UnknownVersion(f"a session of protocol version {version}")
         mode, protocol, draw = (reader.u64() for _ in range(3))
         round_, attempt, roster, degree, threshold, survivors, bits, length = (
@@ -325,6 +330,7 @@ class Session:
                 mode=_MODES[mode],
                 protocol=_PROTOCOLS[protocol],
                 noise_draw=_NOISE_DRAWS[draw],
+                version=version,
             )
         except LocalProtocolError as error:
             raise MalformedMessage(f"a session that is not valid: {error}") from error

@@ -182,7 +182,7 @@ def test_vectors_shares_and_streams_are_not_written_out():
     for each in reachable([steps, parties]):
         assert not any("77777777777777" in text for text in descriptions(each)), type(each)
     seed = Draws("stream").take(32)
-    for stream in (Stream(seed), Keystream(seed)):
+    for stream in (Stream(seed, 2), Stream(seed, 3), Keystream(seed)):
         assert not any(shown_in(text, [seed[:16], seed[16:]]) for text in descriptions(stream))
     records = TensorExamples(torch.full((2, 1), 77.125), torch.tensor([0, 1]), torch.float32,
                              torch.device("cpu"))  # fmt: skip

@@ -1,6 +1,7 @@
 """Mask streams: pinned, independent of how they are cut, and from the whole seed."""
 
 import functools
+import itertools
 import json
 import operator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from zerosum.secagg import Ring
 from zerosum.secagg.crypto import prg
@@ -17,56 +19,134 @@ from zerosum.secagg.crypto.prg import Stream, accumulate, accumulate_pairs, expa
 VECTORS = Path(__file__).parents[2] / "vectors"
 
 
-def reference_words(seed, length, bits):
-    """The stream by single AES blocks of a big-endian counter."""
+SEGMENT = prg.SEGMENT_BYTES
+
+
+def reference_counters(seed, version):
+    """Yield the counter blocks of a stream, by the specification."""
+    start = int.from_bytes(seed[16:], "big")
+    for block in itertools.count():
+        if version == 2:
+            yield ((start + block) % (1 << 128)).to_bytes(16, "big")
+        else:
+            segment, place = divmod(block, SEGMENT // 16)
+            yield seed[16:24] + segment.to_bytes(4, "big") + (2 + place).to_bytes(4, "big")
+
+
+def reference_words(seed, length, bits, version):
+    """The stream by single AES blocks, as numbers of any size."""
     block = Cipher(algorithms.AES(seed[:16]), modes.ECB()).encryptor()
-    start, size = int.from_bytes(seed[16:], "big"), Ring(bits).dtype.itemsize
-    counters = ((start + i) % (1 << 128) for i in range(length * size // 16 + 1))
-    stream = b"".join(block.update(counter.to_bytes(16, "big")) for counter in counters)
+    size = Ring(bits).dtype.itemsize
+    counters = itertools.islice(reference_counters(seed, version), length * size // 16 + 1)
+    stream = block.update(b"".join(counters))
     words = (stream[i * size : (i + 1) * size] for i in range(length))
     return [int.from_bytes(word, "little") % (1 << bits) for word in words]
 
 
-@pytest.mark.parametrize("case", json.loads((VECTORS / "prg.json").read_text()))
-def test_masks_are_those_of_the_vectors_and_of_the_reference(case):
-    seed, bits = bytes.fromhex(case["seed"]), case["bits"]
-    mask = expand(seed, len(case["words"]), Ring(bits)).tolist()
-    assert mask == case["words"]
-    assert mask == reference_words(seed, len(case["words"]), bits)
+def vectors():
+    for version, name in ((2, "prg"), (3, "prg_segments")):
+        for case in json.loads((VECTORS / f"{name}.json").read_text()):
+            yield pytest.param(version, case, id=f"version {version}, {case['bits']} bits")
+
+
+@pytest.fixture(params=["GCM", "counter mode"])
+def way(request, monkeypatch):
+    """Each of the two ways to the bytes of version 3, whatever this machine would choose."""
+    monkeypatch.setattr(prg, "_gcm_is_faster", lambda: request.param == "GCM")
+
+
+@pytest.mark.parametrize(("version", "case"), [*vectors()])
+@pytest.mark.usefixtures("way")
+def test_masks_are_those_of_the_vectors_and_of_the_reference(version, case):
+    """The vectors begin at word ``from`` of a stream, so that some lie in a later segment."""
+    seed, bits, start = bytes.fromhex(case["seed"]), case["bits"], case.get("from", 0)
+    length = start + len(case["words"])
+    mask = expand(seed, length, Ring(bits), version).tolist()
+    assert mask[start:] == case["words"]
+    assert mask == reference_words(seed, length, bits, version)
 
 
 @pytest.mark.parametrize("bits", [16, 20, 64])
-def test_a_sum_of_streams_does_not_depend_on_the_size_of_chunks(bits):
-    ring = Ring(bits)
+@pytest.mark.parametrize("bytes_over", [-16, -8, 0, 8, 16, SEGMENT + 8])
+@pytest.mark.usefixtures("way")
+def test_segments_meet_where_the_reference_says(bits, bytes_over):
+    seed, ring = bytes(range(200, 232)), Ring(bits)
+    length = (SEGMENT + bytes_over) // ring.dtype.itemsize
+    words = expand(seed, length, ring, 3)[-64:].tolist()
+    assert words == reference_words(seed, length, bits, 3)[-64:]
+
+
+def test_a_segment_is_what_gcm_encrypts_zeros_to():
+    seed = bytes(range(32))
+    stream = expand(seed, 2 * SEGMENT // 8, Ring(64), 3).tobytes()
+    for number in (0, 1):
+        sealed = AESGCM(seed[:16]).encrypt(
+            seed[16:24] + number.to_bytes(4, "big"), bytes(SEGMENT), None
+        )
+        assert stream[number * SEGMENT : (number + 1) * SEGMENT] == sealed[:-16]
+
+
+def test_no_counter_block_of_a_stream_comes_twice():
+    """The control counts through from the nonce, and runs into the next segment's blocks."""
+    seed, many = b"\xff" * 32, 3 * SEGMENT // 16
+    assert len(set(itertools.islice(reference_counters(seed, 3), many))) == many
+    through = {
+        (int.from_bytes(seed[16:24] + bytes(8), "big") + segment + place).to_bytes(16, "big")
+        for segment in range(3)
+        for place in range(SEGMENT // 16)
+    }
+    assert len(through) < many
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.usefixtures("way")
+def test_a_stream_can_be_run_again_and_cut_short(version):
+    ring, stream = Ring(32), Stream(b"x" * 32, version)
+    whole = expand(b"x" * 32, 3 * SEGMENT // 4, ring, version)
+    for length in (SEGMENT // 4 + 5, 100, 2 * SEGMENT // 4, 3 * SEGMENT // 4):
+        total = ring.zeros(length)
+        accumulate(total, [stream])
+        np.testing.assert_array_equal(total, whole[:length])
+
+
+@pytest.mark.parametrize("bits", [16, 20, 64])
+@pytest.mark.parametrize("version", [2, 3])
+def test_sums_of_streams_are_those_of_their_masks(bits, version):
+    ring, length = Ring(bits), 2 * SEGMENT // 8 + 3
     plus, minus = [bytes([i]) * 32 for i in range(5)], [bytes([i]) * 32 for i in (7, 8)]
-    sums = []
-    for chunk_bytes in (1, 8, 24, 1000, 1 << 18):
-        total = ring.zeros(1003)
-        accumulate(total, map(Stream, plus), map(Stream, minus), chunk_bytes=chunk_bytes)
-        sums.append(ring.reduce(total).tolist())
-    assert all(each == sums[0] for each in sums)
-    expected: Any = sum(expand(seed, 1003, ring).astype(object) for seed in plus)
-    expected -= sum(expand(seed, 1003, ring).astype(object) for seed in minus)
-    assert sums[0] == [value % ring.modulus for value in expected]
+    total = ring.zeros(length)
+    opened = [[Stream(seed, version) for seed in seeds] for seeds in (plus, minus)]
+    accumulate(total, *opened)
+    expected: Any = sum(expand(seed, length, ring, version).astype(object) for seed in plus)
+    expected -= sum(expand(seed, length, ring, version).astype(object) for seed in minus)
+    assert ring.reduce(total).tolist() == [value % ring.modulus for value in expected]
+
+
+def streams(seeds, version=3):
+    return (Stream(seed, version) for seed in seeds)
 
 
 def test_more_streams_than_are_opened_at_once_are_all_added():
     total, ring = Ring(32).zeros(3), Ring(32)
     seeds = [i.to_bytes(32, "big") for i in range(600)]
-    accumulate(total, map(Stream, seeds))
-    expected: Any = sum(expand(seed, 3, ring).astype(object) for seed in seeds) % (1 << 32)
+    accumulate(total, streams(seeds))
+    expected: Any = sum(expand(seed, 3, ring, 3).astype(object) for seed in seeds) % (1 << 32)
     assert total.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("bits", [16, 20, 64])
 @pytest.mark.parametrize("threads", [2, 3])
-def test_threads_change_nothing(bits, threads, monkeypatch):
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.usefixtures("way")
+def test_threads_change_nothing(bits, threads, version, monkeypatch):
     monkeypatch.setattr(prg, "_THREAD_BYTES", 64)
-    ring, seeds = Ring(bits), [i.to_bytes(16, "big") + b"\xff" * 16 for i in range(300)]
+    length = 5 * SEGMENT // Ring(bits).dtype.itemsize // 2
+    ring, seeds = Ring(bits), [i.to_bytes(16, "big") + b"\xff" * 16 for i in range(20)]
     sums = []
     for count in (1, threads):
-        total = ring.zeros(1003)
-        accumulate(total, map(Stream, seeds[:270]), map(Stream, seeds[270:]), threads=count)
+        total = ring.zeros(length)
+        added, subtracted = streams(seeds[:13], version), streams(seeds[13:], version)
+        accumulate(total, added, subtracted, threads=count)
         sums.append(ring.reduce(total).tolist())
     assert sums[0] == sums[1]
 
@@ -75,54 +155,56 @@ def test_threads_change_nothing(bits, threads, monkeypatch):
 def test_an_accumulator_need_not_start_at_a_cache_line(lead):
     ring = Ring(32)
     total = ring.zeros(500)[lead:]
-    accumulate(total, [Stream(b"s" * 32)], chunk_bytes=256)
-    assert total.tolist() == expand(b"s" * 32, 500 - lead, ring).tolist()
+    accumulate(total, [Stream(b"s" * 32, 3)])
+    assert total.tolist() == expand(b"s" * 32, 500 - lead, ring, 3).tolist()
 
 
 def test_an_empty_accumulator_stays_empty():
     total = Ring(32).zeros(0)
-    accumulate(total, [Stream(b"s" * 32)], threads=2)
+    accumulate(total, [Stream(b"s" * 32, 3)], threads=2)
     accumulate_pairs([], [])
     assert not len(total)
 
 
 @pytest.mark.parametrize("bits", [16, 20, 64])
-@pytest.mark.parametrize("chunk_bytes", [1, 24, 1000, 1 << 15])
-def test_a_stream_of_a_pair_is_added_to_one_and_taken_from_the_other(bits, chunk_bytes):
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.usefixtures("way")
+def test_a_stream_of_a_pair_is_added_to_one_and_taken_from_the_other(
+    bits, threads, version, monkeypatch
+):
+    monkeypatch.setattr(prg, "_THREAD_BYTES", 64)
+    length = 2 * SEGMENT // 8 + 3
     ring, pairs = Ring(bits), [(0, 1), (2, 0), (1, 2), (0, 1)]
-    totals = [ring.zeros(1003) for _ in range(3)]
-    streams = [(a, b, Stream(bytes([i]) * 32)) for i, (a, b) in enumerate(pairs)]
-    accumulate_pairs(totals, streams, chunk_bytes=chunk_bytes)
+    totals = [ring.zeros(length) for _ in range(3)]
+    opened = [Stream(bytes([i]) * 32, version) for i in range(len(pairs))]
+    triples = [(a, b, stream) for (a, b), stream in zip(pairs, opened, strict=True)]
+    accumulate_pairs(totals, triples, threads=threads)
     for party, total in enumerate(totals):
-        alone = ring.zeros(1003)
-        plus = [Stream(bytes([i]) * 32) for i, (a, _) in enumerate(pairs) if a == party]
-        minus = [Stream(bytes([i]) * 32) for i, (_, b) in enumerate(pairs) if b == party]
+        alone = ring.zeros(length)
+        plus = [stream for a, _, stream in triples if a == party]
+        minus = [stream for _, b, stream in triples if b == party]
         accumulate(alone, plus, minus)
         np.testing.assert_array_equal(total, alone)
 
 
-def test_a_rewound_stream_starts_again():
-    ring, stream = Ring(32), Stream(b"x" * 32)
-    first, second = ring.zeros(100), ring.zeros(100)
-    accumulate(first, [stream])
-    stream.rewind()
-    accumulate(second, [stream])
-    np.testing.assert_array_equal(first, second)
+def bytes_used():
+    return [(2, byte) for byte in range(32)] + [(3, byte) for byte in range(24)]
 
 
-@pytest.mark.parametrize("byte", range(32))
-def test_every_byte_of_a_seed_changes_the_mask(byte):
+@pytest.mark.parametrize(("version", "byte"), bytes_used())
+def test_every_byte_of_a_seed_changes_the_mask(version, byte):
     """A seed folded to 32 bits would give equal masks for seeds that differ elsewhere."""
     seed = bytearray(b"\x55" * 32)
-    before = expand(bytes(seed), 50, Ring(32))
+    before = expand(bytes(seed), 50, Ring(32), version)
     seed[byte] ^= 0x10
-    assert np.mean(before == expand(bytes(seed), 50, Ring(32))) < 0.1
+    assert np.mean(before == expand(bytes(seed), 50, Ring(32), version)) < 0.1
 
 
 def test_seeds_with_equal_ends_give_different_masks():
     seeds = [i.to_bytes(4, "big").join((bytes(12), bytes(16))) for i in range(200)]
-    masks = {expand(seed, 4, Ring(64)).tobytes() for seed in seeds}
-    assert len(masks) == 200
+    masks = {expand(seed, 4, Ring(64), version).tobytes() for version in (2, 3) for seed in seeds}
+    assert len(masks) == 400
 
 
 def test_a_seed_folded_to_32_bits_would_be_noticed():
@@ -134,12 +216,12 @@ def test_a_seed_folded_to_32_bits_would_be_noticed():
 
     one, other = b"\1\2\3\4" + bytes(28), bytes(12) + b"\1\2\3\4" + bytes(16)
     ring = Ring(32)
-    assert (expand(folded(one), 50, ring) == expand(folded(other), 50, ring)).all()
-    assert np.mean(expand(one, 50, ring) == expand(other, 50, ring)) < 0.1
+    assert (expand(folded(one), 50, ring, 3) == expand(folded(other), 50, ring, 3)).all()
+    assert np.mean(expand(one, 50, ring, 3) == expand(other, 50, ring, 3)) < 0.1
 
 
 @pytest.mark.parametrize("bits", [1, 4, 8, 12])
 def test_the_largest_and_the_smallest_ring_values_occur(bits):
-    mask = expand(b"m" * 32, 1 << (bits + 6), Ring(bits))
+    mask = expand(b"m" * 32, 1 << (bits + 6), Ring(bits), 3)
     assert int(mask.max()) == (1 << bits) - 1
     assert int(mask.min()) == 0

@@ -27,8 +27,9 @@ def sourced(lab, **changes):
 
 @pytest.mark.parametrize("ring_bits", [16, 20, 40])
 @pytest.mark.parametrize("gone", [(), (13,), (10, 25)])
-def test_a_cache_changes_no_bit_of_a_contribution(lab, ring_bits, gone):
-    alone, together = sourced(lab, ring_bits=ring_bits, threshold=3)
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_cache_changes_no_bit_of_a_contribution(lab, ring_bits, gone, version):
+    alone, together = sourced(lab, ring_bits=ring_bits, threshold=3, version=version)
     for play in (alone, together):
         play.until("contribute").stage(gone)
     assert contributions(alone) == contributions(together)

@@ -71,8 +71,8 @@ def opened(play, kept, victim):
         return None
     vector = np.array(play.sent["contribute"][index].vector)
     hkdf = Hkdf(session.digest)
-    masks = PairMasks(KeyPair(secrets["mask"], hkdf), REQUEST)
-    accumulate(vector, (), [self_mask(hkdf, secrets["self"], REQUEST, index)])
+    masks = PairMasks(KeyPair(secrets["mask"], hkdf), REQUEST, session.version)
+    accumulate(vector, (), [self_mask(hkdf, secrets["self"], REQUEST, index, session.version)])
     for other in session.cohort:
         if other != index:
             key = play.sent["advertise"][other].mask_key
@@ -217,12 +217,13 @@ def isolated_vector(play, around, answers, victim):
         return None
     hkdf, index = Hkdf(session.digest), cohort[victim]
     vector = np.array(play.sent["contribute"][index].vector)
-    accumulate(vector, (), [self_mask(hkdf, secrets[victim], REQUEST, index)])
+    accumulate(vector, (), [self_mask(hkdf, secrets[victim], REQUEST, index, session.version)])
     key = play.sent["advertise"][index].mask_key
     for other in around:
         pair = KeyPair(secrets[other], hkdf)
         assert pair.public == play.sent["advertise"][cohort[other]].mask_key
-        stream = PairMasks(pair, REQUEST).stream(key, *sorted((index, cohort[other])))
+        masks = PairMasks(pair, REQUEST, session.version)
+        stream = masks.stream(key, *sorted((index, cohort[other])))
         accumulate(vector, *(([], [stream]) if other > victim else ([stream], [])))
     return session.ring.reduce(vector)
 

@@ -107,7 +107,7 @@ def test_only_rows_of_unsigned_words_are_packed(words):
 )
 def test_streams_are_added_to_rows_of_words_only(total):
     with pytest.raises(LocalProtocolError, match="contiguous array of uint16, uint32 or uint64"):
-        accumulate(total, [Stream(bytes(32))])
+        accumulate(total, [Stream(bytes(32), 3)])
     with pytest.raises(LocalProtocolError):
-        accumulate_pairs([np.zeros(4, np.uint32), total], [(0, 1, Stream(bytes(32)))])
+        accumulate_pairs([np.zeros(4, np.uint32), total], [(0, 1, Stream(bytes(32), 3))])
     assert not total.any()

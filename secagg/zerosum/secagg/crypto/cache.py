@@ -1,4 +1,4 @@
-"""A cache of agreed keys, signatures and streams for parties of one process.
+"""A cache of agreed keys, signatures and net masks for parties of one process.
 
 The cache holds secrets of many clients side by side: it is for simulations, where one process
 plays them all. With it and without, every message has the same bits.
@@ -10,8 +10,6 @@ from typing import Any, Protocol
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
-
-from zerosum.secagg.crypto.prg import Stream
 
 
 class MaskKey(Protocol):
@@ -30,8 +28,6 @@ class SessionCache:
     ----------
     agreed : dict
         (lower public key || higher public key) to the key extracted from their agreement.
-    streams : dict
-        (extracted key || context) to the mask stream of a pair, from its first use to its second.
     maskers : dict
         Cohort position to the mask keys of a party that lives here.
     netted : tuple of bytes, or None
@@ -51,7 +47,6 @@ class SessionCache:
 
     def __init__(self) -> None:
         self.agreed: dict[bytes, bytes] = {}
-        self.streams: dict[bytes, Stream] = {}
         self.maskers: dict[int, MaskKey] = {}
         self.netted: tuple[bytes, bytes, bytes] | None = None
         self.nets: dict[int, NDArray[Any]] = {}

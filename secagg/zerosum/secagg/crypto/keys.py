@@ -246,7 +246,7 @@ def commitment(session: bytes, index: int, self_seed: bytes) -> bytes:
     return hashlib.sha256(_COMMIT + session + u64(index) + self_seed).digest()
 
 
-def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int) -> Stream:
+def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int, version: int) -> Stream:
     """Derive the stream of a client's self mask.
 
     Parameters
@@ -259,12 +259,14 @@ def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int) -> Strea
         The request's digest.
     index : int
         The client's roster index.
+    version : int
+        The session's.
 
     Returns
     -------
     Stream
     """
-    return Stream(hkdf.derive(self_seed, _SELF + request + u64(index)))
+    return Stream(hkdf.derive(self_seed, _SELF + request + u64(index)), version)
 
 
 class PairMasks:
@@ -276,15 +278,14 @@ class PairMasks:
         The party's mask keys.
     request : bytes
         The request's digest.
-    cache : SessionCache, optional
-        Keeps a stream for the other party of its pair.
+    version : int
+        The session's.
     """
 
-    def __init__(self, own: MaskKey, request: bytes, cache: SessionCache | None = None) -> None:
+    def __init__(self, own: MaskKey, request: bytes, version: int) -> None:
         self._own = own
         self._label = _MASK + request
-        self._cache = cache
-        self._opened: dict[bytes, Stream] = {}
+        self._version = version
 
     def stream(self, peer: bytes, low: int, high: int) -> Stream:
         """Derive the stream shared with one peer.
@@ -299,24 +300,9 @@ class PairMasks:
         Returns
         -------
         Stream
-            At its start.
         """
-        agreed = self._own.agree(peer)
         info = self._label + u64(low) + u64(high)
-        if self._cache is None:
-            return Stream(expand(agreed, info))
-        stream = self._cache.streams.pop(agreed + info, None)
-        if stream is None:
-            stream = self._opened[agreed + info] = Stream(expand(agreed, info))
-        else:
-            stream.rewind()
-        return stream
-
-    def pass_on(self) -> None:
-        """Leave to the peers, in the cache, the streams that were opened and are used now."""
-        if self._cache is not None:
-            self._cache.streams.update(self._opened)
-        self._opened.clear()
+        return Stream(expand(self._own.agree(peer), info), self._version)
 
 
 class Channel:

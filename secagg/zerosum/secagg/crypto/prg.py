@@ -1,30 +1,42 @@
-"""Seeds to mask streams, added to or taken from accumulators chunk by chunk.
+"""Seeds to mask streams, added to or taken from accumulators segment by segment.
 
-A stream is AES-128 in counter mode (NIST SP 800-38A) over zeros, under 16 bytes of key and 16 of
-initial counter, read as little-endian words of the ring's container. Modulo a power of two
-every word is uniform as it stands, so none is rejected.
+A stream is AES-128 in counter mode (NIST SP 800-38A) over zeros, read as little-endian words of the
+ring's container. Modulo a power of two every word is uniform as it stands, so none is rejected.
+
+Sessions of version 2 count from 16 bytes of the seed. From version 3 on each segment of 128 KiB
+has counter blocks of its own, nonce || 2, nonce || 3 and so on, where the nonce is eight bytes of
+the seed and the segment's number: the counters of AES-GCM (NIST SP 800-38D, section 7.1), so that
+the encryption of zeros by GCM, less its tag, is the stream. Where the processor multiplies vectors
+of blocks, libraries do that twice as fast as counter mode.
+
+Neither a nonce nor a counter comes twice under a key: a seed gives a key to one stream, numbers of
+segments stay below 2^32 for vectors of up to 2^40 coordinates, and 2^13 blocks a segment are far
+below the 2^32 - 2 (64 GiB) after which GCM's counter would repeat.
 """
 
 import mmap
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from itertools import islice, pairwise
+from copy import copy
+from functools import cache, lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from zerosum.secagg.errors import LocalProtocolError
+from zerosum.secagg.session import COUNTER_MASKS
 from zerosum.secagg.vectors.packing import CONTAINERS
 from zerosum.secagg.vectors.ring import Ring
 
-# So small that a chunk of the accumulator and the drawn keystream stay in a core's own cache.
-CHUNK_BYTES = 256 << 10
-# Smaller, since here the same chunk of many accumulators shares that cache.
-SHARED_CHUNK_BYTES = 64 << 10
+SEGMENT_BYTES = 128 << 10
+"""Bytes of a stream under one nonce. So few that a segment of the accumulator and one of the
+keystream stay in a core's own cache, so many that starting them costs little."""
 
 # Streams and pairs that are open at a time, where a generator gives thousands.
 _STREAMS_AT_ONCE = 256
@@ -33,30 +45,102 @@ _BLOCK_BYTES = 16
 _LINE_BYTES = 64
 # A thread with less than this to do costs more than it saves.
 _THREAD_BYTES = 256 << 10
+# The first counter of data in GCM: 1 is the tag's.
+_FIRST_COUNTER = (2).to_bytes(4, "big")
+FIRST_BLOCK = bytes(4) + _FIRST_COUNTER
+"""What follows the eight bytes of the seed in the first counter block of a stream of version 3."""
+_PROBES = 5
 _reused = threading.local()
+
+Fill = Callable[[bytes, memoryview, None, memoryview], object]
+"""Fills a buffer with one segment of a stream, whose number is the nonce's last four bytes; of the
+form of :meth:`AESGCM.encrypt_into`, so that it can be that."""
 
 
 class Stream:
-    """The keystream of one 32-byte seed, which can be run from its start more than once."""
+    """The keystream of one 32-byte seed: segments in any order, each as often as wanted.
 
-    __slots__ = ("_counter", "_key", "context")
+    Parameters
+    ----------
+    seed : bytes
+        32 bytes. From version 3 on: 16 of key, 8 of nonce, and 8 that are not used.
+    version : int
+        The session's.
+    """
+
+    __slots__ = ("_seed", "_version", "fill", "prefix")
+
+    def __init__(self, seed: bytes, version: int) -> None:
+        self._seed, self._version = seed, version
+        self.prefix = seed[16:24]
+        self.fill: Fill
+        if version == COUNTER_MASKS:
+            self.fill = _Counted(seed).fill
+        elif _gcm_is_faster():
+            self.fill = AESGCM(seed[:16]).encrypt_into
+        else:
+            self.fill = _Segmented(seed[:16]).fill
+
+    def __copy__(self) -> "Stream":
+        """Return another with a cipher of its own, for another thread."""
+        return Stream(self._seed, self._version)
+
+
+class _Counted:
+    """A stream of version 2, which counts through from 16 bytes of its seed."""
 
     def __init__(self, seed: bytes) -> None:
-        self._key, self._counter = seed[:16], seed[16:]
-        self.context: CipherContext = _context(self._key, self._counter)
+        self._start = int.from_bytes(seed[16:], "big")
+        self._context: CipherContext = _counter_mode(seed[:16], seed[16:])
+        self._next = 0
 
-    def rewind(self) -> None:
-        """Go back to the start: cheaper than opening the stream again."""
-        self.context.reset_nonce(self._counter)
+    def fill(self, nonce: bytes, zeros: memoryview, _: None, buffer: memoryview) -> None:
+        number = int.from_bytes(nonce[8:], "big")
+        if number != self._next:
+            counter = self._start + number * (SEGMENT_BYTES // _BLOCK_BYTES)
+            self._context.reset_nonce((counter % (1 << 128)).to_bytes(16, "big"))
+        # What is cut short can be a stream's end alone: what follows starts anew.
+        self._next = number + 1 if len(zeros) == SEGMENT_BYTES else -1
+        self._context.update_into(zeros, buffer)
 
-    def opened_at(self, offset: int) -> CipherContext:
-        """Return another context of the stream, ``offset`` bytes, whole blocks, from its start."""
-        counter = int.from_bytes(self._counter, "big") + offset // _BLOCK_BYTES
-        return _context(self._key, (counter % (1 << 128)).to_bytes(16, "big"))
+
+class _Segmented:
+    """A stream of version 3 without GCM: the same bytes."""
+
+    def __init__(self, key: bytes) -> None:
+        self._context: CipherContext = _counter_mode(key, bytes(_BLOCK_BYTES))
+
+    def fill(self, nonce: bytes, zeros: memoryview, _: None, buffer: memoryview) -> None:
+        self._context.reset_nonce(nonce + _FIRST_COUNTER)
+        self._context.update_into(zeros, buffer)
 
 
-def _context(key: bytes, counter: bytes) -> CipherContext:
+def _counter_mode(key: bytes, counter: bytes) -> CipherContext:
     return Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+
+
+@cache
+def _gcm_is_faster() -> bool:
+    """Measure, once, which way to the same bytes is the faster one on this machine.
+
+    With vector instructions for AES and carry-less products GCM is twice as fast as counter mode;
+    without them its tag costs a third.
+    """
+    zeros, buffer = _zeros(SEGMENT_BYTES), memoryview(bytearray(SEGMENT_BYTES + _BLOCK_BYTES))
+    fills: tuple[Fill, Fill] = (AESGCM(bytes(16)).encrypt_into, _Segmented(bytes(16)).fill)
+    times: list[list[int]] = [[], []]
+    for _ in range(_PROBES):
+        for fill, spent in zip(fills, times, strict=True):
+            start = time.perf_counter_ns()
+            fill(bytes(12), zeros, None, buffer)
+            spent.append(time.perf_counter_ns() - start)
+    by_gcm, by_counter = map(min, times)
+    return by_gcm < by_counter
+
+
+def keystream_cipher() -> str:
+    """Return what streams are drawn with on this machine, for whoever compares rates."""
+    return "AES-128-GCM" if _gcm_is_faster() else "AES-128-CTR"
 
 
 Pair = tuple[int, int, Stream]
@@ -65,32 +149,34 @@ Pair = tuple[int, int, Stream]
 class _Pad:
     """One reused buffer that keystream is drawn into, and the zeros that it is drawn from.
 
-    A cipher writes up to a block more than it was given, so the buffer is a block longer. It
-    starts at a cache line: vector additions that straddle lines take up to a third longer. Each
-    thread keeps its own between calls, since fresh pages cost as much as a few streams.
+    A cipher writes a tag, or up to a block, more than it was given, so the buffer is a block
+    longer. It starts as far from a cache line as the accumulator: vector additions in which one
+    of the two straddles lines take up to a tenth longer. Each thread keeps its own between calls,
+    since fresh pages cost as much as a few streams.
     """
 
-    def __init__(self, chunk: int, dtype: np.dtype[Any]) -> None:
-        self._zeros = _zeros(max(chunk, 4 * CHUNK_BYTES))
-        self._bytes = _buffer(chunk + _BLOCK_BYTES)
-        self._words = np.frombuffer(self._bytes, dtype.newbyteorder("<"), chunk // dtype.itemsize)
+    def __init__(self, total: NDArray[Any]) -> None:
+        size = min(total.nbytes, SEGMENT_BYTES)
+        self._zeros = _zeros(SEGMENT_BYTES)
+        self._bytes = _buffer(size + _BLOCK_BYTES, total.ctypes.data % _LINE_BYTES)
+        kind = _quickest(total).dtype.newbyteorder("<")
+        self._words = np.frombuffer(self._bytes, kind, size // total.itemsize)
 
     def cut(self, chunk: NDArray[Any]) -> tuple[memoryview, memoryview, NDArray[Any]]:
-        """Return zeros, buffer and the buffer's words, for a chunk of an accumulator."""
-        return self._zeros[: chunk.nbytes], self._bytes, self._words[: len(chunk)]
+        """Return zeros, buffer and the buffer's words, for a segment of an accumulator."""
+        size = chunk.nbytes
+        return self._zeros[:size], self._bytes[: size + _BLOCK_BYTES], self._words[: len(chunk)]
 
     def wipe(self) -> None:
         """Leave nothing of the keystream behind."""
         self._words.fill(0)
 
 
-def _buffer(size: int) -> memoryview:
-    buffer: memoryview | None = getattr(_reused, "buffer", None)
-    if buffer is None or len(buffer) < size:
-        buffer = _aligned(size).data
-        if size <= CHUNK_BYTES + _BLOCK_BYTES:
-            _reused.buffer = buffer
-    return buffer[:size]
+def _buffer(size: int, offset: int) -> memoryview:
+    buffer: NDArray[np.uint8] | None = getattr(_reused, "buffer", None)
+    if buffer is None:
+        buffer = _reused.buffer = _aligned(SEGMENT_BYTES + _BLOCK_BYTES + _LINE_BYTES)
+    return buffer[offset : offset + size].data
 
 
 @lru_cache(maxsize=4)
@@ -112,16 +198,21 @@ def _aligned(size: int) -> NDArray[np.uint8]:
     return spare[start : start + size]
 
 
-def _chunks(total: NDArray[Any], chunk_bytes: int) -> list[NDArray[Any]]:
-    """Cut an accumulator into chunks of about one size, all but the first at a cache line."""
-    line = _LINE_BYTES // total.itemsize
-    # What precedes the first line counts as a whole one, and is cut off the first chunk.
-    before = total.ctypes.data % _LINE_BYTES // total.itemsize
-    lines = -(-(before + len(total)) // line)
-    count = max(1, -(-lines * _LINE_BYTES // chunk_bytes))
-    words = max(1, -(-lines // count)) * line
-    cuts = [0, *range(words - before, len(total), words), len(total)]
-    return [total[start:stop] for start, stop in pairwise(cuts)]
+def aligned_zeros(length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return zeros that start at a cache line: what streams are added to fastest.
+
+    Parameters
+    ----------
+    length : int
+    dtype : dtype
+
+    Returns
+    -------
+    ndarray of dtype, shape (length,)
+    """
+    zeros = _aligned(length * dtype.itemsize)
+    zeros.fill(0)
+    return zeros.view(dtype)
 
 
 def accumulate(
@@ -129,12 +220,11 @@ def accumulate(
     added: Iterable[Stream],
     subtracted: Iterable[Stream] = (),
     *,
-    chunk_bytes: int = CHUNK_BYTES,
     threads: int = 1,
 ) -> None:
     """Add and subtract many streams, in place, modulo the container's size.
 
-    For each chunk of the accumulator all streams are run, so that the chunk and one reused
+    For each segment of the accumulator all streams are run, so that the segment and one reused
     buffer stay in cache.
 
     Parameters
@@ -142,30 +232,24 @@ def accumulate(
     total : ndarray of uint16, uint32 or uint64, shape (d,)
         Contiguous.
     added, subtracted : iterable of Stream
-        At their starts; taken a few hundred at a time, so that a generator opens no more.
-    chunk_bytes : int
-        How much of the accumulator is treated at a time, at least a cache line; the result does
-        not depend on it.
+        Taken a few hundred at a time, so that a generator opens no more.
     threads : int
-        How many threads share the accumulator, each with a part of its own. The cipher and the
+        How many threads share the accumulator, each with segments of its own. The cipher and the
         additions release the interpreter's lock. Short vectors take one thread.
     """
     _check_accumulators(total)
     parts = _parts(total, threads)
-    if len(parts) == 1:
-        _accumulate_part(total, added, subtracted, lambda stream: stream.context, chunk_bytes)
-        return
-    signs = ((iter(added), True), (iter(subtracted), False))
-    with ThreadPoolExecutor(len(parts)) as pool:
-        for streams, positive in signs:
-            while group := list(islice(streams, _STREAMS_AT_ONCE)):
-                plus, minus = (group, ()) if positive else ((), group)
-                jobs = [
-                    pool.submit(_accumulate_part, part, plus, minus, _opening(offset), chunk_bytes)
-                    for offset, part in parts
+    for streams, positive in ((iter(added), True), (iter(subtracted), False)):
+        while group := list(islice(streams, _STREAMS_AT_ONCE)):
+            if len(parts) == 1:
+                _accumulate_part(parts[0], total, group, positive)
+                continue
+            _in_threads(
+                [
+                    partial(_accumulate_part, part, total, [copy(each) for each in group], positive)
+                    for part in parts
                 ]
-                for job in jobs:
-                    job.result()
+            )
 
 
 def _quickest(total: NDArray[Any]) -> NDArray[Any]:
@@ -177,42 +261,41 @@ def _quickest(total: NDArray[Any]) -> NDArray[Any]:
     return total.view(np.int32) if total.dtype == np.uint32 else total
 
 
-def _parts(total: NDArray[Any], threads: int) -> list[tuple[int, NDArray[Any]]]:
-    """Return (offset in bytes, part) of the accumulator for each thread, at whole blocks."""
+def _parts(total: NDArray[Any], threads: int) -> list[range]:
+    """Return the numbers of the segments that each thread treats."""
+    segments = range(-(-total.nbytes // SEGMENT_BYTES))
     count = max(1, min(threads, total.nbytes // _THREAD_BYTES))
-    line = _LINE_BYTES // total.itemsize
-    words = max(1, -(-len(total) // (count * line)) * line)
-    return [(i * total.itemsize, total[i : i + words]) for i in range(0, len(total), words)] or [
-        (0, total)
-    ]
+    size = max(1, -(-len(segments) // count))
+    return [segments[i : i + size] for i in range(0, len(segments), size)]
 
 
-def _opening(offset: int) -> Callable[[Stream], CipherContext]:
-    return lambda stream: stream.opened_at(offset)
+def _in_threads(calls: Sequence[Callable[[], None]]) -> None:
+    with ThreadPoolExecutor(max(1, len(calls))) as pool:
+        for job in [pool.submit(call) for call in calls]:
+            job.result()
+
+
+def _segments(
+    numbers: range, totals: Sequence[NDArray[Any]]
+) -> Iterator[tuple[bytes, list[NDArray[Any]]]]:
+    """Yield the last bytes of each segment's nonce, and the segment of each accumulator."""
+    words = SEGMENT_BYTES // totals[0].itemsize
+    totals = [_quickest(total) for total in totals]
+    for number in numbers:
+        chunks = [total[number * words : (number + 1) * words] for total in totals]
+        yield number.to_bytes(4, "big"), chunks
 
 
 def _accumulate_part(
-    total: NDArray[Any],
-    added: Iterable[Stream],
-    subtracted: Iterable[Stream],
-    opened: Callable[[Stream], CipherContext],
-    chunk_bytes: int,
+    numbers: range, total: NDArray[Any], streams: Sequence[Stream], positive: bool
 ) -> None:
-    words = _quickest(total)
-    chunks = _chunks(words, chunk_bytes)
-    pad = _Pad(max((chunk.nbytes for chunk in chunks), default=0), words.dtype)
-    for streams, positive in ((iter(added), True), (iter(subtracted), False)):
-        while group := [opened(stream).update_into for stream in islice(streams, _STREAMS_AT_ONCE)]:
-            for chunk in chunks:
-                zeros, buffer, drawn = pad.cut(chunk)
-                if positive:
-                    for update_into in group:
-                        update_into(zeros, buffer)
-                        chunk += drawn
-                else:
-                    for update_into in group:
-                        update_into(zeros, buffer)
-                        chunk -= drawn
+    pad, fills = _Pad(total), [(stream.fill, stream.prefix) for stream in streams]
+    step = np.add if positive else np.subtract
+    for number, (chunk,) in _segments(numbers, [total]):
+        zeros, buffer, drawn = pad.cut(chunk)
+        for fill, prefix in fills:
+            fill(prefix + number, zeros, None, buffer)
+            step(chunk, drawn, chunk)
     pad.wipe()
 
 
@@ -229,78 +312,59 @@ def _check_accumulators(*totals: NDArray[Any]) -> None:
 
 
 def accumulate_pairs(
-    totals: Sequence[NDArray[Any]],
-    pairs: Iterable[Pair],
-    *,
-    chunk_bytes: int = SHARED_CHUNK_BYTES,
-    threads: int = 1,
+    totals: Sequence[NDArray[Any]], pairs: Iterable[Pair], *, threads: int = 1
 ) -> None:
     """Add each stream to one accumulator and subtract it from another, running it once.
 
-    Half the cipher work of :func:`accumulate` for parties that live in one process. Chunks are
-    small, so that the same chunk of many accumulators stays in cache.
+    Half the cipher work of :func:`accumulate` for parties that live in one process.
 
     Parameters
     ----------
     totals : sequence of ndarray of uint16, uint32 or uint64, shape (d,)
         Contiguous, all of one length and type.
     pairs : iterable of (int, int, Stream)
-        Where in ``totals`` to add, where to subtract, and a stream at its start; taken a few
-        thousand at a time.
-    chunk_bytes : int
-        How much of each accumulator is treated at a time; the result does not depend on it.
+        Where in ``totals`` to add, where to subtract, and a stream; taken a few thousand at a time.
     threads : int
         As for :func:`accumulate`.
     """
     if not totals:
         return
     _check_accumulators(*totals)
-    parts = _parts(totals[0], threads)
-    remaining: Iterator[Pair] = iter(pairs)
-    if len(parts) == 1:
-        while some := list(islice(remaining, _PAIRS_AT_ONCE)):
-            _accumulate_pairs_part(totals, some, lambda stream: stream.context, chunk_bytes)
-        return
-    # Threads that hand the lock over every few microseconds lose more by it than the cache gives.
-    chunk_bytes = max(chunk_bytes, CHUNK_BYTES)
-    cuts = [(offset, offset // totals[0].itemsize, len(part)) for offset, part in parts]
-    with ThreadPoolExecutor(len(parts)) as pool:
-        while some := list(islice(remaining, _PAIRS_AT_ONCE)):
-            jobs = [
-                pool.submit(
+    parts, remaining = _parts(totals[0], threads), iter(pairs)
+    while some := list(islice(remaining, _PAIRS_AT_ONCE)):
+        if len(parts) == 1:
+            _accumulate_pairs_part(parts[0], totals, some)
+            continue
+        _in_threads(
+            [
+                partial(
                     _accumulate_pairs_part,
-                    [total[start : start + length] for total in totals],
-                    some,
-                    _opening(offset),
-                    chunk_bytes,
+                    part,
+                    totals,
+                    [(plus, minus, copy(stream)) for plus, minus, stream in some],
                 )
-                for offset, start, length in cuts
+                for part in parts
             ]
-            for job in jobs:
-                job.result()
+        )
 
 
 def _accumulate_pairs_part(
-    totals: Sequence[NDArray[Any]],
-    pairs: Sequence[Pair],
-    opened: Callable[[Stream], CipherContext],
-    chunk_bytes: int,
+    numbers: range, totals: Sequence[NDArray[Any]], pairs: Sequence[Pair]
 ) -> None:
-    totals = [_quickest(total) for total in totals]
-    words = max(1, min(len(totals[0]), chunk_bytes // totals[0].itemsize))
-    pad = _Pad(words * totals[0].itemsize, totals[0].dtype)
-    group = [(plus, minus, opened(stream).update_into) for plus, minus, stream in pairs]
-    for start in range(0, len(totals[0]), words):
-        chunks = [total[start : start + words] for total in totals]
+    pad = _Pad(totals[0])
+    group = [(plus, minus, stream.fill, stream.prefix) for plus, minus, stream in pairs]
+    for number, chunks in _segments(numbers, totals):
         zeros, buffer, drawn = pad.cut(chunks[0])
-        for plus, minus, update_into in group:
-            update_into(zeros, buffer)
-            chunks[plus] += drawn
-            chunks[minus] -= drawn
+        for plus, minus, fill, prefix in group:
+            fill(prefix + number, zeros, None, buffer)
+            chunk = chunks[plus]
+            np.add(chunk, drawn, chunk)
+            chunk = chunks[minus]
+            np.subtract(chunk, drawn, chunk)
     pad.wipe()
 
 
-def expand(seed: bytes, length: int, ring: Ring) -> NDArray[Any]:
+def expand(seed: bytes, length: int, ring: Ring, version: int) -> NDArray[Any]:
     """Expand one seed into a mask.
 
     Parameters
@@ -310,6 +374,8 @@ def expand(seed: bytes, length: int, ring: Ring) -> NDArray[Any]:
     length : int
         Coordinates d.
     ring : Ring
+    version : int
+        The session's.
 
     Returns
     -------
@@ -317,5 +383,5 @@ def expand(seed: bytes, length: int, ring: Ring) -> NDArray[Any]:
         Uniform elements of the ring.
     """
     mask = ring.zeros(length)
-    accumulate(mask, [Stream(seed)])
+    accumulate(mask, [Stream(seed, version)])
     return ring.reduce(mask)

@@ -1,6 +1,6 @@
 """Framing of all messages: head, checksum, and the one reader.
 
-Every message starts with a magic, the protocol version, its type and the session's digest, and
+Every message starts with a magic, the version of its form, its type and the session's digest, and
 ends with a checksum, which finds accidents and stops nobody. A reader knows from the session how
 long each field must be, refuses everything else, and never allocates more than the message
 holds. Parties accept bytes or the objects themselves.
@@ -13,11 +13,13 @@ from functools import cached_property
 from typing import ClassVar, Self, TypeVar
 
 from zerosum.secagg.errors import MalformedMessage, OutOfOrder, UnknownVersion, WrongSession
-from zerosum.secagg.session import DIGEST_BYTES, PROTOCOL_VERSION, Session
+from zerosum.secagg.session import DIGEST_BYTES, Session
 from zerosum.secagg.stages import MessageCode
 from zerosum.secagg.wire import Reader
 
 _MAGIC = b"zsag"
+FRAMING_VERSION = 2
+"""Of the messages' form, which sessions of versions 2 and 3 share."""
 HEAD_BYTES = len(_MAGIC) + 2 + DIGEST_BYTES
 CHECKSUM_BYTES = 16
 
@@ -47,7 +49,7 @@ class Message(ABC):
         return self._encode()
 
     def _encode(self) -> bytes:
-        head = _MAGIC + bytes((PROTOCOL_VERSION, self.code)) + self.session
+        head = _MAGIC + bytes((FRAMING_VERSION, self.code)) + self.session
         parts = (head, *self._parts())
         return b"".join((*parts, _checksum(*parts)))
 
@@ -179,8 +181,8 @@ def decode(data: bytes | bytearray | memoryview, expected: type[M], session: Ses
     data = bytes(data)
     named = session_of(data)
     version, code = data[len(_MAGIC)], data[len(_MAGIC) + 1]
-    if version != PROTOCOL_VERSION:
-        raise UnknownVersion(f"a message of protocol version {version}")
+    if version != FRAMING_VERSION:
+        raise UnknownVersion(f"a message of version {version}")
     if code != expected.code:
         if code not in set(MessageCode):
             raise MalformedMessage(f"unknown type of message {code}")

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from zerosum.secagg.crypto.cache import SessionCache
 from zerosum.secagg.crypto.keys import KeyPair, PairMasks
-from zerosum.secagg.crypto.prg import Pair, Stream, accumulate, accumulate_pairs
+from zerosum.secagg.crypto.prg import (
+    Pair,
+    Stream,
+    accumulate,
+    accumulate_pairs,
+    aligned_zeros,
+)
 from zerosum.secagg.messages.all_messages import ContributeRequest
 from zerosum.secagg.parties.directory import Directory
 from zerosum.secagg.parties.neighbourhood import Neighbourhood
@@ -74,14 +80,13 @@ def add_masks(
         inputs.session.ring.add_into(vector, net)
         return
     session, keys, u = inputs.session, inputs.directory.mask_keys, inputs.around.position
-    masks = PairMasks(pair, inputs.request.request, cache)
+    masks = PairMasks(pair, inputs.request.request, session.version)
     sharers = to_mask(inputs.request.sharers, session.size)
     masking = inputs.around.masking
     peers, cohort = masking[sharers[masking]].tolist(), session.cohort
     added = [own, *(masks.stream(keys[p], cohort[u], cohort[p]) for p in peers if p > u)]
     subtracted = [masks.stream(keys[p], cohort[p], cohort[u]) for p in peers if p < u]
     accumulate(vector, added, subtracted, threads=threads)
-    masks.pass_on()
 
 
 def _net_mask(inputs: MaskInputs, cache: SessionCache, threads: int) -> NDArray[Any] | None:
@@ -112,11 +117,11 @@ def _net_masks(
     members: list[int], inputs: MaskInputs, cache: SessionCache, threads: int
 ) -> dict[int, NDArray[Any]]:
     session, keys = inputs.session, inputs.directory.mask_keys
-    totals = [session.ring.zeros(session.vector_length) for _ in members]
+    totals = [aligned_zeros(session.vector_length, session.ring.dtype) for _ in members]
 
     def pairs() -> Iterator[Pair]:
         for a, low in enumerate(members):
-            masks = PairMasks(cache.maskers[low], inputs.request.request)
+            masks = PairMasks(cache.maskers[low], inputs.request.request, session.version)
             for b in range(a + 1, len(members)):
                 high = members[b]
                 stream = masks.stream(keys[high], session.cohort[low], session.cohort[high])

@@ -17,7 +17,7 @@ from zerosum.secagg.crypto.keys import (
     commitment,
     self_mask,
 )
-from zerosum.secagg.crypto.prg import Stream, accumulate
+from zerosum.secagg.crypto.prg import Stream, accumulate, aligned_zeros
 from zerosum.secagg.crypto.reconstruction import Recovered, recover
 from zerosum.secagg.crypto.shamir import LIMBS, PRIME
 from zerosum.secagg.crypto.share_tables import DenseShares, EdgeShares
@@ -114,7 +114,7 @@ class ServerParty(StagedServer):
         self._sealed: dict[int, NDArray[np.uint8]] = {}
         self._confirmed: dict[int, bytes] = {}
         self._statement = b""
-        self._total = session.ring.zeros(session.vector_length)
+        self._total = aligned_zeros(session.vector_length, session.ring.dtype)
         self._shares: dict[int, tuple[NDArray[np.intp], NDArray[np.uint32]]] = {}
         self._crowders: tuple[int, ...] = ()
 
@@ -338,12 +338,15 @@ class ServerParty(StagedServer):
 
     def _remove_masks(self, secrets: dict[int, bytes]) -> None:
         cohort, survivors = self._session.cohort, frozenset(self._survivors)
-        own = (self_mask(self._hkdf, secrets[p], self._request, cohort[p]) for p in self._survivors)
+        hkdf, version = self._hkdf, self._session.version
+        own = (
+            self_mask(hkdf, secrets[p], self._request, cohort[p], version) for p in self._survivors
+        )
         accumulate(self._total, (), own, threads=self._threads)
         parsed: dict[bytes, X25519PublicKey] = {}
         for gone in (p for p in secrets if p not in survivors):
             pair = KeyPair(secrets[gone], self._hkdf, self._cache, parsed)
-            masks = PairMasks(pair, self._request, self._cache)
+            masks = PairMasks(pair, self._request, version)
             peers = [p for p in self._edges.masking(gone).tolist() if p in survivors]
             # A survivor that comes before the one that is gone had added their stream.
             before = (self._pair_stream(masks, p, gone) for p in peers if p < gone)

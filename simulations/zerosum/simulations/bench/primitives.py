@@ -12,12 +12,12 @@ from functools import partial
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from zerosum.secagg import Ring
 from zerosum.secagg.crypto import shamir
-from zerosum.secagg.crypto.prg import CHUNK_BYTES, Stream, accumulate
+from zerosum.secagg.crypto.prg import SEGMENT_BYTES, Stream, accumulate, keystream_cipher
 from zerosum.secagg.randomness import Keystream
+from zerosum.secagg.session import PROTOCOL_VERSION
 from zerosum.simulations.bench.process import Values, peak_memory_mb
 
 _WORDS = np.dtype(np.uint32)
@@ -50,7 +50,8 @@ def run(
     Returns
     -------
     dict
-        ``expansion``: a row for each length; ``rates``: name, value and unit.
+        ``cipher``: what masks are drawn with on this machine; ``expansion``: a row for each
+        length; ``rates``: name, value and unit.
     """
     rows = [_expansion(length, peers, repetitions) for length in lengths]
     rates = [
@@ -58,7 +59,13 @@ def run(
         *_curves(repetitions),
         *_packing(bits, repetitions),
     ]
-    return {"expansion": rows, "rates": rates, "peak_memory_mb": peak_memory_mb()}
+    peak_mb = peak_memory_mb()
+    return {
+        "cipher": keystream_cipher(),
+        "expansion": rows,
+        "rates": rates,
+        "peak_memory_mb": peak_mb,
+    }
 
 
 def machine() -> Values:
@@ -91,15 +98,15 @@ def _spent(call: Callable[[], object]) -> float:
 
 
 def _raw(size: int) -> Callable[[], None]:
-    """Return a call that draws ``size`` bytes from one cipher into the buffer of an expansion."""
+    """Return a call that draws ``size`` bytes of one stream, as masks are drawn, and adds none."""
     # A slice of much more, which the system maps to its page of zeros: the faster of two ways.
-    zeros, buffer = memoryview(bytes(1 << 24))[:CHUNK_BYTES], bytearray(CHUNK_BYTES + 16)
-    key = os.urandom(32)
-    cipher = Cipher(algorithms.AES(key[:16]), modes.CTR(key[16:])).encryptor()
+    zeros = memoryview(bytes(1 << 24))[:SEGMENT_BYTES]
+    buffer = memoryview(bytearray(SEGMENT_BYTES + 16))
+    fill = Stream(os.urandom(32), PROTOCOL_VERSION).fill
 
     def draw() -> None:
-        for _ in range(-(-size // CHUNK_BYTES)):
-            cipher.update_into(zeros, buffer)
+        for _ in range(-(-size // SEGMENT_BYTES)):
+            fill(bytes(12), zeros, None, buffer)
 
     return draw
 
@@ -108,13 +115,13 @@ def _expansion(length: int, peers: int, repetitions: int) -> Values:
     """Measure expansion and the raw cipher in turns, and compare each with the one beside it."""
     total = np.ones(length, _WORDS)
     size = peers * total.nbytes
-    raw_size = -(-size // CHUNK_BYTES) * CHUNK_BYTES
+    raw_size = -(-size // SEGMENT_BYTES) * SEGMENT_BYTES
     raw = _raw(size)
     half = peers // 2
     pairs: list[tuple[float, float]] = []
     # Short runs are repeated more often: an undisturbed moment is as short for either.
     for _ in range(max(repetitions, repetitions * 100_000_000 // max(size, 10_000_000))):
-        streams = [Stream(os.urandom(32)) for _ in range(peers)]
+        streams = [Stream(os.urandom(32), PROTOCOL_VERSION) for _ in range(peers)]
         cipher = _spent(raw) / raw_size
         expansion = _spent(partial(accumulate, total, streams[:half], streams[half:])) / size
         pairs.append((cipher, expansion))

@@ -26,6 +26,7 @@ from zerosum.secagg import (
     Session,
     SharedCache,
 )
+from zerosum.secagg.crypto.prg import keystream_cipher
 from zerosum.secagg.messages.all_messages import advert_bytes
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.secagg.stages import Stage
@@ -256,6 +257,7 @@ def run(*, share: bool = False, **settings: Any) -> Values:
         "cpu_s": cpu,
         "sum_correct": bool(np.array_equal(total, session.ring.encode(play.expected))),
         "machine": rates,
+        "cipher": keystream_cipher(),
         "primitives": primitive_costs(session, peers, len(gone), rates),
         "stages": rows,
     }

@@ -278,7 +278,7 @@ def _print_session(console: Console, result: Values) -> Values:
     console.print("CPU time and bytes of a client are means; the server's time is for all.")
     aes, agreed, verified = result["machine"].values()
     console.print(
-        f"Rates just before and after: AES-128-CTR {aes:.1f} GB/s, X25519 {agreed:,.0f}/s, "
+        f"Rates just before and after: {result['cipher']} {aes:.1f} GB/s, X25519 {agreed:,.0f}/s, "
         f"Ed25519 verify {verified:,.0f}/s",
         highlight=False,
         soft_wrap=True,
@@ -343,7 +343,7 @@ def _costs(row: Values) -> tuple[str, ...]:
 
 def _print_primitives(console: Console, result: Values) -> None:
     table = _table(
-        "Mask expansion against raw AES-128-CTR, one core",
+        f"Mask expansion against raw {result['cipher']}, one core",
         "d",
         "streams",
         "masks, GB/s",

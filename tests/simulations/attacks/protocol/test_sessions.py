@@ -159,7 +159,8 @@ def test_single_masks_lack_the_self_mask_alone():
     (seed,) = (secrets_of(real)[kind] for kind in ("self",))
     session, sent = real.opened(), np.array(victims_vector(real))
     request = real.answer("contribute", real.victim, Contribution).request
-    accumulate(sent, (), [self_mask(Hkdf(session.digest), seed, request, real.victim)])
+    hkdf = Hkdf(session.digest)
+    accumulate(sent, (), [self_mask(hkdf, seed, request, real.victim, session.version)])
     np.testing.assert_array_equal(session.ring.reduce(sent), victims_vector(single))
 
 

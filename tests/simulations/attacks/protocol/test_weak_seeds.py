@@ -61,7 +61,8 @@ def test_a_late_contribution_keeps_its_self_mask_alone():
     vector = without_pair_masks(seen, secrets_of(seen)["mask"])
     session, seed = seen.opened(), present(by_commitment(seen, vector, BITS).seed)
     masked = np.array(played.truth["updates"][0])
-    accumulate(masked, [self_mask(Hkdf(session.digest), seed, REQUEST, seen.victim)])
+    hkdf = Hkdf(session.digest)
+    accumulate(masked, [self_mask(hkdf, seed, REQUEST, seen.victim, session.version)])
     np.testing.assert_array_equal(session.ring.reduce(masked), vector)
 
 

@@ -151,7 +151,7 @@ def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
     session, victim, hkdf = seen.opened(), seen.victim, Hkdf(seen.opened().digest)
     asked = next(each.asked for each in seen.answers(Stage.CONTRIBUTE) if each.client == victim)
     request = decode(asked, ContributeRequest, session)
-    masks = PairMasks(KeyPair(mask_key, hkdf), request.request)
+    masks = PairMasks(KeyPair(mask_key, hkdf), request.request, session.version)
     vector = masked_vector(seen)
     added: list[Stream] = []
     subtracted: list[Stream] = []
@@ -184,7 +184,8 @@ def without_self_mask(seen: Transcript, vector: np.ndarray, seed: bytes) -> np.n
     session = seen.opened()
     request = seen.answer(Stage.CONTRIBUTE, seen.victim, Contribution).request
     opened = np.array(vector)
-    accumulate(opened, (), [self_mask(Hkdf(session.digest), seed, request, seen.victim)])
+    hkdf = Hkdf(session.digest)
+    accumulate(opened, (), [self_mask(hkdf, seed, request, seen.victim, session.version)])
     return session.ring.reduce(opened)
 
 

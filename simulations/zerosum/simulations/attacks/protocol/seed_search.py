@@ -1,6 +1,6 @@
 """Search the seed of one self mask: try every seed of some bits until one explains the vector.
 
-The mask of a seed b_u is AES-128-CTR under KDF(b_u, "zerosum self", request, index), as
+The mask of a seed b_u is a keystream of AES-128 under KDF(b_u, "zerosum self", request, index), as
 ``docs/secagg-wire.md`` defines it. The first block of its stream alone tests a candidate.
 """
 
@@ -13,7 +13,9 @@ import numpy as np
 
 from zerosum.secagg import Advert, Contribution
 from zerosum.secagg.crypto.keys import Hkdf, commitment
+from zerosum.secagg.crypto.prg import FIRST_BLOCK
 from zerosum.secagg.randomness import SEED_BYTES
+from zerosum.secagg.session import COUNTER_MASKS
 from zerosum.secagg.stages import Stage
 from zerosum.secagg.wire import u64
 from zerosum.simulations.attacks.protocol.aes import encrypt_blocks
@@ -113,7 +115,10 @@ def by_plaintext(seen: Transcript, vector: np.ndarray, bits: int) -> SearchOutco
     def hits(seeds: list[bytes]) -> list[bytes]:
         derived = b"".join([derive(seed, label) for seed in seeds])
         keys = np.frombuffer(derived, np.uint8).reshape(len(seeds), 2, 16)
-        stream = encrypt_blocks(keys[:, 0], keys[:, 1])
+        counters = keys[:, 1].copy()
+        if session.version != COUNTER_MASKS:
+            counters[:, 8:] = np.frombuffer(FIRST_BLOCK, np.uint8)
+        stream = encrypt_blocks(keys[:, 0], counters)
         masks = stream.view(session.ring.dtype.newbyteorder("<"))
         left = session.ring.reduce(vector[:words] - masks)
         return [seeds[i] for i in np.flatnonzero(small(left).all(axis=1)).tolist()]

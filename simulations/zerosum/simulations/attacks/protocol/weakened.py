@@ -27,7 +27,7 @@ class SingleMaskClient(ClientParty):
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         super()._mask(vector, request)
         seed = self._own_secrets().self_seed
-        own = self_mask(self._hkdf, seed, request.request, self._index)
+        own = self_mask(self._hkdf, seed, request.request, self._index, self._session.version)
         accumulate(vector, (), [own])
         self._session.ring.reduce(vector)
 
