@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from zerosum.secagg import Ring
 from zerosum.secagg.crypto import prg
-from zerosum.secagg.crypto.prg import Stream, accumulate, accumulate_pairs, expand
+from zerosum.secagg.crypto.prg import accumulate, accumulate_pairs, expand, open_streams
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 
@@ -100,13 +100,22 @@ def test_no_counter_block_of_a_stream_comes_twice():
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.usefixtures("way")
-def test_a_stream_can_be_run_again_and_cut_short(version):
-    ring, stream = Ring(32), Stream(b"x" * 32, version)
-    whole = expand(b"x" * 32, 3 * SEGMENT // 4, ring, version)
-    for length in (SEGMENT // 4 + 5, 100, 2 * SEGMENT // 4, 3 * SEGMENT // 4):
-        total = ring.zeros(length)
-        accumulate(total, [stream])
-        np.testing.assert_array_equal(total, whole[:length])
+def test_a_stream_runs_from_any_segment_again_and_cut_short(version):
+    whole = expand(b"x" * 32, 3 * SEGMENT // 8, Ring(64), version).tobytes()
+    ((fill, prefix),) = open_streams([b"x" * 32], version)
+    buffer = memoryview(bytearray(SEGMENT + 16))
+    for number, size in (
+        (0, SEGMENT),
+        (1, 24),
+        (1, SEGMENT),
+        (2, 40),
+        (0, 8),
+        (2, SEGMENT),
+        (0, 16),
+    ):
+        zeros = memoryview(bytes(size))
+        fill(prefix + number.to_bytes(4, "big"), zeros, None, buffer[: size + 16])
+        assert buffer[:size] == whole[number * SEGMENT :][:size]
 
 
 @pytest.mark.parametrize("bits", [16, 20, 64])
@@ -115,21 +124,16 @@ def test_sums_of_streams_are_those_of_their_masks(bits, version):
     ring, length = Ring(bits), 2 * SEGMENT // 8 + 3
     plus, minus = [bytes([i]) * 32 for i in range(5)], [bytes([i]) * 32 for i in (7, 8)]
     total = ring.zeros(length)
-    opened = [[Stream(seed, version) for seed in seeds] for seeds in (plus, minus)]
-    accumulate(total, *opened)
+    accumulate(total, plus, minus, version=version)
     expected: Any = sum(expand(seed, length, ring, version).astype(object) for seed in plus)
     expected -= sum(expand(seed, length, ring, version).astype(object) for seed in minus)
     assert ring.reduce(total).tolist() == [value % ring.modulus for value in expected]
 
 
-def streams(seeds, version=3):
-    return (Stream(seed, version) for seed in seeds)
-
-
 def test_more_streams_than_are_opened_at_once_are_all_added():
     total, ring = Ring(32).zeros(3), Ring(32)
     seeds = [i.to_bytes(32, "big") for i in range(600)]
-    accumulate(total, streams(seeds))
+    accumulate(total, iter(seeds), version=3)
     expected: Any = sum(expand(seed, 3, ring, 3).astype(object) for seed in seeds) % (1 << 32)
     assert total.tolist() == expected.tolist()
 
@@ -145,8 +149,7 @@ def test_threads_change_nothing(bits, threads, version, monkeypatch):
     sums = []
     for count in (1, threads):
         total = ring.zeros(length)
-        added, subtracted = streams(seeds[:13], version), streams(seeds[13:], version)
-        accumulate(total, added, subtracted, threads=count)
+        accumulate(total, seeds[:13], seeds[13:], version=version, threads=count)
         sums.append(ring.reduce(total).tolist())
     assert sums[0] == sums[1]
 
@@ -155,14 +158,14 @@ def test_threads_change_nothing(bits, threads, version, monkeypatch):
 def test_an_accumulator_need_not_start_at_a_cache_line(lead):
     ring = Ring(32)
     total = ring.zeros(500)[lead:]
-    accumulate(total, [Stream(b"s" * 32, 3)])
+    accumulate(total, [b"s" * 32], version=3)
     assert total.tolist() == expand(b"s" * 32, 500 - lead, ring, 3).tolist()
 
 
 def test_an_empty_accumulator_stays_empty():
     total = Ring(32).zeros(0)
-    accumulate(total, [Stream(b"s" * 32, 3)], threads=2)
-    accumulate_pairs([], [])
+    accumulate(total, [b"s" * 32], version=3, threads=2)
+    accumulate_pairs([], [], version=3)
     assert not len(total)
 
 
@@ -177,14 +180,13 @@ def test_a_stream_of_a_pair_is_added_to_one_and_taken_from_the_other(
     length = 2 * SEGMENT // 8 + 3
     ring, pairs = Ring(bits), [(0, 1), (2, 0), (1, 2), (0, 1)]
     totals = [ring.zeros(length) for _ in range(3)]
-    opened = [Stream(bytes([i]) * 32, version) for i in range(len(pairs))]
-    triples = [(a, b, stream) for (a, b), stream in zip(pairs, opened, strict=True)]
-    accumulate_pairs(totals, triples, threads=threads)
+    triples = [(a, b, bytes([i]) * 32) for i, (a, b) in enumerate(pairs)]
+    accumulate_pairs(totals, triples, version=version, threads=threads)
     for party, total in enumerate(totals):
         alone = ring.zeros(length)
-        plus = [stream for a, _, stream in triples if a == party]
-        minus = [stream for _, b, stream in triples if b == party]
-        accumulate(alone, plus, minus)
+        plus = [seed for a, _, seed in triples if a == party]
+        minus = [seed for _, b, seed in triples if b == party]
+        accumulate(alone, plus, minus, version=version)
         np.testing.assert_array_equal(total, alone)
 
 

@@ -6,6 +6,7 @@ With it the bound is 2 t - k + 1; below, at least one side refuses. On a sparse 
 no colluder at all is needed.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,14 @@ def opened(play, kept, victim):
         return None
     vector = np.array(play.sent["contribute"][index].vector)
     hkdf = Hkdf(session.digest)
-    masks = PairMasks(KeyPair(secrets["mask"], hkdf), REQUEST, session.version)
-    accumulate(vector, (), [self_mask(hkdf, secrets["self"], REQUEST, index, session.version)])
+    masks = PairMasks(KeyPair(secrets["mask"], hkdf), index, REQUEST)
+    add = functools.partial(accumulate, vector, version=session.version)
+    add((), [self_mask(hkdf, secrets["self"], REQUEST, index)])
     for other in session.cohort:
         if other != index:
             key = play.sent["advertise"][other].mask_key
-            stream = masks.stream(key, min(index, other), max(index, other))
-            accumulate(vector, *(([], [stream]) if other > index else ([stream], [])))
+            seeds = masks.seeds([key], [other])
+            add(*(([], seeds) if other > index else (seeds, [])))
     return session.ring.reduce(vector)
 
 
@@ -217,14 +219,14 @@ def isolated_vector(play, around, answers, victim):
         return None
     hkdf, index = Hkdf(session.digest), cohort[victim]
     vector = np.array(play.sent["contribute"][index].vector)
-    accumulate(vector, (), [self_mask(hkdf, secrets[victim], REQUEST, index, session.version)])
+    add = functools.partial(accumulate, vector, version=session.version)
+    add((), [self_mask(hkdf, secrets[victim], REQUEST, index)])
     key = play.sent["advertise"][index].mask_key
     for other in around:
         pair = KeyPair(secrets[other], hkdf)
         assert pair.public == play.sent["advertise"][cohort[other]].mask_key
-        masks = PairMasks(pair, REQUEST, session.version)
-        stream = masks.stream(key, *sorted((index, cohort[other])))
-        accumulate(vector, *(([], [stream]) if other > victim else ([stream], [])))
+        seeds = PairMasks(pair, cohort[other], REQUEST).seeds([key], [index])
+        add(*(([], seeds) if other > victim else (seeds, [])))
     return session.ring.reduce(vector)
 
 

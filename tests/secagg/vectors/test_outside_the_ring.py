@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zerosum.secagg import LocalProtocolError, MalformedMessage, ServerMode
-from zerosum.secagg.crypto.prg import Stream, accumulate, accumulate_pairs
+from zerosum.secagg.crypto.prg import accumulate, accumulate_pairs
 from zerosum.secagg.vectors.packing import pack_words
 
 BITS, LENGTH = 20, 11
@@ -107,7 +107,7 @@ def test_only_rows_of_unsigned_words_are_packed(words):
 )
 def test_streams_are_added_to_rows_of_words_only(total):
     with pytest.raises(LocalProtocolError, match="contiguous array of uint16, uint32 or uint64"):
-        accumulate(total, [Stream(bytes(32), 3)])
+        accumulate(total, [bytes(32)], version=3)
     with pytest.raises(LocalProtocolError):
-        accumulate_pairs([np.zeros(4, np.uint32), total], [(0, 1, Stream(bytes(32), 3))])
+        accumulate_pairs([np.zeros(4, np.uint32), total], [(0, 1, bytes(32))], version=3)
     assert not total.any()

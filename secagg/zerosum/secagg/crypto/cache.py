@@ -5,6 +5,7 @@ plays them all. With it and without, every message has the same bits.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
@@ -17,8 +18,8 @@ class MaskKey(Protocol):
 
     public: bytes
 
-    def agree(self, peer: bytes) -> bytes:
-        """Return the key extracted from the agreement with a peer's public key."""
+    def agree_all(self, peers: Sequence[bytes]) -> list[bytes]:
+        """Return the keys extracted from the agreements with peers' public keys."""
 
 
 class SessionCache:
@@ -35,7 +36,7 @@ class SessionCache:
     nets : dict
         Cohort position to a party's net mask, until the party takes it or contribute is closed.
     envelopes : dict
-        (extracted key || context) to the cipher of one envelope.
+        (extracted key, sender || recipient) to the cipher of one envelope.
     public_keys : dict
         Public bytes to key object.
     broadcasts : dict
@@ -50,7 +51,7 @@ class SessionCache:
         self.maskers: dict[int, MaskKey] = {}
         self.netted: tuple[bytes, bytes, bytes] | None = None
         self.nets: dict[int, NDArray[Any]] = {}
-        self.envelopes: dict[bytes, AESGCM] = {}
+        self.envelopes: dict[tuple[bytes, bytes], AESGCM] = {}
         self.public_keys: dict[bytes, X25519PublicKey] = {}
         self.broadcasts: dict[bytes, Any] = {}
         self.verified: set[tuple[bytes, ...]] = set()

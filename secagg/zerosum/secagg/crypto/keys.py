@@ -5,6 +5,7 @@ X25519 (RFC 7748), HKDF with SHA-256 (RFC 5869) salted with the session's digest
 """
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from zerosum.secagg.crypto.cache import MaskKey, SessionCache
-from zerosum.secagg.crypto.prg import Stream
 from zerosum.secagg.errors import LowOrderKey, NonCanonicalKey
 from zerosum.secagg.wire import u64
 
@@ -104,6 +104,28 @@ def expand(key: bytes, info: bytes, length: int = 32) -> bytes:
     return out[:length]
 
 
+def expand_all(keys: Iterable[bytes], infos: Iterable[bytes]) -> list[bytes]:
+    """Expand many extracted keys to 32 bytes each, as :func:`expand` does one.
+
+    Parameters
+    ----------
+    keys, infos : iterable of bytes
+        Extracted keys of 32 bytes, and the label of what is derived from each.
+
+    Returns
+    -------
+    list of bytes
+        32 bytes each.
+    """
+    sha256, rest = hashlib.sha256, bytes(_BLOCK - 32)
+    out = []
+    for key, info in zip(keys, infos, strict=True):
+        padded = key + rest
+        inner = sha256(padded.translate(_INNER) + info + b"\x01").digest()
+        out.append(sha256(padded.translate(_OUTER) + inner).digest())
+    return out
+
+
 def check_public_key(key: bytes) -> None:
     """Refuse an X25519 key that is not canonical, or is of low order.
 
@@ -163,15 +185,34 @@ class KeyPair:
         LowOrderKey
             If the agreement is all zeros.
         """
-        cache = self._cache
-        if cache is None:
-            return self._exchange(self._parse(peer))
-        public = self.public
-        pair = public + peer if public < peer else peer + public
-        agreed = cache.agreed.get(pair)
-        if agreed is None:
-            agreed = cache.agreed[pair] = self._exchange(self._parse(peer))
-        return agreed
+        return self.agree_all((peer,))[0]
+
+    def agree_all(self, peers: Sequence[bytes]) -> list[bytes]:
+        """Return the keys extracted from the agreements with peers' public keys.
+
+        Raises
+        ------
+        LowOrderKey
+            If an agreement is all zeros.
+        """
+        if self._cache is None:
+            return self._exchange(peers)
+        agreed, public = self._cache.agreed, self.public
+        pairs = [public + peer if public < peer else peer + public for peer in peers]
+        missing = {
+            pair: peer for pair, peer in zip(pairs, peers, strict=True) if pair not in agreed
+        }
+        agreed.update(zip(missing, self._exchange(missing.values()), strict=True))
+        return [agreed[pair] for pair in pairs]
+
+    def _exchange(self, peers: Iterable[bytes]) -> list[bytes]:
+        exchange = self._key.exchange
+        keys = map(self._parse, peers)
+        try:
+            # The library holds the interpreter's lock here: threads would gain nothing.
+            return [*map(self._hkdf.extract, map(exchange, keys))]
+        except ValueError as error:
+            raise LowOrderKey("an agreement gives zero") from error
 
     def _parse(self, peer: bytes) -> X25519PublicKey:
         if self._parsed is None:
@@ -180,13 +221,6 @@ class KeyPair:
         if key is None:
             key = self._parsed[peer] = X25519PublicKey.from_public_bytes(peer)
         return key
-
-    def _exchange(self, peer: X25519PublicKey) -> bytes:
-        try:
-            shared = self._key.exchange(peer)
-        except ValueError as error:
-            raise LowOrderKey("an agreement gives zero") from error
-        return self._hkdf.extract(shared)
 
 
 @dataclass(frozen=True)
@@ -246,8 +280,8 @@ def commitment(session: bytes, index: int, self_seed: bytes) -> bytes:
     return hashlib.sha256(_COMMIT + session + u64(index) + self_seed).digest()
 
 
-def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int, version: int) -> Stream:
-    """Derive the stream of a client's self mask.
+def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int) -> bytes:
+    """Derive the seed of the stream that is a client's self mask.
 
     Parameters
     ----------
@@ -259,50 +293,53 @@ def self_mask(hkdf: Hkdf, self_seed: bytes, request: bytes, index: int, version:
         The request's digest.
     index : int
         The client's roster index.
-    version : int
-        The session's.
 
     Returns
     -------
-    Stream
+    bytes
+        32 bytes.
     """
-    return Stream(hkdf.derive(self_seed, _SELF + request + u64(index)), version)
+    return hkdf.derive(self_seed, _SELF + request + u64(index))
 
 
 class PairMasks:
-    """The streams that one party shares with its peers, under one request.
+    """The seeds of the streams that one party shares with its peers, under one request.
 
     Parameters
     ----------
     own : KeyPair or MaskKey
         The party's mask keys.
+    index : int
+        The party's roster index.
     request : bytes
         The request's digest.
-    version : int
-        The session's.
     """
 
-    def __init__(self, own: MaskKey, request: bytes, version: int) -> None:
+    def __init__(self, own: MaskKey, index: int, request: bytes) -> None:
         self._own = own
+        self._index = u64(index)
         self._label = _MASK + request
-        self._version = version
 
-    def stream(self, peer: bytes, low: int, high: int) -> Stream:
-        """Derive the stream shared with one peer.
+    def seeds(self, peers: Sequence[bytes], indices: Sequence[int]) -> list[bytes]:
+        """Derive the seeds shared with some peers.
 
         Parameters
         ----------
-        peer : bytes
-            The peer's public mask key.
-        low, high : int
-            The two roster indices, ascending.
+        peers : sequence of bytes
+            Public mask keys.
+        indices : sequence of int
+            The peers' roster indices.
 
         Returns
         -------
-        Stream
+        list of bytes
+            32 bytes each.
         """
-        info = self._label + u64(low) + u64(high)
-        return Stream(expand(self._own.agree(peer), info), self._version)
+        own, label = self._index, self._label
+        others = map(u64, indices)
+        # Big-endian bytes are in the order of the numbers.
+        infos = [label + (own + u if own < u else u + own) for u in others]
+        return expand_all(self._own.agree_all(peers), infos)
 
 
 class Channel:
@@ -329,59 +366,89 @@ class Channel:
         self._cache = cache
         self._agreed: dict[bytes, bytes] = {}
 
-    def seal(self, plain: bytes, recipient: int, peer: bytes) -> bytes:
-        """Seal a message to one client.
+    def seal_all(
+        self, plain: Sequence[bytes], recipients: Sequence[int], peers: Sequence[bytes]
+    ) -> bytes:
+        """Seal a message to each of some clients.
 
         Parameters
         ----------
-        plain : bytes
-            The pair of shares: one for each recipient and session, since the nonce is constant.
-        recipient : int
-            Roster index.
-        peer : bytes
-            The recipient's public channel key.
+        plain : sequence of bytes
+            The pairs of shares: one for each recipient and session, since the nonce is constant.
+        recipients : sequence of int
+            Roster indices.
+        peers : sequence of bytes
+            The recipients' public channel keys.
 
         Returns
         -------
         bytes
-            16 more than ``plain``.
+            One after another, each 16 more than its plain text.
         """
-        direction = self._index + u64(recipient)
-        agreed = self._agree(peer)
-        cipher = AESGCM(expand(agreed, _SHARE + direction))
+        own, associated, nonce = self._index, self._associated, _NONCE
+        directions = [own + u for u in map(u64, recipients)]
+        agreed = self._agree(peers)
+        ciphers = [*map(AESGCM, expand_all(agreed, [_SHARE + each for each in directions]))]
         if self._cache is not None:
-            self._cache.envelopes[agreed + direction] = cipher
-        return cipher.encrypt(_NONCE, plain, self._associated + direction)
+            names = zip(agreed, directions, strict=True)
+            self._cache.envelopes.update(zip(names, ciphers, strict=True))
+        return b"".join(
+            cipher.encrypt(nonce, each, associated + direction)
+            for cipher, each, direction in zip(ciphers, plain, directions, strict=True)
+        )
 
-    def open(self, sealed: bytes, sender: int, peer: bytes) -> bytes | None:
-        """Open the message of one client.
+    def seal(self, plain: bytes, recipient: int, peer: bytes) -> bytes:
+        """Seal a message to one client, as :meth:`seal_all` does many."""
+        return self.seal_all([plain], [recipient], [peer])
+
+    def open_all(
+        self, sealed: Sequence[bytes], senders: Sequence[int], peers: Sequence[bytes]
+    ) -> list[bytes | None]:
+        """Open a message of each of some clients.
 
         Parameters
         ----------
-        sealed : bytes
-        sender : int
-            Roster index.
-        peer : bytes
-            The sender's public channel key.
+        sealed : sequence of bytes
+        senders : sequence of int
+            Roster indices.
+        peers : sequence of bytes
+            The senders' public channel keys.
 
         Returns
         -------
-        bytes or None
-            None if the envelope is forged or damaged.
+        list of (bytes or None)
+            None where an envelope is forged or damaged.
         """
-        direction = u64(sender) + self._index
-        agreed, cipher = self._agree(peer), None
-        if self._cache is not None:
-            cipher = self._cache.envelopes.get(agreed + direction)
-        if cipher is None:
-            cipher = AESGCM(expand(agreed, _SHARE + direction))
-        try:
-            return cipher.decrypt(_NONCE, sealed, self._associated + direction)
-        except InvalidTag:
-            return None
+        own, associated = self._index, self._associated
+        directions = [u + own for u in map(u64, senders)]
+        ciphers = self._ciphers(self._agree(peers), directions)
+        return [
+            _opened(cipher, each, associated + direction)
+            for cipher, each, direction in zip(ciphers, sealed, directions, strict=True)
+        ]
 
-    def _agree(self, peer: bytes) -> bytes:
-        agreed = self._agreed.get(peer)
-        if agreed is None:
-            agreed = self._agreed[peer] = self._own.agree(peer)
-        return agreed
+    def open(self, sealed: bytes, sender: int, peer: bytes) -> bytes | None:
+        """Open the message of one client, as :meth:`open_all` does many."""
+        return self.open_all([sealed], [sender], [peer])[0]
+
+    def _ciphers(self, agreed: Sequence[bytes], directions: Sequence[bytes]) -> list[AESGCM]:
+        """Return the ciphers of some envelopes, those of the cache where all are there."""
+        names = [*zip(agreed, directions, strict=True)]
+        if self._cache is not None:
+            kept = self._cache.envelopes
+            if all(name in kept for name in names):
+                return [kept[name] for name in names]
+        return [*map(AESGCM, expand_all(agreed, [_SHARE + each for each in directions]))]
+
+    def _agree(self, peers: Sequence[bytes]) -> list[bytes]:
+        agreed = self._agreed
+        missing = [peer for peer in peers if peer not in agreed]
+        agreed.update(zip(missing, self._own.agree_all(missing), strict=True))
+        return [agreed[peer] for peer in peers]
+
+
+def _opened(cipher: AESGCM, sealed: bytes, associated: bytes) -> bytes | None:
+    try:
+        return cipher.decrypt(_NONCE, sealed, associated)
+    except InvalidTag:
+        return None

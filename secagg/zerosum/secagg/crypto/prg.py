@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any
@@ -55,35 +54,30 @@ _reused = threading.local()
 Fill = Callable[[bytes, memoryview, None, memoryview], object]
 """Fills a buffer with one segment of a stream, whose number is the nonce's last four bytes; of the
 form of :meth:`AESGCM.encrypt_into`, so that it can be that."""
+Opened = tuple[Fill, bytes]
+"""A stream under way, and the first eight bytes of its nonces."""
 
 
-class Stream:
-    """The keystream of one 32-byte seed: segments in any order, each as often as wanted.
+def open_streams(seeds: Iterable[bytes], version: int) -> list[Opened]:
+    """Set up the ciphers of many streams.
 
     Parameters
     ----------
-    seed : bytes
-        32 bytes. From version 3 on: 16 of key, 8 of nonce, and 8 that are not used.
+    seeds : iterable of bytes
+        32 bytes each. Of version 3: 16 of key, 8 of nonce, and 8 that are not used.
     version : int
         The session's.
+
+    Returns
+    -------
+    list of (callable, bytes)
+        For one thread. Segments can be run in any order, each as often as wanted.
     """
-
-    __slots__ = ("_seed", "_version", "fill", "prefix")
-
-    def __init__(self, seed: bytes, version: int) -> None:
-        self._seed, self._version = seed, version
-        self.prefix = seed[16:24]
-        self.fill: Fill
-        if version == COUNTER_MASKS:
-            self.fill = _Counted(seed).fill
-        elif _gcm_is_faster():
-            self.fill = AESGCM(seed[:16]).encrypt_into
-        else:
-            self.fill = _Segmented(seed[:16]).fill
-
-    def __copy__(self) -> "Stream":
-        """Return another with a cipher of its own, for another thread."""
-        return Stream(self._seed, self._version)
+    if version == COUNTER_MASKS:
+        return [(_Counted(seed).fill, bytes(8)) for seed in seeds]
+    if _gcm_is_faster():
+        return [(AESGCM(seed[:16]).encrypt_into, seed[16:24]) for seed in seeds]
+    return [(_Segmented(seed[:16]).fill, seed[16:24]) for seed in seeds]
 
 
 class _Counted:
@@ -143,7 +137,8 @@ def keystream_cipher() -> str:
     return "AES-128-GCM" if _gcm_is_faster() else "AES-128-CTR"
 
 
-Pair = tuple[int, int, Stream]
+Pair = tuple[int, int, bytes]
+"""Where a stream is added, where it is subtracted, and its seed."""
 
 
 class _Pad:
@@ -217,9 +212,10 @@ def aligned_zeros(length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def accumulate(
     total: NDArray[Any],
-    added: Iterable[Stream],
-    subtracted: Iterable[Stream] = (),
+    added: Iterable[bytes],
+    subtracted: Iterable[bytes] = (),
     *,
+    version: int,
     threads: int = 1,
 ) -> None:
     """Add and subtract many streams, in place, modulo the container's size.
@@ -231,24 +227,21 @@ def accumulate(
     ----------
     total : ndarray of uint16, uint32 or uint64, shape (d,)
         Contiguous.
-    added, subtracted : iterable of Stream
-        Taken a few hundred at a time, so that a generator opens no more.
+    added, subtracted : iterable of bytes
+        The streams' seeds, 32 bytes each; taken a few hundred at a time, so that no more streams
+        are open.
+    version : int
+        The session's.
     threads : int
         How many threads share the accumulator, each with segments of its own. The cipher and the
         additions release the interpreter's lock. Short vectors take one thread.
     """
     _check_accumulators(total)
     parts = _parts(total, threads)
-    for streams, positive in ((iter(added), True), (iter(subtracted), False)):
-        while group := list(islice(streams, _STREAMS_AT_ONCE)):
-            if len(parts) == 1:
-                _accumulate_part(parts[0], total, group, positive)
-                continue
+    for seeds, step in ((iter(added), np.add), (iter(subtracted), np.subtract)):
+        while group := list(islice(seeds, _STREAMS_AT_ONCE)):
             _in_threads(
-                [
-                    partial(_accumulate_part, part, total, [copy(each) for each in group], positive)
-                    for part in parts
-                ]
+                partial(_accumulate_part, part, total, group, version, step) for part in parts
             )
 
 
@@ -269,7 +262,12 @@ def _parts(total: NDArray[Any], threads: int) -> list[range]:
     return [segments[i : i + size] for i in range(0, len(segments), size)]
 
 
-def _in_threads(calls: Sequence[Callable[[], None]]) -> None:
+def _in_threads(calls: Iterable[Callable[[], None]]) -> None:
+    """Make each call: in a thread of its own, where there is more than one."""
+    calls = list(calls)
+    if len(calls) == 1:
+        calls[0]()
+        return
     with ThreadPoolExecutor(max(1, len(calls))) as pool:
         for job in [pool.submit(call) for call in calls]:
             job.result()
@@ -287,13 +285,12 @@ def _segments(
 
 
 def _accumulate_part(
-    numbers: range, total: NDArray[Any], streams: Sequence[Stream], positive: bool
+    numbers: range, total: NDArray[Any], seeds: Sequence[bytes], version: int, step: np.ufunc
 ) -> None:
-    pad, fills = _Pad(total), [(stream.fill, stream.prefix) for stream in streams]
-    step = np.add if positive else np.subtract
+    pad, opened = _Pad(total), open_streams(seeds, version)
     for number, (chunk,) in _segments(numbers, [total]):
         zeros, buffer, drawn = pad.cut(chunk)
-        for fill, prefix in fills:
+        for fill, prefix in opened:
             fill(prefix + number, zeros, None, buffer)
             step(chunk, drawn, chunk)
     pad.wipe()
@@ -312,7 +309,7 @@ def _check_accumulators(*totals: NDArray[Any]) -> None:
 
 
 def accumulate_pairs(
-    totals: Sequence[NDArray[Any]], pairs: Iterable[Pair], *, threads: int = 1
+    totals: Sequence[NDArray[Any]], pairs: Iterable[Pair], *, version: int, threads: int = 1
 ) -> None:
     """Add each stream to one accumulator and subtract it from another, running it once.
 
@@ -322,8 +319,11 @@ def accumulate_pairs(
     ----------
     totals : sequence of ndarray of uint16, uint32 or uint64, shape (d,)
         Contiguous, all of one length and type.
-    pairs : iterable of (int, int, Stream)
-        Where in ``totals`` to add, where to subtract, and a stream; taken a few thousand at a time.
+    pairs : iterable of (int, int, bytes)
+        Where in ``totals`` to add, where to subtract, and a stream's seed of 32 bytes; taken a few
+        thousand at a time.
+    version : int
+        The session's.
     threads : int
         As for :func:`accumulate`.
     """
@@ -332,27 +332,15 @@ def accumulate_pairs(
     _check_accumulators(*totals)
     parts, remaining = _parts(totals[0], threads), iter(pairs)
     while some := list(islice(remaining, _PAIRS_AT_ONCE)):
-        if len(parts) == 1:
-            _accumulate_pairs_part(parts[0], totals, some)
-            continue
-        _in_threads(
-            [
-                partial(
-                    _accumulate_pairs_part,
-                    part,
-                    totals,
-                    [(plus, minus, copy(stream)) for plus, minus, stream in some],
-                )
-                for part in parts
-            ]
-        )
+        _in_threads(partial(_accumulate_pairs_part, part, totals, some, version) for part in parts)
 
 
 def _accumulate_pairs_part(
-    numbers: range, totals: Sequence[NDArray[Any]], pairs: Sequence[Pair]
+    numbers: range, totals: Sequence[NDArray[Any]], pairs: Sequence[Pair], version: int
 ) -> None:
     pad = _Pad(totals[0])
-    group = [(plus, minus, stream.fill, stream.prefix) for plus, minus, stream in pairs]
+    opened = open_streams((seed for _, _, seed in pairs), version)
+    group = [(*pair[:2], *stream) for pair, stream in zip(pairs, opened, strict=True)]
     for number, chunks in _segments(numbers, totals):
         zeros, buffer, drawn = pad.cut(chunks[0])
         for plus, minus, fill, prefix in group:
@@ -383,5 +371,5 @@ def expand(seed: bytes, length: int, ring: Ring, version: int) -> NDArray[Any]:
         Uniform elements of the ring.
     """
     mask = ring.zeros(length)
-    accumulate(mask, [Stream(seed, version)])
+    accumulate(mask, [seed], version=version)
     return ring.reduce(mask)

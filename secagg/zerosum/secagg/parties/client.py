@@ -320,9 +320,7 @@ class ClientParty(StagedClient):
 
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         session, secrets = self._session, self._own_secrets()
-        own = self_mask(
-            self._hkdf, secrets.self_seed, request.request, self._index, session.version
-        )
+        own = self_mask(self._hkdf, secrets.self_seed, request.request, self._index)
         inputs = MaskInputs(session, *self._known(), request)
         add_masks(vector, inputs, own, secrets.mask, self._cache, self._threads)
         session.ring.reduce(vector)

@@ -4,17 +4,18 @@ Parties that live in one process can have the net masks of a whole cohort made a
 pair's stream run a single time: the same bits for half the work of the cipher.
 """
 
-from collections.abc import Iterator
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from zerosum.secagg.crypto.cache import SessionCache
+from zerosum.secagg.crypto.cache import MaskKey, SessionCache
 from zerosum.secagg.crypto.keys import KeyPair, PairMasks
 from zerosum.secagg.crypto.prg import (
     Pair,
-    Stream,
     accumulate,
     accumulate_pairs,
     aligned_zeros,
@@ -48,7 +49,7 @@ class MaskInputs:
 def add_masks(
     vector: NDArray[Any],
     inputs: MaskInputs,
-    own: Stream,
+    own: bytes,
     pair: KeyPair,
     cache: SessionCache | None = None,
     threads: int = 1,
@@ -59,8 +60,8 @@ def add_masks(
     ----------
     vector : ndarray in the ring's container, shape (vector_length,)
     inputs : MaskInputs
-    own : Stream
-        Of the self mask.
+    own : bytes
+        Seed of the self mask.
     pair : KeyPair
         The client's mask keys.
     cache : SessionCache, optional
@@ -73,20 +74,26 @@ def add_masks(
     LocalProtocolError
         If the vector is not one of the ring's container, reduced, of the session's length.
     """
-    inputs.session.ring.check(vector, inputs.session.vector_length)
+    session, u = inputs.session, inputs.around.position
+    session.ring.check(vector, session.vector_length)
+    add = partial(accumulate, vector, version=session.version, threads=threads)
     net = None if cache is None else _net_mask(inputs, cache, threads)
     if net is not None:
-        accumulate(vector, [own], threads=threads)
-        inputs.session.ring.add_into(vector, net)
+        add([own])
+        session.ring.add_into(vector, net)
         return
-    session, keys, u = inputs.session, inputs.directory.mask_keys, inputs.around.position
-    masks = PairMasks(pair, inputs.request.request, session.version)
-    sharers = to_mask(inputs.request.sharers, session.size)
-    masking = inputs.around.masking
-    peers, cohort = masking[sharers[masking]].tolist(), session.cohort
-    added = [own, *(masks.stream(keys[p], cohort[u], cohort[p]) for p in peers if p > u)]
-    subtracted = [masks.stream(keys[p], cohort[p], cohort[u]) for p in peers if p < u]
-    accumulate(vector, added, subtracted, threads=threads)
+    sharers, around = to_mask(inputs.request.sharers, session.size), inputs.around.masking
+    peers = around[sharers[around]].tolist()
+    seeds = _pair_seeds(pair, u, peers, inputs)
+    after = bisect(peers, u)
+    add([own, *seeds[after:]], seeds[:after])
+
+
+def _pair_seeds(own: MaskKey, u: int, peers: Sequence[int], inputs: MaskInputs) -> list[bytes]:
+    """Return the seeds that a client, by position, shares with some peers."""
+    cohort, keys = inputs.session.cohort, inputs.directory.mask_keys
+    masks = PairMasks(own, cohort[u], inputs.request.request)
+    return masks.seeds([keys[p] for p in peers], [cohort[p] for p in peers])
 
 
 def _net_mask(inputs: MaskInputs, cache: SessionCache, threads: int) -> NDArray[Any] | None:
@@ -116,16 +123,14 @@ def _all_here(members: list[int], directory: Directory, cache: SessionCache) -> 
 def _net_masks(
     members: list[int], inputs: MaskInputs, cache: SessionCache, threads: int
 ) -> dict[int, NDArray[Any]]:
-    session, keys = inputs.session, inputs.directory.mask_keys
+    session = inputs.session
     totals = [aligned_zeros(session.vector_length, session.ring.dtype) for _ in members]
 
     def pairs() -> Iterator[Pair]:
         for a, low in enumerate(members):
-            masks = PairMasks(cache.maskers[low], inputs.request.request, session.version)
-            for b in range(a + 1, len(members)):
-                high = members[b]
-                stream = masks.stream(keys[high], session.cohort[low], session.cohort[high])
-                yield a, b, stream
+            seeds = _pair_seeds(cache.maskers[low], low, members[a + 1 :], inputs)
+            for b, seed in enumerate(seeds, a + 1):
+                yield a, b, seed
 
-    accumulate_pairs(totals, pairs(), threads=threads)
+    accumulate_pairs(totals, pairs(), version=session.version, threads=threads)
     return dict(zip(members, totals, strict=True))

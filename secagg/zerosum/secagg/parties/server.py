@@ -1,6 +1,8 @@
 """The server of a session: collects, routes, adds up, and opens the sum or nothing."""
 
+from bisect import bisect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from zerosum.secagg.crypto.keys import (
     commitment,
     self_mask,
 )
-from zerosum.secagg.crypto.prg import Stream, accumulate, aligned_zeros
+from zerosum.secagg.crypto.prg import accumulate, aligned_zeros
 from zerosum.secagg.crypto.reconstruction import Recovered, recover
 from zerosum.secagg.crypto.shamir import LIMBS, PRIME
 from zerosum.secagg.crypto.share_tables import DenseShares, EdgeShares
@@ -337,22 +339,18 @@ class ServerParty(StagedServer):
         )
 
     def _remove_masks(self, secrets: dict[int, bytes]) -> None:
-        cohort, survivors = self._session.cohort, frozenset(self._survivors)
-        hkdf, version = self._hkdf, self._session.version
-        own = (
-            self_mask(hkdf, secrets[p], self._request, cohort[p], version) for p in self._survivors
-        )
-        accumulate(self._total, (), own, threads=self._threads)
+        session, request, survivors = self._session, self._request, self._survivors
+        remove = partial(accumulate, self._total, version=session.version, threads=self._threads)
+        cohort, hkdf, alive = session.cohort, self._hkdf, self._alive[2]
+        remove((), (self_mask(hkdf, secrets[p], request, cohort[p]) for p in survivors))
+        public = {p: self._adverts[p].mask_key for p in survivors}
         parsed: dict[bytes, X25519PublicKey] = {}
-        for gone in (p for p in secrets if p not in survivors):
-            pair = KeyPair(secrets[gone], self._hkdf, self._cache, parsed)
-            masks = PairMasks(pair, self._request, version)
-            peers = [p for p in self._edges.masking(gone).tolist() if p in survivors]
+        for gone in (p for p in secrets if not alive[p]):
+            pair = KeyPair(secrets[gone], hkdf, self._cache, parsed)
+            around = self._edges.masking(gone)
+            peers = around[alive[around]].tolist()
+            masks = PairMasks(pair, cohort[gone], request)
+            seeds = masks.seeds([public[p] for p in peers], [cohort[p] for p in peers])
             # A survivor that comes before the one that is gone had added their stream.
-            before = (self._pair_stream(masks, p, gone) for p in peers if p < gone)
-            after = (self._pair_stream(masks, p, gone) for p in peers if p > gone)
-            accumulate(self._total, after, before, threads=self._threads)
-
-    def _pair_stream(self, masks: PairMasks, survivor: int, gone: int) -> Stream:
-        low, high = sorted((self._session.cohort[survivor], self._session.cohort[gone]))
-        return masks.stream(self._adverts[survivor].mask_key, low, high)
+            before = bisect(peers, gone)
+            remove(seeds[before:], seeds[:before])

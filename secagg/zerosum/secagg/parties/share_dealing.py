@@ -49,11 +49,14 @@ def seal_shares(
     )
     shares = table.astype("<u4").reshape(len(places), -1)
     plain = (shares[holders] if session.complete else shares).tobytes()
-    cohort, keys, size = session.cohort, directory.channel_keys, 2 * SHARE_BYTES
-    return b"".join(
-        channel.seal(plain[i * size : (i + 1) * size], cohort[p], keys[p])
-        for i, p in enumerate(holders)
+    cohort, keys = session.cohort, directory.channel_keys
+    return channel.seal_all(
+        _cut(plain, 2 * SHARE_BYTES), [cohort[p] for p in holders], [keys[p] for p in holders]
     )
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[i : i + size] for i in range(0, len(data), size)]
 
 
 def open_shares(
@@ -89,12 +92,14 @@ def open_shares(
     sharers = to_mask(request.sharers, session.size)
     dealers = around.naming[sharers[around.naming]].tolist()
     keys, cohort, alive = directory.channel_keys, session.cohort, survivors.tolist()
-    sealed, opened = request.sealed, {}
-    for i, p in enumerate(dealers):
-        envelope = sealed[i * SEALED_BYTES : (i + 1) * SEALED_BYTES]
-        plain = channel.open(envelope, cohort[p], keys[p])
-        if plain is not None:
-            opened[p] = plain[SHARE_BYTES:] if alive[p] else plain[:SHARE_BYTES]
+    plain = channel.open_all(
+        _cut(request.sealed, SEALED_BYTES), [cohort[p] for p in dealers], [keys[p] for p in dealers]
+    )
+    opened = {
+        p: pair[SHARE_BYTES:] if alive[p] else pair[:SHARE_BYTES]
+        for p, pair in zip(dealers, plain, strict=True)
+        if pair is not None
+    }
     table = np.frombuffer(b"".join(opened.values()), "<u4").reshape(-1, LIMBS)
     sound = np.all(table < PRIME, axis=1)
     good = [p for p, is_sound in zip(opened, sound.tolist(), strict=True) if is_sound]

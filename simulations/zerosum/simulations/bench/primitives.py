@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from zerosum.secagg import Ring
 from zerosum.secagg.crypto import shamir
-from zerosum.secagg.crypto.prg import SEGMENT_BYTES, Stream, accumulate, keystream_cipher
+from zerosum.secagg.crypto.prg import SEGMENT_BYTES, accumulate, keystream_cipher, open_streams
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.session import PROTOCOL_VERSION
 from zerosum.simulations.bench.process import Values, peak_memory_mb
@@ -102,7 +102,7 @@ def _raw(size: int) -> Callable[[], None]:
     # A slice of much more, which the system maps to its page of zeros: the faster of two ways.
     zeros = memoryview(bytes(1 << 24))[:SEGMENT_BYTES]
     buffer = memoryview(bytearray(SEGMENT_BYTES + 16))
-    fill = Stream(os.urandom(32), PROTOCOL_VERSION).fill
+    ((fill, _),) = open_streams([os.urandom(32)], PROTOCOL_VERSION)
 
     def draw() -> None:
         for _ in range(-(-size // SEGMENT_BYTES)):
@@ -118,12 +118,13 @@ def _expansion(length: int, peers: int, repetitions: int) -> Values:
     raw_size = -(-size // SEGMENT_BYTES) * SEGMENT_BYTES
     raw = _raw(size)
     half = peers // 2
+    added = partial(accumulate, total, version=PROTOCOL_VERSION)
     pairs: list[tuple[float, float]] = []
     # Short runs are repeated more often: an undisturbed moment is as short for either.
     for _ in range(max(repetitions, repetitions * 100_000_000 // max(size, 10_000_000))):
-        streams = [Stream(os.urandom(32), PROTOCOL_VERSION) for _ in range(peers)]
+        seeds = [os.urandom(32) for _ in range(peers)]
         cipher = _spent(raw) / raw_size
-        expansion = _spent(partial(accumulate, total, streams[:half], streams[half:])) / size
+        expansion = _spent(partial(added, seeds[:half], seeds[half:])) / size
         pairs.append((cipher, expansion))
     raws, expansions = np.array(pairs).T
     return {

@@ -160,7 +160,8 @@ def test_single_masks_lack_the_self_mask_alone():
     session, sent = real.opened(), np.array(victims_vector(real))
     request = real.answer("contribute", real.victim, Contribution).request
     hkdf = Hkdf(session.digest)
-    accumulate(sent, (), [self_mask(hkdf, seed, request, real.victim, session.version)])
+    own = self_mask(hkdf, seed, request, real.victim)
+    accumulate(sent, (), [own], version=session.version)
     np.testing.assert_array_equal(session.ring.reduce(sent), victims_vector(single))
 
 

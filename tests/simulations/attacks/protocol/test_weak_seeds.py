@@ -62,7 +62,8 @@ def test_a_late_contribution_keeps_its_self_mask_alone():
     session, seed = seen.opened(), present(by_commitment(seen, vector, BITS).seed)
     masked = np.array(played.truth["updates"][0])
     hkdf = Hkdf(session.digest)
-    accumulate(masked, [self_mask(hkdf, seed, REQUEST, seen.victim, session.version)])
+    own = self_mask(hkdf, seed, REQUEST, seen.victim)
+    accumulate(masked, [own], version=session.version)
     np.testing.assert_array_equal(session.ring.reduce(masked), vector)
 
 

@@ -3,6 +3,7 @@
 None of this is the protocol's own server, which never holds both secrets of one client.
 """
 
+from bisect import bisect
 from collections.abc import Mapping
 from typing import Literal
 
@@ -29,7 +30,7 @@ from zerosum.secagg.crypto.keys import (
     commitment,
     self_mask,
 )
-from zerosum.secagg.crypto.prg import Stream, accumulate
+from zerosum.secagg.crypto.prg import accumulate
 from zerosum.secagg.crypto.shamir import LIMBS, combine
 from zerosum.secagg.messages.all_messages import SEALED_BYTES, SHARE_BYTES, survivors_statement
 from zerosum.secagg.messages.exported_state import ClientState
@@ -151,17 +152,13 @@ def without_pair_masks(seen: Transcript, mask_key: bytes) -> np.ndarray:
     session, victim, hkdf = seen.opened(), seen.victim, Hkdf(seen.opened().digest)
     asked = next(each.asked for each in seen.answers(Stage.CONTRIBUTE) if each.client == victim)
     request = decode(asked, ContributeRequest, session)
-    masks = PairMasks(KeyPair(mask_key, hkdf), request.request, session.version)
+    masks = PairMasks(KeyPair(mask_key, hkdf), victim, request.request)
     vector = masked_vector(seen)
-    added: list[Stream] = []
-    subtracted: list[Stream] = []
-    for place in from_bitmap(request.sharers).tolist():
-        peer = session.cohort[place]
-        if peer != victim:
-            key = seen.answer(Stage.ADVERTISE, peer, Advert).mask_key
-            stream = masks.stream(key, *sorted((victim, peer)))
-            (subtracted if victim < peer else added).append(stream)
-    accumulate(vector, added, subtracted)
+    peers = [session.cohort[place] for place in from_bitmap(request.sharers).tolist()]
+    peers.remove(victim)
+    keys = [seen.answer(Stage.ADVERTISE, peer, Advert).mask_key for peer in peers]
+    seeds, before = masks.seeds(keys, peers), bisect(peers, victim)
+    accumulate(vector, seeds[:before], seeds[before:], version=session.version)
     return session.ring.reduce(vector)
 
 
@@ -184,8 +181,8 @@ def without_self_mask(seen: Transcript, vector: np.ndarray, seed: bytes) -> np.n
     session = seen.opened()
     request = seen.answer(Stage.CONTRIBUTE, seen.victim, Contribution).request
     opened = np.array(vector)
-    hkdf = Hkdf(session.digest)
-    accumulate(opened, (), [self_mask(hkdf, seed, request, seen.victim, session.version)])
+    own = self_mask(Hkdf(session.digest), seed, request, seen.victim)
+    accumulate(opened, (), [own], version=session.version)
     return session.ring.reduce(opened)
 
 

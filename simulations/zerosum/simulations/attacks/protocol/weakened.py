@@ -27,8 +27,8 @@ class SingleMaskClient(ClientParty):
     def _mask(self, vector: NDArray[Any], request: ContributeRequest) -> None:
         super()._mask(vector, request)
         seed = self._own_secrets().self_seed
-        own = self_mask(self._hkdf, seed, request.request, self._index, self._session.version)
-        accumulate(vector, (), [own])
+        own = self_mask(self._hkdf, seed, request.request, self._index)
+        accumulate(vector, (), [own], version=self._session.version)
         self._session.ring.reduce(vector)
 
 
