@@ -6,6 +6,8 @@ pair's stream run a single time: the same bits for half the work of the cipher.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -34,9 +36,9 @@ class MaskInputs:
     request: ContributeRequest
 
     @property
-    def digests(self) -> tuple[bytes, bytes, bytes]:
-        """Adverts, request and U2: on the complete graph, equal where all masks fit together."""
-        return self.directory.digest, self.request.request, self.request.sharers
+    def asked(self) -> tuple[bytes, bytes]:
+        """Request and U2: equal where all masks fit together."""
+        return self.request.request, self.request.sharers
 
 
 def add_masks(
@@ -90,37 +92,58 @@ def _net_mask(inputs: MaskInputs, cache: SessionCache, threads: int) -> NDArray[
     They are made once in a session, for what the first client was asked: whoever is asked
     something else, and whoever comes again, is left to its own.
     """
-    session = inputs.session
-    if cache.netted is None and session.complete:
+    session, asked = inputs.session, inputs.asked
+    if cache.netted is None:
         size = session.vector_length * session.ring.dtype.itemsize * session.size
         members = from_bitmap(inputs.request.sharers).tolist()
-        if size <= SHARED_BYTES and _all_here(members, inputs.directory, cache):
-            cache.nets = _net_masks(members, inputs, cache, threads)
-            cache.netted = inputs.digests
-    if cache.netted != inputs.digests:
+        pairs = _pairs_here(members, cache) if size <= SHARED_BYTES else None
+        if pairs is not None:
+            cache.nets = _net_masks(members, pairs, inputs, cache, threads)
+            cache.netted = asked
+    if cache.netted != asked:
         return None
-    return cache.nets.pop(inputs.around.position, None)
+    view, net = cache.nets.pop(inputs.around.position, (None, None))
+    return net if view is inputs.around else None
 
 
-def _all_here(members: list[int], directory: Directory, cache: SessionCache) -> bool:
-    """Tell whether all parties of U2 are in this process, with the keys of the adverts."""
-    here, keys = cache.maskers, directory.mask_keys
-    return all(p in here and here[p].public == keys[p] for p in members)
+def _pairs_here(members: list[int], cache: SessionCache) -> list[tuple[int, int]] | None:
+    """Return the pairs of U2 that mask with each other, the lower position first.
+
+    None unless all parties of U2 are in this process and each of a pair has seen the other as it
+    is: with its key, and as a neighbour in both directions. Adverts may be shown to one party and
+    kept from another.
+    """
+    keys, views = cache.maskers, cache.views
+    if not all(p in keys and p in views for p in members):
+        return None
+    inside = set(members)
+    peers = {p: inside.intersection(views[p][1].masking.tolist()) for p in members}
+    for p, around in peers.items():
+        seen, own = views[p][0].mask_keys, keys[p].public
+        if not all(p in peers[q] and seen[q] == keys[q].public for q in around):
+            return None
+        if seen[p] != own:
+            return None
+    return [(p, q) for p in members for q in sorted(peers[p]) if p < q]
 
 
 def _net_masks(
-    members: list[int], inputs: MaskInputs, cache: SessionCache, threads: int
-) -> dict[int, NDArray[Any]]:
-    session, keys = inputs.session, inputs.directory.mask_keys
+    members: list[int],
+    pairs: list[tuple[int, int]],
+    inputs: MaskInputs,
+    cache: SessionCache,
+    threads: int,
+) -> dict[int, tuple[Neighbourhood, NDArray[Any]]]:
+    session, places = inputs.session, {p: place for place, p in enumerate(members)}
     totals = [session.ring.zeros(session.vector_length) for _ in members]
 
-    def pairs() -> Iterator[Pair]:
-        for a, low in enumerate(members):
+    def streams() -> Iterator[Pair]:
+        for low, of in groupby(pairs, itemgetter(0)):
             masks = PairMasks(cache.maskers[low], inputs.request.request)
-            for b in range(a + 1, len(members)):
-                high = members[b]
-                stream = masks.stream(keys[high], session.cohort[low], session.cohort[high])
-                yield a, b, stream
+            for _, high in of:
+                key = cache.maskers[high].public
+                stream = masks.stream(key, session.cohort[low], session.cohort[high])
+                yield places[low], places[high], stream
 
-    accumulate_pairs(totals, pairs(), threads=threads)
-    return dict(zip(members, totals, strict=True))
+    accumulate_pairs(totals, streams(), threads=threads)
+    return {p: (cache.views[p][1], total) for p, total in zip(members, totals, strict=True)}
