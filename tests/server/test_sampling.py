@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
-from zerosum.server.sampling import CohortSampler
+from zerosum.secagg.randomness import Keystream, insecure_keystream
+from zerosum.server.sampling import CohortSampler, _below, _heads
 from zerosum.server.spec import SamplingSpec
 
 
@@ -67,6 +68,54 @@ def test_once_continues_from_its_order_seed():
     after = CohortSampler(spec, 100, SystemEntropy(), before.order_seed)
     assert before.draw(4) == after.draw(4)
     assert CohortSampler(spec, 100, SystemEntropy()).draw(4) != before.draw(4)
+
+
+def test_once_spends_everybody_and_then_draws_nobody():
+    one = sampler("once", 10, 45)
+    drawn = [one.draw(r) for r in range(1, 8)]
+    assert [len(cohort) for cohort in drawn] == [10, 10, 10, 10, 5, 0, 0]
+    assert set().union(*drawn) == set(range(45))
+
+
+def test_once_gives_a_round_the_same_cohort_whatever_was_drawn_before():
+    whole = [sampler("once", 7, 100).draw(r) for r in range(1, 15)]
+    one = sampler("once", 7, 100)
+    assert [one.draw(r) for r in (9, 2, 14, 2, 1)] == [whole[r - 1] for r in (9, 2, 14, 2, 1)]
+
+
+@pytest.mark.parametrize("kind", ["fixed", "once"])
+def test_a_round_of_a_million_takes_the_coins_of_its_cohort_alone(monkeypatch, kind):
+    taken = []
+    monkeypatch.setattr(
+        Keystream, "words", lambda self, count: taken.append(count) or np.arange(count, dtype="<u8")
+    )
+    one = sampler(kind, 100, 10**6)
+    for r in (1, 2, 3):
+        assert len(one.draw(r)) == 100
+    assert taken == [100, 100, 100]
+
+
+def test_a_word_that_would_make_small_numbers_likelier_is_drawn_again():
+    class Coins:
+        def __init__(self, *stream):
+            self.stream = list(stream)
+
+        def words(self, count):
+            assert count == len(self.stream[0])
+            return np.array(self.stream.pop(0), dtype=np.uint64)
+
+    # 2^64 = 1 mod 3, so that the last word belongs to no whole round of 0, 1, 2.
+    coins = Coins([2**64 - 1, 5], [2**64 - 1], [7])
+    assert _below(np.array([3, 3]), coins) == [7 % 3, 5 % 3]
+    assert not coins.stream
+    assert _below(np.array([1, 2]), Coins([2**64 - 1, 2**64 - 1])) == [0, 1]
+
+
+def test_poisson_throws_the_coins_of_uniform_floats_below_the_rate():
+    for rate in (1e-19, 0.1, 1 / 3, 1 - 2.0**-53, 1.0):
+        floats = insecure_keystream(3, "coins").uniform(20_000)
+        heads = list(_heads(20_000, rate, insecure_keystream(3, "coins")))
+        assert heads == np.flatnonzero(floats < rate).tolist()
 
 
 def test_everyone_is_everyone():

@@ -1,14 +1,20 @@
 """Draw the cohort of a round, and split it into groups."""
 
 import math
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.request import Kind
 from zerosum.secagg.randomness import SEED_BYTES, Keystream
 from zerosum.server.spec import Experiment, SamplingSpec
+
+_COINS = 1 << 13
+"""Coins thrown at once: so many words stay in the cache, whatever the population."""
 
 
 def group_sizes(cohort: int, groups: int) -> tuple[int, int]:
@@ -132,6 +138,7 @@ class CohortSampler:
         self._population = population
         self._entropy = entropy
         self.order_seed = order_seed or entropy.keystream("order").take(SEED_BYTES)
+        self._order = SecretOrder(population, self.order_seed)
 
     @property
     def rate(self) -> float:
@@ -161,16 +168,14 @@ class CohortSampler:
             Roster indices.
         """
         coins = self._entropy.keystream(f"cohort {purpose}", round)
-        if self._spec.kind == "everyone" or self._spec.cohort is None:
+        cohort = self._spec.cohort
+        if self._spec.kind == "everyone" or cohort is None:
             return tuple(range(self._population))
         if self._spec.kind == "poisson":
-            return tuple(np.flatnonzero(coins.uniform(self._population) < self.rate).tolist())
+            return tuple(_heads(self._population, self.rate, coins))
         if self._spec.kind == "fixed":
-            order = _shuffled(self._population, coins)
-            return tuple(sorted(order[: self._spec.cohort].tolist()))
-        start = (round - 1) * self._spec.cohort
-        order = _shuffled(self._population, Keystream(self.order_seed))
-        return tuple(sorted(order[start : start + self._spec.cohort].tolist()))
+            return tuple(sorted(_subset(self._population, cohort, coins)))
+        return tuple(sorted(self._order.slice(round, cohort)))
 
     def split(
         self, cohort: tuple[int, ...], groups: int, round: int, purpose: str = "train"
@@ -201,15 +206,103 @@ class CohortSampler:
         coins = self._entropy.keystream(f"groups {purpose}", round)
         if self._spec.kind == "poisson":
             # Drawn for the whole population: a client's group must not depend on who else is in.
-            drawn = np.floor(coins.uniform(self._population) * groups).astype(np.intp)
-            of = drawn[list(cohort)]
+            words = coins.words(self._population)[list(cohort)]
+            # A float of 53 bits, as of Keystream.uniform, made of the cohort's words alone.
+            of = np.floor((words >> np.uint64(11)) * 2.0**-53 * groups).astype(np.intp)
         else:
             of = _shuffled(len(cohort), coins) % groups
         members = np.array(cohort, dtype=np.intp)
         return tuple(tuple(members[of == group].tolist()) for group in range(groups))
 
 
-def _shuffled(population: int, coins: Keystream) -> np.ndarray:
+class SecretOrder:
+    """Uniform order of a population, found as far as it is asked for.
+
+    Parameters
+    ----------
+    population : int
+        Clients.
+    seed : bytes
+        32 bytes: the whole order follows from them, however it is asked for.
+
+    Notes
+    -----
+    Fisher and Yates' shuffle. A place that no swap has touched holds its own index and is not
+    stored, so that r slices take time and memory of r slices, whatever the population.
+    """
+
+    def __init__(self, population: int, seed: bytes) -> None:
+        self._population = population
+        self._coins = Keystream(seed)
+        self._moved: dict[int, int] = {}
+        self._drawn = array("Q")
+
+    def slice(self, number: int, size: int) -> list[int]:
+        """Return the clients of a slice; fewer, or none, where the population is spent.
+
+        Parameters
+        ----------
+        number : int
+            Counts from 1.
+        size : int
+            Clients of every slice: the same on every call, by which the coins are read.
+
+        Returns
+        -------
+        list of int
+            In the secret order.
+        """
+        while len(self._drawn) < min(number * size, self._population):
+            self._draw(min(size, self._population - len(self._drawn)))
+        return self._drawn[(number - 1) * size : number * size].tolist()
+
+    def _draw(self, count: int) -> None:
+        """Draw the next clients, each uniform among those that are left."""
+        place = len(self._drawn)
+        left = np.arange(self._population - place, self._population - place - count, -1)
+        for ahead in _below(left, self._coins):
+            other = place + ahead
+            mine = self._moved.pop(place, place)
+            self._drawn.append(self._moved.get(other, other) if ahead else mine)
+            if ahead:
+                self._moved[other] = mine
+            place += 1
+
+
+def _subset(population: int, count: int, coins: Keystream) -> set[int]:
+    """Return a uniform subset of 0 .. population - 1, in time of its size.
+
+    R. Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 30(9), 1987).
+    """
+    first = max(0, population - count)
+    subset: set[int] = set()
+    for last, drawn in enumerate(_below(np.arange(first + 1, population + 1), coins), first):
+        subset.add(last if drawn in subset else drawn)
+    return subset
+
+
+def _below(bounds: NDArray[np.int64], coins: Keystream) -> list[int]:
+    """Return for each bound an integer that is uniform on 0 .. bound - 1."""
+    limits = bounds.astype(np.uint64)
+    # 2^64 mod bound words at the end would make the first remainders likelier: drawn again.
+    most = ~((np.uint64(0) - limits) % limits)
+    words = coins.words(len(limits)).copy()
+    while (again := np.flatnonzero(words > most)).size:
+        words[again] = coins.words(again.size)
+    remainders: list[int] = (words % limits).tolist()
+    return remainders
+
+
+def _heads(population: int, rate: float, coins: Keystream) -> Iterator[int]:
+    """Yield the clients whose own coin falls heads, ascending: a word each, below the rate."""
+    # A uniform float is a word's upper 53 bits over 2^53; words are compared without making any.
+    most = np.uint64((math.ceil(rate * 2**53) << 11) - 1)
+    for start in range(0, population, _COINS):
+        heads = coins.words(min(_COINS, population - start)) <= most
+        yield from (np.flatnonzero(heads) + start).tolist()
+
+
+def _shuffled(population: int, coins: Keystream) -> NDArray[np.intp]:
     """Return a uniform permutation: indices sorted by 64-bit keys, drawn anew on a collision."""
     while True:
         keys = coins.words(population)

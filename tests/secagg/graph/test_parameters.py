@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom, hypergeom
 
 from zerosum.secagg import LocalProtocolError, NoFeasibleGraph, RemoteProtocolError, UnsafeGraph
 from zerosum.secagg.graph import failure_bounds, tails
@@ -318,12 +319,26 @@ def test_small_cohorts_get_the_complete_graph(n, dropout, corruption, server, ex
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_auto_takes_the_complete_graph_below_about_five_hundred(server):
-    asked = {"dropout": 0.1, "corruption": 0.1, "server": server}
-    below = graph_parameters(n=499, complete_below=COMPLETE_BELOW, **asked)
-    assert (below.degree, below.threshold, below.complete) == (498, 333, True)
+def test_auto_takes_the_complete_graph_of_small_cohorts(server):
+    first = COMPLETE_BELOW[ServerMode(server)]
+    asked = {"dropout": 0.1, "corruption": 0.1, "server": server, "complete_below": first}
+    below = graph_parameters(n=first - 1, **asked)
+    assert (below.degree, below.complete) == (first - 2, True)
     assert below.log2_secrecy == below.log2_correctness == below.log2_connectivity == -math.inf
-    assert not graph_parameters(n=500, complete_below=COMPLETE_BELOW, **asked).complete
+    assert not graph_parameters(n=first, **asked).complete
+
+
+def test_sparse_sessions_seldom_end_though_each_client_drops_out_by_chance():
+    def ends(chosen):  # at most: over all clients, and over how many drop out
+        lost = np.arange(chosen.n)
+        spare = chosen.degree - chosen.threshold
+        one = hypergeom.sf(spare, chosen.n - 1, lost, chosen.degree)
+        return binom.pmf(lost, chosen.n, 0.1) @ np.minimum(1.0, chosen.n * one)
+
+    chosen = {n: graph_parameters(n, 0.1, 0.05) for n in (50, 80, 100, 200)}
+    odds = [ends(graph) for graph in chosen.values()]
+    assert odds == pytest.approx([1 / 9, 1 / 60, 1 / 300, 1 / 5000], rel=0.15)
+    assert max(ends(graph_parameters(n, 0.1, 0.05, complete_below=n + 1)) for n in chosen) < 1e-5
 
 
 def test_a_cohort_that_no_sparse_graph_serves_gets_the_complete_one():

@@ -1,12 +1,14 @@
 """Net masks that parties of one process make together: the same bits, whatever happens to them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from zerosum.secagg import SharedCache
 from zerosum.secagg.messages.all_messages import ContributeRequest
 from zerosum.secagg.parties import masking
-from zerosum.secagg.wire import to_bitmap
+from zerosum.secagg.wire import from_bitmap, to_bitmap
 
 
 def contributions(play):
@@ -27,9 +29,10 @@ def sourced(lab, **changes):
 
 @pytest.mark.parametrize("ring_bits", [16, 20, 40])
 @pytest.mark.parametrize("gone", [(), (13,), (10, 25)])
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_cache_changes_no_bit_of_a_contribution(lab, ring_bits, gone, version):
-    alone, together = sourced(lab, ring_bits=ring_bits, threshold=3, version=version)
+@pytest.mark.parametrize(("degree", "version"), [(5, 2), (5, 3), (4, 3)])
+def test_a_cache_changes_no_bit_of_a_contribution(lab, ring_bits, gone, degree, version):
+    changes = {"ring_bits": ring_bits, "degree": degree, "version": version}
+    alone, together = sourced(lab, threshold=2, **changes)
     for play in (alone, together):
         play.until("contribute").stage(gone)
     assert contributions(alone) == contributions(together)
@@ -41,6 +44,44 @@ def test_a_cache_changes_no_bit_of_a_contribution(lab, ring_bits, gone, version)
     result = together.finish()
     expected = lab.plain_sum(together.session, together.vectors, result.survivors)
     np.testing.assert_array_equal(result.total, expected)
+
+
+def test_each_pair_of_a_sparse_graph_runs_its_stream_once(lab, monkeypatch):
+    opened = []
+    pair_seeds = masking._pair_seeds
+
+    def counted(own, u, peers, keys, inputs):
+        opened.extend(tuple(sorted((u, p))) for p in peers)
+        return pair_seeds(own, u, peers, keys, inputs)
+
+    monkeypatch.setattr(masking, "_pair_seeds", counted)
+    alone, together = sourced(lab, threshold=2, degree=2)
+    alone.until("contribute").stage()
+    both = sorted(opened)
+    opened.clear()
+    together.until("contribute").stage()
+    assert len(set(opened)) == len(opened) < 15, "the graph is not complete"
+    assert sorted(opened * 2) == both
+
+
+def test_an_advert_that_is_kept_from_one_party_leaves_each_to_its_own(lab):
+    _, play = sourced(lab, threshold=1, degree=2)
+    play.until("share")
+    first = next(iter(play.messages))
+    adverts, hidden = play.messages[first], play.clients[first]._own_neighbours()[-1]
+    shown = from_bitmap(adverts.present).tolist()
+    size = len(adverts.entries) // len(shown)
+    kept = [(i, p) for i, p in enumerate(shown) if p != hidden]
+    lied = replace(
+        adverts,
+        present=to_bitmap([p for _, p in kept], 6),
+        entries=b"".join(adverts.entries[i * size : (i + 1) * size] for i, _ in kept),
+    )
+    for index, message in play.messages.items():
+        play.clients[index].share(lied if index == first else message)
+    cache = play.server._cache
+    assert masking._pairs_here(list(range(6)), cache) is None
+    assert masking._pairs_here(list(range(1, 6)), cache) is not None  # as all others saw it
 
 
 def test_nobody_uses_masks_made_for_another_set_of_sharers(lab):

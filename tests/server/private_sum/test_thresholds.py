@@ -25,12 +25,53 @@ def test_against_a_malicious_server_all_colluders_of_the_roster_may_be_in_one_co
 
 
 def test_small_cohorts_are_complete_and_large_ones_sparse():
-    assert of(499, corruption=0.01).degree == 498
-    sparse = of(600, corruption=0.01)
-    chosen = graph_parameters(600, 0.1, 0.01, roster=1000)
-    assert (sparse.degree, sparse.threshold) == (chosen.degree, chosen.threshold)
-    assert sparse.degree < 599
-    assert of(600, corruption=0.01, degree="complete").degree == 599
+    assert of(79, corruption=0.01).degree == 78
+    for cohort in (80, 100, 499, 600):
+        sparse = of(cohort, corruption=0.01)
+        chosen = graph_parameters(cohort, 0.1, 0.01, roster=1000, security=SecAggSpec().security)
+        assert (sparse.degree, sparse.threshold) == (chosen.degree, chosen.threshold)
+        assert sparse.degree < cohort / 2
+        assert of(cohort, corruption=0.01, degree="complete").degree == cohort - 1
+
+
+def test_a_session_of_a_hundred_clients_has_the_degrees_that_are_safe_and_no_more():
+    degrees = [of(100, roster=100, corruption=c).degree for c in (0.05, 0.1)]
+    assert all(25 <= degree <= 40 for degree in degrees)
+    assert degrees == sorted(degrees)
+
+
+def test_semi_honest_sessions_below_five_hundred_are_complete():
+    assert of(499, server="semi-honest").degree == 498
+    assert of(500, server="semi-honest").degree < 499
+
+
+def test_a_written_threshold_is_one_of_the_complete_graph():
+    assert of(100, threshold=60) == of(100, threshold=60, degree="complete")
+    assert of(100, threshold=60).degree == 99
+
+
+@pytest.mark.parametrize(
+    "privacy", [NO_NOISE, PrivacySpec(noise_multiplier=1.0, honest_fraction=0.6)]
+)
+@pytest.mark.parametrize("corruption", [0.0, 0.05, 0.1, 0.3])
+def test_a_sparse_graph_opens_no_smaller_sum_than_the_complete_one(privacy, corruption):
+    sparse = 0
+    for cohort in (80, 81, 100, 250, 499):
+        for dropout in (0.0, 0.1, 0.3):
+            settings = {"dropout": dropout, "corruption": corruption, "privacy": privacy}
+            try:
+                complete = of(cohort, roster=cohort, degree="complete", **settings)
+            except CohortTooSmallError:
+                continue
+            chosen = of(cohort, roster=cohort, **settings)
+            assert chosen.min_survivors == complete.min_survivors
+            assert chosen.threshold <= complete.threshold
+            sparse += chosen.degree < complete.degree
+    assert sparse >= 5
+    # The control: a sparse graph that was asked for opens what its own threshold allows.
+    degree = of(100, roster=100, corruption=corruption, privacy=NO_NOISE).degree
+    written = of(100, roster=100, corruption=corruption, degree=degree)
+    assert written.min_survivors < of(100, roster=100, corruption=corruption).min_survivors
 
 
 def test_the_guarantee_counts_survivors_beside_the_colluders():
@@ -71,7 +112,7 @@ def test_an_unsafe_graph_is_refused_with_a_safe_one(settings, why):
 def test_survivors_needed_is_computed_without_the_graph(server):
     privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.7)
     spec = SecAggSpec(dropout=0.1, corruption=0.01, server=server)
-    for cohort in (1, 2, 30, 499, 500, 501, 640):
+    for cohort in (1, 2, 30, 79, 80, 100, 499, 500, 501, 640):
         told = survivors_needed(cohort, roster=1000, secagg=spec, privacy=privacy)
         try:
             limits = Thresholds.of(cohort, roster=1000, secagg=spec, privacy=privacy)

@@ -31,10 +31,13 @@ class SessionCache:
         (lower public key || higher public key) to the key extracted from their agreement.
     maskers : dict
         Cohort position to the mask keys of a party that lives here.
+    views : dict
+        Cohort position to directory and neighbourhood of a party that lives here.
     netted : tuple of bytes, or None
-        What was asked of those whose net masks were made, all at once.
+        Request and U2 for which net masks were made, all at once.
     nets : dict
-        Cohort position to a party's net mask, until the party takes it or contribute is closed.
+        Cohort position to a party's view and its net mask, until the party takes it or contribute
+        is closed.
     envelopes : dict
         (extracted key, sender || recipient) to the cipher of one envelope.
     public_keys : dict
@@ -49,8 +52,9 @@ class SessionCache:
     def __init__(self) -> None:
         self.agreed: dict[bytes, bytes] = {}
         self.maskers: dict[int, MaskKey] = {}
-        self.netted: tuple[bytes, bytes, bytes] | None = None
-        self.nets: dict[int, NDArray[Any]] = {}
+        self.views: dict[int, Any] = {}
+        self.netted: tuple[bytes, bytes] | None = None
+        self.nets: dict[int, tuple[Any, NDArray[Any]]] = {}
         self.envelopes: dict[tuple[bytes, bytes], AESGCM] = {}
         self.public_keys: dict[bytes, X25519PublicKey] = {}
         self.broadcasts: dict[bytes, Any] = {}

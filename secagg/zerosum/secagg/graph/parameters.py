@@ -1,8 +1,11 @@
 """The smallest degree and threshold at which a masking graph fails rarely enough."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
 
 from zerosum.secagg.errors import LocalProtocolError, NoFeasibleGraph, UnsafeGraph
 from zerosum.secagg.graph import tails
@@ -24,8 +27,15 @@ from zerosum.secagg.stages import ServerMode
 # more often than secrecy does.
 CORRECTNESS = 2.0**-20
 
-# Below about this many clients ``auto`` takes the complete graph: there it costs little.
-COMPLETE_BELOW = 500
+# Below so many clients ``auto`` takes the complete graph. A sparse one costs half or less at any
+# size, but is made for floor(dropout x n) dropouts, and more may come by chance. Where each client
+# drops out at the assumed rate of 0.1, sparse sessions of 50, 80, 100 and 200 end without a sum at
+# most once in 9, 60, 300 and 5,000 times, where the complete graph does so in none of 100,000. A
+# semi-honest server's sparse graph is connected for floor(dropout x n) dropouts and no more, so
+# that nearly every other session ends: it waits until the complete graph costs too much.
+COMPLETE_BELOW: Final[Mapping[ServerMode, int]] = MappingProxyType(
+    {ServerMode.MALICIOUS: 80, ServerMode.SEMI_HONEST: 500}
+)
 
 # A range of more degrees than this is halved before the slow sum over groups is asked.
 _FEW_DEGREES = 8
@@ -244,7 +254,8 @@ def graph_parameters(
         Bound on the probability that those who may drop out leave a client with fewer than t
         neighbours, over the cohort.
     complete_below : int
-        Cohorts smaller than this get the complete graph; ``COMPLETE_BELOW`` for ``auto``.
+        Cohorts smaller than this get the complete graph; for ``auto`` the server's
+        ``COMPLETE_BELOW``.
     degree : int, optional
         The one degree to look at, up to n - 1; by default the smallest that can do.
 

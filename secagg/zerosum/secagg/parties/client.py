@@ -136,7 +136,8 @@ class ClientParty(StagedClient):
         )
         bitmap = to_bitmap(around.holders, self._session.size)
         send = Shares(self._session.digest, self._index, bitmap, sealed)
-        self._adverts, self._directory, self._around = adverts, directory, around
+        self._adverts = adverts
+        self._keep_view(directory, around)
         return Step(self._advance(phase, self._decisions.commit(decision)), send)
 
     def admit(self, message: Incoming) -> bytes:

@@ -135,6 +135,7 @@ class StagedClient(SessionClient):
         self._seed = b""
         if self._cache is not None:
             self._cache.maskers.pop(self._position, None)
+            self._cache.views.pop(self._position, None)
         self._secrets = self._channel = None
         self._adverts = self._request = self._directory = self._around = None
 
@@ -180,9 +181,15 @@ class StagedClient(SessionClient):
         if self._directory is None or self._around is None:
             if self._adverts is None:
                 raise OutOfOrder("no adverts were answered in this session")
-            self._directory = self._read_directory(self._adverts)
-            self._around = self._look_around(self._directory)
+            directory = self._read_directory(self._adverts)
+            self._keep_view(directory, self._look_around(directory))
+            return self._known()
         return self._directory, self._around
+
+    def _keep_view(self, directory: Directory, around: Neighbourhood) -> None:
+        self._directory, self._around = directory, around
+        if self._cache is not None:
+            self._cache.views[self._position] = directory, around
 
     def _answered(self) -> ContributeRequest:
         if self._request is None:

@@ -5,9 +5,11 @@ pair's stream run a single time: the same bits for half the work of the cipher.
 """
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -41,9 +43,9 @@ class MaskInputs:
     request: ContributeRequest
 
     @property
-    def digests(self) -> tuple[bytes, bytes, bytes]:
-        """Adverts, request and U2: on the complete graph, equal where all masks fit together."""
-        return self.directory.digest, self.request.request, self.request.sharers
+    def asked(self) -> tuple[bytes, bytes]:
+        """Request and U2: equal where all masks fit together."""
+        return self.request.request, self.request.sharers
 
 
 def add_masks(
@@ -84,14 +86,16 @@ def add_masks(
         return
     sharers, around = to_mask(inputs.request.sharers, session.size), inputs.around.masking
     peers = around[sharers[around]].tolist()
-    seeds = _pair_seeds(pair, u, peers, inputs)
+    seeds = _pair_seeds(pair, u, peers, inputs.directory.mask_keys, inputs)
     after = bisect(peers, u)
     add([own, *seeds[after:]], seeds[:after])
 
 
-def _pair_seeds(own: MaskKey, u: int, peers: Sequence[int], inputs: MaskInputs) -> list[bytes]:
+def _pair_seeds(
+    own: MaskKey, u: int, peers: Sequence[int], keys: Mapping[int, bytes], inputs: MaskInputs
+) -> list[bytes]:
     """Return the seeds that a client, by position, shares with some peers."""
-    cohort, keys = inputs.session.cohort, inputs.directory.mask_keys
+    cohort = inputs.session.cohort
     masks = PairMasks(own, cohort[u], inputs.request.request)
     return masks.seeds([keys[p] for p in peers], [cohort[p] for p in peers])
 
@@ -102,35 +106,58 @@ def _net_mask(inputs: MaskInputs, cache: SessionCache, threads: int) -> NDArray[
     They are made once in a session, for what the first client was asked: whoever is asked
     something else, and whoever comes again, is left to its own.
     """
-    session = inputs.session
-    if cache.netted is None and session.complete:
+    session, asked = inputs.session, inputs.asked
+    if cache.netted is None:
         size = session.vector_length * session.ring.dtype.itemsize * session.size
         members = from_bitmap(inputs.request.sharers).tolist()
-        if size <= SHARED_BYTES and _all_here(members, inputs.directory, cache):
-            cache.nets = _net_masks(members, inputs, cache, threads)
-            cache.netted = inputs.digests
-    if cache.netted != inputs.digests:
+        pairs = _pairs_here(members, cache) if size <= SHARED_BYTES else None
+        if pairs is not None:
+            cache.nets = _net_masks(members, pairs, inputs, cache, threads)
+            cache.netted = asked
+    if cache.netted != asked:
         return None
-    return cache.nets.pop(inputs.around.position, None)
+    view, net = cache.nets.pop(inputs.around.position, (None, None))
+    return net if view is inputs.around else None
 
 
-def _all_here(members: list[int], directory: Directory, cache: SessionCache) -> bool:
-    """Tell whether all parties of U2 are in this process, with the keys of the adverts."""
-    here, keys = cache.maskers, directory.mask_keys
-    return all(p in here and here[p].public == keys[p] for p in members)
+def _pairs_here(members: list[int], cache: SessionCache) -> list[tuple[int, int]] | None:
+    """Return the pairs of U2 that mask with each other, the lower position first.
+
+    None unless all parties of U2 are in this process and each of a pair has seen the other as it
+    is: with its key, and as a neighbour in both directions. Adverts may be shown to one party and
+    kept from another.
+    """
+    keys, views = cache.maskers, cache.views
+    if not all(p in keys and p in views for p in members):
+        return None
+    inside = set(members)
+    peers = {p: inside.intersection(views[p][1].masking.tolist()) for p in members}
+    for p, around in peers.items():
+        seen, own = views[p][0].mask_keys, keys[p].public
+        if not all(p in peers[q] and seen[q] == keys[q].public for q in around):
+            return None
+        if seen[p] != own:
+            return None
+    return [(p, q) for p in members for q in sorted(peers[p]) if p < q]
 
 
 def _net_masks(
-    members: list[int], inputs: MaskInputs, cache: SessionCache, threads: int
-) -> dict[int, NDArray[Any]]:
-    session = inputs.session
+    members: list[int],
+    pairs: list[tuple[int, int]],
+    inputs: MaskInputs,
+    cache: SessionCache,
+    threads: int,
+) -> dict[int, tuple[Neighbourhood, NDArray[Any]]]:
+    session, places = inputs.session, {p: place for place, p in enumerate(members)}
     totals = [aligned_zeros(session.vector_length, session.ring.dtype) for _ in members]
+    keys = {p: cache.maskers[p].public for p in members}
 
-    def pairs() -> Iterator[Pair]:
-        for a, low in enumerate(members):
-            seeds = _pair_seeds(cache.maskers[low], low, members[a + 1 :], inputs)
-            for b, seed in enumerate(seeds, a + 1):
-                yield a, b, seed
+    def seeded() -> Iterator[Pair]:
+        for low, of in groupby(pairs, itemgetter(0)):
+            peers = [high for _, high in of]
+            seeds = _pair_seeds(cache.maskers[low], low, peers, keys, inputs)
+            for high, seed in zip(peers, seeds, strict=True):
+                yield places[low], places[high], seed
 
-    accumulate_pairs(totals, pairs(), version=session.version, threads=threads)
-    return dict(zip(members, totals, strict=True))
+    accumulate_pairs(totals, seeded(), version=session.version, threads=threads)
+    return {p: (cache.views[p][1], total) for p, total in zip(members, totals, strict=True)}

@@ -303,6 +303,10 @@ class RunLedger:
         """Return how often each client was asked for a vector, shape (population,)."""
         return self._counts.by_client()
 
+    def times_asked(self, client: int) -> int:
+        """Return how often one client was asked for a vector."""
+        return sum(count for count, _ in self._counts.of_client(client))
+
     @property
     def last_round(self) -> int:
         """The latest round that was charged for; 0 where none was."""

@@ -12,6 +12,11 @@ from zerosum.secagg.graph.parameters import COMPLETE_BELOW, check, graph_paramet
 SMALLEST_COHORT = 2
 """A sum of fewer has nothing to hide in."""
 
+_AS_COMPLETE_BELOW = 500
+"""Smaller cohorts open no sum that they would not open on the complete graph, whatever the graph.
+Its threshold is two thirds of them where a sparse one's is a fifth: what a server learns, and the
+share of opened rounds that the ledger charges for, do not follow from which graph is cheaper."""
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -28,7 +33,8 @@ class Thresholds:
     min_survivors : int
         Survivors at which the session is opened: ceil(f n) + c under DP, and never fewer than
         t + 1, with which a survivor can still find t neighbours, or than leave two honest clients
-        in the sum; on the sparse graph of a semi-honest server all but those whose dropping out
+        in the sum; where the graph is chosen by itself for fewer than 500, never fewer than on the
+        complete one; on the sparse graph of a semi-honest server all but those whose dropping out
         leaves that graph connected.
     """
 
@@ -69,6 +75,8 @@ class Thresholds:
         graph = _graph(cohort, roster, secagg)
         threshold = _threshold(graph, roster, secagg)
         needed = max(threshold + 1, graph.colluders + 2)
+        if _chosen_for_its_cost(cohort, secagg):
+            needed = max(needed, _graph(cohort, roster, _complete(secagg)).threshold + 1)
         if graph.server is ServerMode.SEMI_HONEST and not graph.complete:
             needed = max(needed, cohort - graph.dropped)
         if privacy.private:
@@ -102,8 +110,10 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
     int
         Clients.
     """
+    if _chosen_for_its_cost(cohort, secagg):
+        secagg = _complete(secagg)
     try:
-        if privacy.private and secagg.degree == "auto" and cohort >= COMPLETE_BELOW:
+        if privacy.private and secagg.degree == "auto" and cohort >= _AS_COMPLETE_BELOW:
             mode = ServerMode(secagg.server)
             colluders = colluders_in(cohort, roster, secagg.corruption, mode, secagg.security)
             limit = min_survivors(privacy.honest_fraction, cohort, colluders)
@@ -130,11 +140,23 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
     return limits.min_survivors
 
 
+def _chosen_for_its_cost(cohort: int, secagg: SecAggSpec) -> bool:
+    """Return whether a graph may be sparse only because that is cheaper than the complete one."""
+    return secagg.degree == secagg.threshold == "auto" and cohort < _AS_COMPLETE_BELOW
+
+
+def _complete(secagg: SecAggSpec) -> SecAggSpec:
+    return secagg.model_copy(update={"degree": "complete"})
+
+
 @lru_cache(maxsize=4096)
 def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
     """Return the graph that the experiment asks for, at the smallest safe threshold."""
-    degree = _degree(cohort, secagg)
-    below = COMPLETE_BELOW if secagg.degree == "auto" else cohort + 1
+    degree, below = _degree(cohort, secagg), cohort + 1
+    if _chosen_for_its_cost(cohort, secagg):
+        below = COMPLETE_BELOW[ServerMode(secagg.server)]
+    elif secagg.degree == "auto":  # a written threshold is one of the complete graph
+        below = _AS_COMPLETE_BELOW
     try:
         return graph_parameters(
             cohort,

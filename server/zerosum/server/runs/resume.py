@@ -202,10 +202,12 @@ def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None
     Raises
     ------
     ConfigError
-        If its cohort is not the one that was charged.
+        If its cohort is not the one that was charged, or would be asked twice under ``once``.
     """
     for number, cohort in enumerate(planned.groups):
         before = ledger.asked((planned.number, planned.attempt, planned.kind, number))
+        if ledger.sampling.kind == "once":
+            _check_once(ledger, planned.number, set(cohort) - (before[1] if before else set()))
         if before is None or (before[0] == len(cohort) and before[1] <= set(cohort)):
             continue
         gone = ", ".join(map(str, sorted(before[1] - set(cohort))))
@@ -214,7 +216,19 @@ def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None
             f"{folder.path}: round {planned.number} was begun with a cohort of {before[0]}, and "
             f"would be done again with {len(cohort)}{without}; its noise is the same again: "
             "restore the file of who is left out (deployment.left_out, or "
-            f"{LEFT_OUT} in the run folder) as it was, or start a new run with --out"
+            f"{LEFT_OUT} in the run folder) as it was, go on with the version of zerosum that "
+            "began it, or start a new run with --out"
+        )
+
+
+def _check_once(ledger: RunLedger, round: int, clients: set[int]) -> None:
+    """Refuse an order of clients that is not the one in which the population was spent so far."""
+    asked = [index for index in sorted(clients) if ledger.times_asked(index)]
+    if asked:
+        raise ConfigError(
+            f'sampling.kind = "once": round {round} would ask client {asked[0]} a second time: '
+            "another version of zerosum has drawn the order in which the run spends its clients; "
+            "go on with that version, or start a new run with --out"
         )
 
 

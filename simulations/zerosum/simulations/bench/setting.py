@@ -29,7 +29,7 @@ class BenchedSession:
     server : str
         ``malicious`` or ``semi-honest``.
     degree : int or str
-        ``complete``, ``auto`` (complete below 500 clients, else the smallest that is safe), or a
+        ``complete``, ``auto`` (complete for small cohorts, else the smallest that is safe), or a
         number, of which nothing is checked.
     threshold : int, optional
         By default the one that goes with the degree; with a number, floor(2k/3) + 1.
@@ -111,7 +111,7 @@ class BenchedSession:
     def _graph(self, mode: ServerMode) -> tuple[int, int]:
         """Return the degree and the threshold."""
         if self.degree in ("auto", "complete"):
-            below = COMPLETE_BELOW if self.degree == "auto" else self.n + 1
+            below = COMPLETE_BELOW[mode] if self.degree == "auto" else self.n + 1
             chosen = graph_parameters(
                 self.n, self.dropout, self.corruption, mode, complete_below=below
             )
