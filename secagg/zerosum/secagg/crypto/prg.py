@@ -173,7 +173,8 @@ class _Pad:
 def _buffer(size: int, offset: int) -> memoryview:
     buffer: NDArray[np.uint8] | None = getattr(_reused, "buffer", None)
     if buffer is None:
-        buffer = _reused.buffer = _aligned(SEGMENT_BYTES + _BLOCK_BYTES + _LINE_BYTES)
+        whole = SEGMENT_BYTES + _BLOCK_BYTES + _LINE_BYTES
+        buffer = _reused.buffer = _at_line(np.empty(whole + _LINE_BYTES, np.uint8), whole)
     return buffer[offset : offset + size].data
 
 
@@ -190,8 +191,8 @@ def _zeros(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ))
 
 
-def _aligned(size: int) -> NDArray[np.uint8]:
-    spare = np.empty(size + _LINE_BYTES, np.uint8)
+def _at_line(spare: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Return ``size`` bytes of an array that is a cache line longer, from a line's start on."""
     start = -spare.ctypes.data % _LINE_BYTES
     return spare[start : start + size]
 
@@ -208,9 +209,8 @@ def aligned_zeros(length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     -------
     ndarray of dtype, shape (length,)
     """
-    zeros = _aligned(length * dtype.itemsize)
-    zeros.fill(0)
-    return zeros.view(dtype)
+    size = length * dtype.itemsize
+    return _at_line(np.zeros(size + _LINE_BYTES, np.uint8), size).view(dtype)
 
 
 def accumulate(

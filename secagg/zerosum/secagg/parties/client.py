@@ -288,6 +288,11 @@ class ClientParty(StagedClient):
         return party
 
     def _own_advert(self) -> Advert:
+        if self._advert is None:
+            self._advert = self._make_advert()
+        return self._advert
+
+    def _make_advert(self) -> Advert:
         session, secrets = self._session, self._own_secrets()
         advert = Advert(
             session.digest,

@@ -8,6 +8,7 @@ from zerosum.secagg.crypto.keys import Channel, Hkdf, PartySecrets
 from zerosum.secagg.errors import AlreadyContributed, LocalProtocolError, OutOfOrder, WrongParty
 from zerosum.secagg.graph.graphs import Positions, draw_neighbours, public_graph
 from zerosum.secagg.messages.all_messages import (
+    Advert,
     Adverts,
     ContributeRequest,
     Message,
@@ -104,6 +105,8 @@ class StagedClient(SessionClient):
         self._seed = b""
         self._secrets: PartySecrets | None = None
         self._channel: Channel | None = None
+        self._named: Positions | None = None
+        self._advert: Advert | None = None
         self._adverts: Adverts | None = None
         self._directory: Directory | None = None
         self._around: Neighbourhood | None = None
@@ -136,7 +139,7 @@ class StagedClient(SessionClient):
         if self._cache is not None:
             self._cache.maskers.pop(self._position, None)
             self._cache.views.pop(self._position, None)
-        self._secrets = self._channel = None
+        self._secrets = self._channel = self._named = self._advert = None
         self._adverts = self._request = self._directory = self._around = None
 
     def _own_secrets(self) -> PartySecrets:
@@ -158,10 +161,14 @@ class StagedClient(SessionClient):
         return self._identity
 
     def _own_neighbours(self) -> Positions:
-        graph = public_graph(self._session)
-        if graph is not None:
-            return graph.named_by(self._position)
-        return draw_neighbours(self._session, self._position, self._own_secrets().neighbours)
+        if self._named is None:
+            graph = public_graph(self._session)
+            if graph is not None:
+                self._named = graph.named_by(self._position)
+            else:
+                seed = self._own_secrets().neighbours
+                self._named = draw_neighbours(self._session, self._position, seed)
+        return self._named
 
     def _look_around(self, directory: Directory) -> Neighbourhood:
         named = self._own_neighbours()
