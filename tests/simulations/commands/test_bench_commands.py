@@ -13,7 +13,9 @@ from zerosum.simulations.bench import BenchError, deployment, measure
 from zerosum.simulations.bench.dpsgd import run as dpsgd
 from zerosum.simulations.bench.flower import run as flower
 from zerosum.simulations.bench.primitives import run as primitives
+from zerosum.simulations.bench.session import Play
 from zerosum.simulations.bench.session import run as session
+from zerosum.simulations.bench.setting import BenchedSession
 from zerosum.simulations.commands.main import app
 
 KEYS = {
@@ -152,6 +154,27 @@ def test_what_flowers_client_does_not_finish_is_extrapolated_and_said():
     assert found["extrapolated"] is True
     assert found["measured_degree"] == 8
     assert found["client_cpu_s"] > found["measured_client_cpu_s"]
+
+
+@pytest.mark.slow
+def test_the_command_tells_the_server_s_unmasking_on_the_default_graph_too(tmp_path):
+    file = tmp_path / "figures.json"
+    arguments = ["bench", "secagg", "--n", "8", "--d", "40", "--degree", "5", "--dropout", "0.2"]
+    arguments += ["--share", "--default-graph", "--json", str(file)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(file.read_text())
+    assert (found["degree"], found["default_graph"]["degree"]) == (5, 7)
+    text = " ".join(result.output.split())
+    assert text.count("the server unmasking without a cache") == 2
+    assert "a client 0" not in text, "clients that share a cache are not set beside primitives"
+
+
+def test_a_server_has_no_part_in_its_clients_cache():
+    opened, _, roster = BenchedSession(n=4, d=10, degree="complete").open()
+    play = Play(opened, 16, 0, True, 1, frozenset())
+    assert play._cache is not None
+    assert play._server_party(roster)._cache is None
 
 
 @pytest.mark.slow

@@ -398,7 +398,21 @@ class Channel:
         )
 
     def seal(self, plain: bytes, recipient: int, peer: bytes) -> bytes:
-        """Seal a message to one client, as :meth:`seal_all` does many."""
+        """Seal a message to one client, as :meth:`seal_all` does to many.
+
+        Parameters
+        ----------
+        plain : bytes
+        recipient : int
+            Roster index.
+        peer : bytes
+            The recipient's public channel key.
+
+        Returns
+        -------
+        bytes
+            16 more than ``plain``.
+        """
         return self.seal_all([plain], [recipient], [peer])
 
     def open_all(
@@ -428,7 +442,21 @@ class Channel:
         ]
 
     def open(self, sealed: bytes, sender: int, peer: bytes) -> bytes | None:
-        """Open the message of one client, as :meth:`open_all` does many."""
+        """Open the message of one client, as :meth:`open_all` does those of many.
+
+        Parameters
+        ----------
+        sealed : bytes
+        sender : int
+            Roster index.
+        peer : bytes
+            The sender's public channel key.
+
+        Returns
+        -------
+        bytes or None
+            None if the envelope is forged or damaged.
+        """
         return self.open_all([sealed], [sender], [peer])[0]
 
     def _ciphers(self, agreed: Sequence[bytes], directions: Sequence[bytes]) -> list[AESGCM]:

@@ -154,6 +154,19 @@ class DenseShares(ShareTable):
 
         The limb is drawn when the shares are in. Who lies in few of them may pass, and does no
         harm: every secret is checked, whatever is found here.
+
+        Parameters
+        ----------
+        dealers : sequence of int
+            Cohort positions.
+        threshold : int
+            t.
+        stream : Keystream
+            Draws the limbs and their coefficients.
+
+        Returns
+        -------
+        bool
         """
         redundancy = self._redundancy(dealers, threshold)
         most = np.flatnonzero(redundancy >= np.median(redundancy) - 1)

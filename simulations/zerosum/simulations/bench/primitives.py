@@ -17,7 +17,7 @@ from zerosum.secagg import Ring
 from zerosum.secagg.crypto import shamir
 from zerosum.secagg.crypto.prg import SEGMENT_BYTES, accumulate, keystream_cipher, open_streams
 from zerosum.secagg.randomness import Keystream
-from zerosum.secagg.session import PROTOCOL_VERSION
+from zerosum.secagg.session import COUNTER_MASKS, PROTOCOL_VERSION
 from zerosum.simulations.bench.process import Values, peak_memory_mb
 
 _WORDS = np.dtype(np.uint32)
@@ -69,7 +69,7 @@ def run(
 
 
 def machine() -> Values:
-    """Return three rates of this moment, means over a tenth of a second or so.
+    """Return four rates of this moment, means over a tenth of a second or so.
 
     Other loads on the machine change what a session takes by half and more: these say by how
     much they changed what everybody knows the cost of.
@@ -82,6 +82,7 @@ def machine() -> Values:
     verifying = _spent(lambda: [verifier.verify(signature, b"message") for _ in range(count)])
     return {
         "aes_gb_s": size * 1e-9 / _spent(_raw(size)),
+        "aes_ctr_gb_s": size * 1e-9 / _spent(_raw(size, COUNTER_MASKS)),
         "x25519_per_s": count / agreeing,
         "ed25519_verify_per_s": count / verifying,
     }
@@ -97,16 +98,17 @@ def _spent(call: Callable[[], object]) -> float:
     return time.thread_time() - start
 
 
-def _raw(size: int) -> Callable[[], None]:
+def _raw(size: int, version: int = PROTOCOL_VERSION) -> Callable[[], None]:
     """Return a call that draws ``size`` bytes of one stream, as masks are drawn, and adds none."""
     # A slice of much more, which the system maps to its page of zeros: the faster of two ways.
     zeros = memoryview(bytes(1 << 24))[:SEGMENT_BYTES]
     buffer = memoryview(bytearray(SEGMENT_BYTES + 16))
-    ((fill, _),) = open_streams([os.urandom(32)], PROTOCOL_VERSION)
+    ((fill, _),) = open_streams([os.urandom(32)], version)
+    nonces = [bytes(8) + i.to_bytes(4, "big") for i in range(-(-size // SEGMENT_BYTES))]
 
     def draw() -> None:
-        for _ in range(-(-size // SEGMENT_BYTES)):
-            fill(bytes(12), zeros, None, buffer)
+        for nonce in nonces:
+            fill(nonce, zeros, None, buffer)
 
     return draw
 

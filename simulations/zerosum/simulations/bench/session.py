@@ -137,13 +137,16 @@ class Play:
             stage = self.stages[name]
             for index, message in messages.items():
                 self._answer(name, stage, server, index, message)
+            if self._cache is not None and name == Stage.CONTRIBUTE:
+                self._cache.of(self.session.digest).end_contribute()
             request = REQUEST if name == Stage.SHARE else None
             messages, spent = timed(partial(server.close, request))
             stage.server_close_cpu_s += spent
         return messages
 
     def _server_party(self, roster: Roster | None) -> ServerParty:
-        return ServerParty(self.session, roster=roster, cache=self._cache, threads=self.threads)
+        # Never with the clients' cache: the server's figures are its own.
+        return ServerParty(self.session, roster=roster, threads=self.threads)
 
     def _answer(
         self, name: str, stage: StageCost, server: ServerParty, index: int, message: Message | None
@@ -202,7 +205,8 @@ def run(*, share: bool = False, **settings: Any) -> Values:
     Parameters
     ----------
     share : bool
-        Whether parties share a cache: never where one client's cost is wanted.
+        Whether clients share a cache: never where one client's cost is wanted. The server has no
+        part in it.
     **settings
         Those of :class:`~zerosum.simulations.bench.setting.BenchedSession`.
 
@@ -281,14 +285,18 @@ def primitive_costs(session: Session, peers: float, gone: int, rates: Values) ->
     dict
         ``client_cpu_s``: signatures checked, two agreements with each peer, a stream of each;
         ``server_unmask_cpu_s``: each survivor's stream, an agreement and a stream for each
-        survivor that masked with one who is gone. What is measured beyond is ours.
+        survivor that masked with one who is gone. What is measured beyond is ours: derivations,
+        setting ciphers up, adding streams, messages, shares. ``server_unmask_ctr_cpu_s``: the
+        server's, if streams were drawn by counter mode.
     """
     agreement, checked = 1 / rates["x25519_per_s"], 1 / rates["ed25519_verify_per_s"]
-    stream = session.vector_length * session.ring.dtype.itemsize * 1e-9 / rates["aes_gb_s"]
+    size = session.vector_length * session.ring.dtype.itemsize * 1e-9
+    stream, counted = size / rates["aes_gb_s"], size / rates["aes_ctr_gb_s"]
     signatures = (peers + 1 + session.threshold) if session.signed else 0
     survivors = session.size - gone
     pairs = gone * peers * survivors / (session.size - 1)
     return {
         "client_cpu_s": signatures * checked + 2 * peers * agreement + (peers + 1) * stream,
         "server_unmask_cpu_s": pairs * agreement + (pairs + survivors) * stream,
+        "server_unmask_ctr_cpu_s": pairs * agreement + (pairs + survivors) * counted,
     }

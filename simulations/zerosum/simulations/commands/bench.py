@@ -82,7 +82,10 @@ def secagg(
     degree: Annotated[str, typer.Option(help="Neighbours: auto, complete or a number.")] = "auto",
     threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
     bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
-    share: Annotated[bool, typer.Option(help="Let parties share a cache.")] = False,
+    share: Annotated[bool, typer.Option(help="Let clients share a cache.")] = False,
+    default_graph: Annotated[
+        bool, typer.Option(help="Print the server's unmasking on the default graph as well.")
+    ] = False,
     threads: Annotated[int, typer.Option(help="Threads that expand masks.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of vectors and dropouts.")] = 0,
     primitives: Annotated[bool, typer.Option(help="Measure the primitives instead.")] = False,
@@ -131,6 +134,11 @@ def secagg(
                 result = _print_memory(console, measure("memory", settings))
             else:
                 result = _print_session(console, measure("session", {**settings, "share": share}))
+                if default_graph:
+                    settings.update(degree="auto", threshold=None)
+                    beside = measure("session", {**settings, "share": True})
+                    result["default_graph"] = beside
+                    console.print(_on_the_default_graph(beside), highlight=False, soft_wrap=True)
             if versus is not None:
                 result["versus"] = {versus.value: _versus_flower(console, result, time_limit)}
     _write(json_file, result)
@@ -276,15 +284,15 @@ def _print_session(console: Console, result: Values) -> Values:
     table.add_row("all", "", *_costs(whole), style="bold")
     console.print(table)
     console.print("CPU time and bytes of a client are means; the server's time is for all.")
-    aes, agreed, verified = result["machine"].values()
+    aes, counted, agreed, verified = result["machine"].values()
     console.print(
-        f"Rates just before and after: {result['cipher']} {aes:.1f} GB/s, X25519 {agreed:,.0f}/s, "
+        f"Rates just before and after: {result['cipher']} {aes:.1f} GB/s (counter mode "
+        f"{counted:.1f}), X25519 {agreed:,.0f}/s, "
         f"Ed25519 verify {verified:,.0f}/s",
         highlight=False,
         soft_wrap=True,
     )
-    if not result["sharing"]:
-        console.print(_beside_primitives(result), highlight=False, soft_wrap=True)
+    console.print(_beside_primitives(result), highlight=False, soft_wrap=True)
     console.print(
         f"Upload {result['upload_ratio']:.3f} times {result['bits']} bits a coordinate",
         highlight=False,
@@ -297,14 +305,32 @@ def _print_session(console: Console, result: Values) -> Values:
     return result
 
 
-def _beside_primitives(result: Values) -> str:
-    least = result["primitives"]
-    parts = (("a client", "client_cpu_s"), ("the server's unmasking", "server_unmask_cpu_s"))
-    return "At these rates the primitives alone: " + ", ".join(
-        f"{who} {least[key]:.3f} s "
-        f"(measured {result[key]:.3f}, {result[key] / least[key]:.2f} times)"
-        for who, key in parts
+def _on_the_default_graph(result: Values) -> str:
+    return (
+        f"On the default graph, k = {result['degree']:,}, t = {result['threshold']:,}, sum "
+        f"{'correct' if result['sum_correct'] else '[bold red]WRONG[/bold red]'}. "
+        + _beside_primitives(result)
     )
+
+
+def _beside_primitives(result: Values) -> str:
+    """Return what agreements, signatures and keystream alone take, beside what was measured.
+
+    Of a client only where none shares a cache; the server never has a part in one.
+    """
+    least, server = result["primitives"], result["server_unmask_cpu_s"]
+    counted = least["server_unmask_ctr_cpu_s"]
+    text = "" if result["sharing"] else _times("a client", result, "client_cpu_s") + ", "
+    return (
+        f"At these rates agreements, signatures and keystream alone: {text}"
+        f"{_times('the server unmasking without a cache', result, 'server_unmask_cpu_s')}; "
+        f"with keystream of counter mode {counted:.3f} s ({server / counted:.2f} times)"
+    )
+
+
+def _times(who: str, result: Values, key: str) -> str:
+    least, measured = result["primitives"][key], result[key]
+    return f"{who} {least:.3f} s (measured {measured:.3f}, {measured / least:.2f} times)"
 
 
 def _print_noise(console: Console, result: Values) -> None:
