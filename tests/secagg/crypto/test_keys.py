@@ -76,19 +76,38 @@ def test_both_ends_agree_with_and_without_the_cache():
     assert len(cache.agreed) == 1
 
 
-def test_an_envelope_opens_only_for_its_pair_direction_and_session():
-    hkdf = Hkdf(SALT)
+@pytest.mark.parametrize("cached", [False, True])
+def test_an_envelope_opens_only_for_its_pair_direction_and_session(cached):
+    hkdf, shared = Hkdf(SALT), SharedCache()
     alice, bob, eve = (KeyPair(bytes([i]) * 32, hkdf) for i in (1, 2, 3))
-    sealed = Channel(SALT, 1, alice).seal(b"plain", 2, bob.public)
-    assert Channel(SALT, 2, bob).open(sealed, 1, alice.public) == b"plain"
-    assert Channel(SALT, 1, alice).open(sealed, 2, bob.public) is None
-    assert Channel(SALT, 2, bob).open(sealed, 3, alice.public) is None
-    assert Channel(SALT, 3, eve).open(sealed, 1, alice.public) is None
-    assert Channel(b"t" * 32, 2, bob).open(sealed, 1, alice.public) is None
+
+    def channel(session, index, own):
+        return Channel(session, index, own, shared.of(session) if cached else None)
+
+    sealed = channel(SALT, 1, alice).seal(b"plain", 2, bob.public)
+    assert len(shared.of(SALT).envelopes) == cached
+    assert channel(SALT, 2, bob).open(sealed, 1, alice.public) == b"plain"
+    assert channel(SALT, 1, alice).open(sealed, 2, bob.public) is None
+    assert channel(SALT, 2, bob).open(sealed, 3, alice.public) is None
+    assert channel(SALT, 3, eve).open(sealed, 1, alice.public) is None
+    assert channel(b"t" * 32, 2, bob).open(sealed, 1, alice.public) is None
     for bit in range(8 * len(sealed)):
         torn = bytearray(sealed)
         torn[bit >> 3] ^= 1 << (bit & 7)
-        assert Channel(SALT, 2, bob).open(bytes(torn), 1, alice.public) is None
+        assert channel(SALT, 2, bob).open(bytes(torn), 1, alice.public) is None
+
+
+def test_one_damaged_envelope_among_many_is_the_only_one_that_does_not_open():
+    hkdf, shared = Hkdf(SALT), SharedCache()
+    alice, *others = (KeyPair(bytes([i]) * 32, hkdf) for i in range(1, 6))
+    sealed = [Channel(SALT, i, other, shared.of(SALT)).seal(bytes([i]) * 72, 1, alice.public)
+              for i, other in enumerate(others, 2)]  # fmt: skip
+    sealed[2] = sealed[2][:-1] + bytes([sealed[2][-1] ^ 1])
+    for cache in (shared.of(SALT), None):
+        plain = Channel(SALT, 1, alice, cache).open_all(
+            sealed, range(2, 6), [other.public for other in others]
+        )
+        assert plain == [bytes([2]) * 72, bytes([3]) * 72, None, bytes([5]) * 72]
 
 
 def test_everything_a_party_draws_differs_by_seed_session_and_index():

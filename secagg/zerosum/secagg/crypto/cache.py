@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 
@@ -39,7 +38,7 @@ class SessionCache:
         Cohort position to a party's view and its net mask, until the party takes it or contribute
         is closed.
     envelopes : dict
-        (extracted key, sender || recipient) to the cipher of one envelope.
+        (extracted key, sender || recipient, sealed) to what was sealed.
     public_keys : dict
         Public bytes to key object.
     broadcasts : dict
@@ -55,7 +54,7 @@ class SessionCache:
         self.views: dict[int, Any] = {}
         self.netted: tuple[bytes, bytes] | None = None
         self.nets: dict[int, tuple[Any, NDArray[Any]]] = {}
-        self.envelopes: dict[tuple[bytes, bytes], AESGCM] = {}
+        self.envelopes: dict[tuple[bytes, bytes, bytes], bytes] = {}
         self.public_keys: dict[bytes, X25519PublicKey] = {}
         self.broadcasts: dict[bytes, Any] = {}
         self.verified: set[tuple[bytes, ...]] = set()

@@ -354,7 +354,7 @@ class Channel:
     own : KeyPair or MaskKey
         The client's channel keys.
     cache : SessionCache, optional
-        Keeps the cipher of an envelope from its sealing to its opening.
+        Keeps what was sealed until it is opened.
     """
 
     def __init__(
@@ -388,14 +388,15 @@ class Channel:
         own, associated, nonce = self._index, self._associated, _NONCE
         directions = [own + u for u in map(u64, recipients)]
         agreed = self._agree(peers)
-        ciphers = [*map(AESGCM, expand_all(agreed, [_SHARE + each for each in directions]))]
+        keys = expand_all(agreed, [_SHARE + each for each in directions])
+        sealed = [
+            AESGCM(key).encrypt(nonce, each, associated + direction)
+            for key, each, direction in zip(keys, plain, directions, strict=True)
+        ]
         if self._cache is not None:
-            names = zip(agreed, directions, strict=True)
-            self._cache.envelopes.update(zip(names, ciphers, strict=True))
-        return b"".join(
-            cipher.encrypt(nonce, each, associated + direction)
-            for cipher, each, direction in zip(ciphers, plain, directions, strict=True)
-        )
+            names = zip(agreed, directions, sealed, strict=True)
+            self._cache.envelopes.update(zip(names, plain, strict=True))
+        return b"".join(sealed)
 
     def seal(self, plain: bytes, recipient: int, peer: bytes) -> bytes:
         """Seal a message to one client, as :meth:`seal_all` does to many.
@@ -435,10 +436,17 @@ class Channel:
         """
         own, associated = self._index, self._associated
         directions = [u + own for u in map(u64, senders)]
-        ciphers = self._ciphers(self._agree(peers), directions)
+        agreed = self._agree(peers)
+        if self._cache is not None:
+            kept = self._cache.envelopes
+            names = [*zip(agreed, directions, sealed, strict=True)]
+            # An envelope that was sealed here, under this key, opens to what was sealed.
+            if all(name in kept for name in names):
+                return [kept[name] for name in names]
+        keys = expand_all(agreed, [_SHARE + each for each in directions])
         return [
-            _opened(cipher, each, associated + direction)
-            for cipher, each, direction in zip(ciphers, sealed, directions, strict=True)
+            _opened(AESGCM(key), each, associated + direction)
+            for key, each, direction in zip(keys, sealed, directions, strict=True)
         ]
 
     def open(self, sealed: bytes, sender: int, peer: bytes) -> bytes | None:
@@ -458,15 +466,6 @@ class Channel:
             None if the envelope is forged or damaged.
         """
         return self.open_all([sealed], [sender], [peer])[0]
-
-    def _ciphers(self, agreed: Sequence[bytes], directions: Sequence[bytes]) -> list[AESGCM]:
-        """Return the ciphers of some envelopes, those of the cache where all are there."""
-        names = [*zip(agreed, directions, strict=True)]
-        if self._cache is not None:
-            kept = self._cache.envelopes
-            if all(name in kept for name in names):
-                return [kept[name] for name in names]
-        return [*map(AESGCM, expand_all(agreed, [_SHARE + each for each in directions]))]
 
     def _agree(self, peers: Sequence[bytes]) -> list[bytes]:
         agreed = self._agreed
