@@ -1,11 +1,15 @@
 """The sum equals the plain sum, whoever drops out and whenever."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zerosum.secagg import SecAggError, ServerMode, TooFewSurvivors
+from zerosum.secagg.crypto import keys
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.wrapping import MessageCanWrapError, check_message_fits
 
@@ -27,6 +31,7 @@ def schedules(draw, complete=True, most=8):
         "threshold": draw(st.integers(1, degree)),
         "min_survivors": draw(st.integers(1, n)),
         "ring_bits": draw(st.sampled_from([1, 3, 16, 17, 32, 33, 59, 64])),
+        "version": draw(st.sampled_from([2, 3])),
         "vector_length": draw(st.integers(1, 20)),
         "gone": draw(st.dictionaries(st.integers(0, n - 1), st.sampled_from(stages), max_size=n)),
         "cached": draw(st.booleans()),
@@ -254,3 +259,29 @@ def test_contributions_are_not_kept_by_the_server(lab):
     after = sum(value.nbytes for value in vars(play.server).values() if hasattr(value, "nbytes"))
     assert after == before
     assert before == 50_000 * play.session.ring.dtype.itemsize
+
+
+def test_unmasking_costs_an_agreement_a_pair_and_parses_each_key_once(lab, monkeypatch):
+    session, gone = lab.session(7, threshold=3), (10, 16)
+    play = lab.Play(session).until("unmask", dict.fromkeys(gone, "contribute"))
+    play.stage()
+    counts: Counter[str] = Counter()
+
+    class CountedKey:
+        @staticmethod
+        def from_public_bytes(data):
+            counts["parsed"] += 1
+            return X25519PublicKey.from_public_bytes(data)
+
+    def counted(self, secret):
+        counts["extracted"] += 1
+        return extract(self, secret)
+
+    extract = keys.Hkdf.extract
+    monkeypatch.setattr(keys, "X25519PublicKey", CountedKey)
+    monkeypatch.setattr(keys.Hkdf, "extract", counted)
+    play.close()
+    survivors = 5
+    assert counts == {"parsed": survivors, "extracted": 2 * survivors + survivors}
+    total = lab.plain_sum(session, play.vectors, play.server.result.survivors)
+    np.testing.assert_array_equal(play.server.result.total, total)
