@@ -47,7 +47,7 @@ def test_a_cache_changes_no_bit_of_a_contribution(lab, ring_bits, gone, degree, 
 
 
 def test_each_pair_of_a_sparse_graph_runs_its_stream_once(lab, monkeypatch):
-    opened = []
+    opened: list[tuple[int, ...]] = []
     pair_seeds = masking._pair_seeds
 
     def counted(own, u, peers, keys, inputs):
