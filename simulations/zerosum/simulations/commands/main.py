@@ -20,6 +20,7 @@ from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.new import Kind
+from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
@@ -166,7 +167,8 @@ def plan(
         if json_file is not None:
             check_writable(json_file)
         load_experiment(experiment or DEFAULT_EXPERIMENT, overrides or [])  # a mistyped key
-        from zerosum.simulations.commands.plan import plan, plan_table
+        with loading():
+            from zerosum.simulations.commands.plan import plan, plan_table
 
         outlook = plan(
             experiment,
@@ -215,10 +217,11 @@ def audit(
         if json_file is not None:
             check_writable(json_file)
         audited = load_experiment(source, overrides or [])  # a mistyped key: before torch
-        from zerosum.simulations.audit import AuditPlan, run_audit, verdict
-        from zerosum.simulations.partial_results import PartialRows
-        from zerosum.simulations.report import write_report
-        from zerosum.simulations.report.audited import AUDIT
+        with loading():
+            from zerosum.simulations.audit import AuditPlan, run_audit, verdict
+            from zerosum.simulations.partial_results import PartialRows
+            from zerosum.simulations.report import write_report
+            from zerosum.simulations.report.audited import AUDIT
 
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
         target = json_file or (None if run_folder is None else run_folder.path / AUDIT)
@@ -307,9 +310,10 @@ def _dry_run(
     if out is not None:
         check_unused(out)
     _begun(load_experiment(source, settings), "# ")  # a comment of what is printed
-    from zerosum.server.runs.results import data_summary
-    from zerosum.server.runs.resume import check_same, warn_of_more_rounds
-    from zerosum.simulations.api import plan
+    with loading():
+        from zerosum.server.runs.results import data_summary
+        from zerosum.server.runs.resume import check_same, warn_of_more_rounds
+        from zerosum.simulations.api import plan
 
     planned = attempt(source, settings, plan)
     if resume is not None:
@@ -338,9 +342,10 @@ def _run(
         source = experiment or RunFolder.open(resume).experiment
     wanted = load_experiment(source, settings)
     _begun(wanted)
-    from zerosum.simulations import api
-    from zerosum.simulations.commands.continuation import run_left
-    from zerosum.simulations.terminal.round_lines import progress
+    with loading():
+        from zerosum.simulations import api
+        from zerosum.simulations.commands.continuation import run_left
+        from zerosum.simulations.terminal.round_lines import progress
 
     folder, rounds = resume or out or api.new_folder(wanted.name), wanted.rounds
 
