@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 
+from zerosum.simulations.terminal.loading import loading
+
 _INTERRUPTED = 128 + signal.SIGINT
 """Exit code, as shells give it."""
 
@@ -20,7 +22,8 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
-    from zerosum.simulations.commands.main import main as command
+    with loading():
+        from zerosum.simulations.commands.main import main as command
 
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, before)
