@@ -85,7 +85,7 @@ def test_a_dry_run_prints_the_configuration_and_writes_nothing(zerosum, tmp_path
 def test_a_mistake_is_one_line_exit_two_and_nothing_written(zerosum, tmp_path, arguments, words):
     result = zerosum("run", *TINY, *arguments)
     assert result.exit_code == 2, result.output
-    line = result.output.strip()
+    line = result.stderr.strip()
     assert line.count("\n") == 0, line
     assert line.startswith("error: ")
     for word in words:

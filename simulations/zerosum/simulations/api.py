@@ -42,7 +42,6 @@ from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
 from zerosum.simulations.engine.trial_client import take_trial_step
 from zerosum.simulations.engine.work import Contributor
-from zerosum.simulations.report import write_report
 from zerosum.simulations.report.run_snapshot import write_sight
 from zerosum.simulations.terminal.logs import logged
 
@@ -324,6 +323,8 @@ def simulate(
             folder.write_config(experiment)
         result = training.run()
         if report:
+            from zerosum.simulations.report import write_report  # which imports matplotlib
+
             write_sight(folder, training, planned.task)
             write_report(folder)
     reasons = folder.path / CLIENT_LOG

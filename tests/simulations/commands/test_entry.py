@@ -52,28 +52,65 @@ def test_ctrl_c_that_is_ignored_stays_ignored_while_it_loads() -> None:
     assert pressed("entry", "SIG_IGN").returncode == 7
 
 
-HEAVY = ("torch", "dp_accounting", "scipy", "matplotlib", "pandas", "jinja2", "sklearn")
+HEAVY = ("torch", "dp_accounting", "scipy", "matplotlib", "pandas", "jinja2", "sklearn", "flwr")
 
 LOADED = """
 import contextlib, io, sys
 
-sys.argv = ["zerosum", "--help"]
+sys.argv = ["zerosum", *{arguments}]
 from zerosum.simulations.commands.entry import main
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main()
 {more}
-print([name for name in {heavy} if name in sys.modules])
+print(*[name for name in {heavy} if name in sys.modules])
 """
 
 
-LIBRARIES = {"help": ("", "[]"), "control": ("import matplotlib", "['matplotlib']")}
-
-
-@pytest.mark.parametrize(("more", "heavy"), LIBRARIES.values(), ids=LIBRARIES)
-def test_help_loads_no_heavy_library(more: str, heavy: str) -> None:
-    code = LOADED.format(more=more, heavy=HEAVY)
+def loaded(arguments: list[str], heavy: tuple[str, ...] = HEAVY, more: str = "") -> list[str]:
+    code = LOADED.format(arguments=arguments, heavy=heavy, more=more)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == heavy, done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["list"],
+        ["keys", "show", "no-such-file"],
+        ["roster", "add", "no-such-file", "0=7", "--authority", "no-such-file"],
+        ["ruun"],
+        ["run", "--set", "rouns=3"],
+        ["run", "--dry-run", "--set", "rouns=3"],
+        ["plan", "--set", "privacy.clips=1"],
+        ["audit", "--set", "rouns=3"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_computes_nothing_loads_no_heavy_library(arguments: list[str]) -> None:
+    assert loaded(arguments) == []
+
+
+def test_a_heavy_library_that_is_loaded_is_told() -> None:
+    assert loaded(["--version"], more="import matplotlib") == ["matplotlib"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_loads_what_it_computes_with_alone() -> None:
+    assert loaded(["run", "--dry-run"]) == ["torch", "dp_accounting", "scipy", "flwr"]
+
+
+def test_a_run_says_what_it_begins_before_it_loads_torch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; "  # so that it cannot be loaded
+        "sys.argv = ['zerosum', 'run', '--set', 'rounds=1']; "
+        "from zerosum.simulations.commands.entry import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "mnist5k: 1 round of the task mnist5k\n"
+    assert "torch" in done.stderr
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ from zerosum.client.privacy.events import ORDERS, UnsupportedEventError
 from zerosum.server.privacy import event_costs
 from zerosum.server.privacy.coupling import Closeness, coupled_run
 from zerosum.server.privacy.event_costs import RELATIONS, Adjacency
+from zerosum.server.privacy.loss_composition import self_composed
+from zerosum.server.privacy.loss_search import epsilon_for_delta
 
 __all__ = ["Accounted", "Adjacency", "Ledger"]
 
@@ -250,7 +252,7 @@ class Ledger:
         if self.accountant == "pure":
             return self._pure
         if self.accountant == "pld":
-            return max(float(pld.get_epsilon_for_delta(delta)) for pld in self._plds)
+            return max(epsilon_for_delta(pld, delta) for pld in self._plds)
         orders, divergences = self._rdp
         return float(compute_epsilon(orders, divergences, delta)[0])
 
@@ -321,7 +323,7 @@ class Ledger:
             if isinstance(event, GaussianDpEvent):
                 event, count = GaussianDpEvent(event.noise_multiplier / math.sqrt(count)), 1
             part = event_costs.distribution(event, self.adjacency, interval)
-            part = part if count == 1 else part.self_compose(round(count))
+            part = part if count == 1 else self_composed(part, round(count))
             total = part if total is None else total.compose(part)
         return total
 

@@ -14,6 +14,7 @@ from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.commands.bench_engine import engine
+from zerosum.simulations.commands.bench_start import start
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, number, user_errors, write_json
@@ -35,6 +36,7 @@ def _root() -> None:
 
 
 bench_app.command()(engine)
+bench_app.command()(start)
 
 
 @bench_app.command()

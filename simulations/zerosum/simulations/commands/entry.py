@@ -4,9 +4,12 @@ Loading takes seconds, before the command line's own endings are in place. This 
 nothing that does.
 """
 
+import gc
 import os
 import signal
 import sys
+
+from zerosum.simulations.terminal.loading import loading
 
 _INTERRUPTED = 128 + signal.SIGINT
 """Exit code, as shells give it."""
@@ -19,11 +22,16 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
-    from zerosum.simulations.commands.main import main as command
+    with loading():
+        from zerosum.simulations.commands.main import main as command
 
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, before)
-    command()
+    try:
+        command()
+    finally:
+        # Python collects as it ends: over all that torch is made of, half a second for nothing.
+        gc.freeze()
 
 
 def _leave(number: int, frame: object) -> None:

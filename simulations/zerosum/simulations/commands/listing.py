@@ -11,7 +11,7 @@ from zerosum.client.spec import Choices, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import error_line, registered_tasks
 from zerosum.client.task_errors import FAILURES
 from zerosum.server.spec import SamplingSpec, ServerSpec
-from zerosum.simulations.attacks.harness.registry import BUILT_IN, PACKAGE
+from zerosum.simulations.attacks.harness.built_in import BUILT_IN, PACKAGE
 from zerosum.simulations.config import experiment_names, experiment_text
 
 Rows = list[tuple[str, str]]

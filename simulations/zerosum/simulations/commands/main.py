@@ -20,6 +20,7 @@ from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.new import Kind
+from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
@@ -31,6 +32,7 @@ from zerosum.simulations.terminal.user_errors import (
 
 if TYPE_CHECKING:
     from zerosum.server.runs.results import Result
+    from zerosum.server.spec import Experiment
     from zerosum.simulations.partial_results import PartialRows
 
 # torch and dp_accounting take seconds to import: each command imports what it needs.
@@ -159,11 +161,15 @@ def plan(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Compute what a setting costs before it runs: every epsilon, noise against clip, bytes."""
-    from zerosum.simulations.commands.plan import plan, plan_table
+    from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
 
     with user_errors(ConfigError, TaskError):
         if json_file is not None:
             check_writable(json_file)
+        load_experiment(experiment or DEFAULT_EXPERIMENT, overrides or [])  # a mistyped key
+        with loading():
+            from zerosum.simulations.commands.plan import plan, plan_table
+
         outlook = plan(
             experiment,
             overrides or [],
@@ -198,11 +204,7 @@ def audit(
 ) -> None:
     """Audit the protection with canaries; exit with 1 if an observer beats the ledger's epsilon."""
     from zerosum.server.runs.run_folder import RunFolder
-    from zerosum.simulations.audit import AuditPlan, run_audit, verdict
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
-    from zerosum.simulations.partial_results import PartialRows
-    from zerosum.simulations.report import write_report
-    from zerosum.simulations.report.audited import AUDIT
     from zerosum.simulations.terminal.progress import ProgressBar
 
     with user_errors(ConfigError, TaskError):
@@ -212,10 +214,16 @@ def audit(
         source: Any = (
             run_folder.experiment if run_folder is not None else experiment or DEFAULT_EXPERIMENT
         )
-        asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
         if json_file is not None:
             check_writable(json_file)
-        audited = load_experiment(source, overrides or [])
+        audited = load_experiment(source, overrides or [])  # a mistyped key: before torch
+        with loading():
+            from zerosum.simulations.audit import AuditPlan, run_audit, verdict
+            from zerosum.simulations.partial_results import PartialRows
+            from zerosum.simulations.report import write_report
+            from zerosum.simulations.report.audited import AUDIT
+
+        asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
         target = json_file or (None if run_folder is None else run_folder.path / AUDIT)
         rows = PartialRows(target, f"{asked} {audited.canonical().hex()}")
         with (
@@ -293,17 +301,20 @@ def _dry_run(
     experiment: str | None, settings: list[str], resume: Path | None, out: Path | None
 ) -> None:
     from zerosum.server.config import to_toml
-    from zerosum.server.runs.results import data_summary
-    from zerosum.server.runs.resume import check_same, warn_of_more_rounds
     from zerosum.server.runs.run_folder import RunFolder, check_unused
-    from zerosum.simulations.api import plan
-    from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt
+    from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
 
     source: Any = experiment or DEFAULT_EXPERIMENT
     if resume is not None:
         source = experiment or RunFolder.open(resume).experiment
     if out is not None:
         check_unused(out)
+    _begun(load_experiment(source, settings), "# ")  # a comment of what is printed
+    with loading():
+        from zerosum.server.runs.results import data_summary
+        from zerosum.server.runs.resume import check_same, warn_of_more_rounds
+        from zerosum.simulations.api import plan
+
     planned = attempt(source, settings, plan)
     if resume is not None:
         earlier = RunFolder.open(resume)
@@ -323,17 +334,20 @@ def _dry_run(
 def _run(
     experiment: str | None, settings: list[str], out: Path | None, resume: Path | None
 ) -> None:
-    from zerosum.simulations import api
-    from zerosum.simulations.commands.continuation import run_left
+    from zerosum.server.runs.run_folder import RunFolder
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
-    from zerosum.simulations.terminal.round_lines import progress
 
-    source = experiment or DEFAULT_EXPERIMENT
+    source: Any = experiment or DEFAULT_EXPERIMENT
     if resume is not None:
-        folder, rounds = resume, _rounds(resume, experiment, settings)
-    else:
-        wanted = load_experiment(source, settings)
-        folder, rounds = out if out is not None else api.new_folder(wanted.name), wanted.rounds
+        source = experiment or RunFolder.open(resume).experiment
+    wanted = load_experiment(source, settings)
+    _begun(wanted)
+    with loading():
+        from zerosum.simulations import api
+        from zerosum.simulations.commands.continuation import run_left
+        from zerosum.simulations.terminal.round_lines import progress
+
+    folder, rounds = resume or out or api.new_folder(wanted.name), wanted.rounds
 
     def left() -> str:
         if resume is None:
@@ -356,14 +370,15 @@ def _run(
         _print_result(result)
 
 
-def _rounds(folder: Path, experiment: str | None, settings: list[str]) -> int:
-    from zerosum.server.runs.run_folder import RunFolder
-    from zerosum.simulations.config import load_experiment
+def _begun(experiment: "Experiment", mark: str = "") -> None:
+    """Say what was asked for, once it is known to be an experiment.
 
-    run_folder = RunFolder.open(folder)
-    return load_experiment(
-        run_folder.experiment if experiment is None else experiment, settings
-    ).rounds
+    torch and the accountant are imported after it: a mistyped key is told at once, and a run has
+    its first line while they load.
+    """
+    rounds = f"{experiment.rounds} round{'' if experiment.rounds == 1 else 's'}"
+    words = f"{mark}{experiment.name}: {rounds} of the task {experiment.task}"
+    Console().print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_result(result: "Result") -> None:

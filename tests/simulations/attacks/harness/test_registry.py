@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from zerosum.simulations.attacks.harness.built_in import BUILT_IN, PACKAGE
 from zerosum.simulations.attacks.harness.play import Cell
-from zerosum.simulations.attacks.harness.registry import BUILT_IN, PACKAGE, built_in, choose, slug
+from zerosum.simulations.attacks.harness.registry import built_in, choose, slug
 
 
 def test_the_table_of_names_is_that_of_the_attacks_themselves():
