@@ -24,7 +24,7 @@ from zerosum.client.privacy.events import (
     SkellamDpEvent,
     UnsupportedEventError,
 )
-from zerosum.secagg.vectors.encoding import l1_sensitivity, l2_sensitivity
+from zerosum.secagg.vectors.sensitivity import l1_sensitivity, l2_sensitivity
 from zerosum.server.privacy.accountant import Ledger, gaussian_delta
 from zerosum.server.privacy.event_costs import Adjacency
 
