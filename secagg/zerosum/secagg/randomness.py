@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 SEED_BYTES = 32
 
 _DERIVE_TAG = b"zerosum/1 derive seed\0"
-_ZEROS = bytes(1 << 16)
+_ZEROS = bytes(1 << 17)
 
 
 class RandomSource(Protocol):

@@ -8,7 +8,7 @@ from zerosum.secagg.vectors import vector_sum
 from zerosum.secagg.vectors.fast_rounding import rounded
 from zerosum.secagg.vectors.vector_sum import VectorSum
 
-LENGTH = (1 << 15) + 5  # more than one piece
+LENGTH = (1 << 16) + 5  # more than one piece
 
 
 def coins(index):
