@@ -64,6 +64,11 @@ class Keystream:
         stretch : int
             From 0, which the stream itself begins with, to 2^64 - 1. Each has 2^64 blocks of 16
             bytes, so that no two overlap.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stretch.
         """
         if not 0 <= stretch < 2**64:
             raise ValueError(f"a keystream has 2^64 stretches; there is none of number {stretch}")

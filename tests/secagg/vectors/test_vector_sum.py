@@ -99,9 +99,27 @@ def test_a_sum_of_none_is_zero():
     assert total.tolist() == [1, 1, 1]
 
 
-def test_a_vector_that_was_added_is_left_as_it_was():
-    for vector in (np.ones(3, np.int64), np.ones(3, np.int32)):
-        total = VectorSum(3)
-        total.add(vector)
-        total.add(vector)
-        assert vector.tolist() == [1, 1, 1]
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
+def test_a_vector_that_was_added_is_left_as_it_was(kind):
+    vector, total = np.ones(3, kind), VectorSum(3)
+    total.add(vector)
+    total.add(vector)
+    assert vector.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
+def test_a_vector_that_may_be_kept_adds_up_like_any(kind):
+    first, total = np.full(3, 2, kind), VectorSum(3)
+    total.add(first, keep=True)
+    total.add(np.full(3, 5, kind), keep=True)
+    total.add_rounded(np.full(3, 7.0, np.float32), 1.0, None, coins(0))
+    expected = 7 + rounded(np.full(3, 7.0, np.float32), 1.0, None, coins(0))
+    found = total.integers()
+    assert (found == expected).all()
+    assert np.shares_memory(found, first)
+
+
+def test_a_part_is_never_kept_as_the_whole():
+    total = VectorSum(3)
+    total.add(np.ones(2, np.int32), 1, keep=True)
+    assert total.integers().tolist() == [0, 1, 1]

@@ -585,7 +585,7 @@ class Protection:
             return np.int32
         if code.clip is not None and code.rule != "records":
             update = clip_to_norm(update, code.clip, 1 if code.rule == "l1" else 2)
-        total.add(code.encode(update, rounding, on_cut))
+        total.add(code.encode(update, rounding, on_cut), keep=True)
         return np.int64
 
     def _own_mechanism(self, noise: Keystream | None) -> Mechanism | None:

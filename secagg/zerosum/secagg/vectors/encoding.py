@@ -22,7 +22,7 @@ from zerosum.secagg.vectors.fast_rounding import (
     squared_norm,
 )
 from zerosum.secagg.vectors.rotation import random_signs, walsh_hadamard
-from zerosum.secagg.vectors.saturation import OnCut, measure
+from zerosum.secagg.vectors.saturation import OnCut, largest_magnitude, measure
 from zerosum.secagg.vectors.sensitivity import l1_rounded, l1_sensitivity, l2_sensitivity
 from zerosum.secagg.vectors.vector_sum import VectorSum
 
@@ -266,7 +266,7 @@ class Encoding:
         for _ in range(MAX_REJECTIONS + 1):
             candidate = rounded(scaled.vector, scaled.scale, scaled.bound, rounding)
             if self._within(candidate):
-                total.add(candidate)
+                total.add(candidate, keep=True)
                 return True
         return False
 
@@ -313,10 +313,11 @@ class Encoding:
             padded = np.zeros(self.length, np.float32)
             np.multiply(vector, self._narrow_signs[: self.dimension], out=padded[: self.dimension])
             vector = walsh_hadamard(padded)
-        # What cannot come near a limit needs no look at each entry.
+        # What cannot come near the bound needs no clamp: mostly the norm tells, or the largest one.
         reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
-        bound = None if reach < self.bound else self.bound
-        if bound is not None:
+        bound = None
+        if reach >= self.bound and NORM_MARGIN * scale * largest_magnitude(vector) >= self.bound:
+            bound = self.bound
             self._report_cut(vector, shrunk, on_cut)
         # Rounding moves an entry by one unit at most, and by float32's last place.
         longest = reach + NORM_MARGIN * math.sqrt(self.length)

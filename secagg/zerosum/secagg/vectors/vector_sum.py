@@ -32,7 +32,9 @@ class VectorSum:
         self._in_narrow = 0
         self._offset_entries, self._offsets = 0, 0
 
-    def add(self, vector: NDArray[np.signedinteger[Any]], start: int = 0) -> None:
+    def add(
+        self, vector: NDArray[np.signedinteger[Any]], start: int = 0, *, keep: bool = False
+    ) -> None:
         """Add a vector.
 
         Parameters
@@ -41,7 +43,11 @@ class VectorSum:
             Shape (n,); the entries of int32 are below 2^16 in magnitude.
         start : int
             Entry of the sum that its first one is added to.
+        keep : bool
+            Whether the sum may keep the vector and write to it: nobody else has it.
         """
+        if keep and len(vector) == self._length and self._kept(vector):
+            return
         part = slice(start, start + len(vector))
         if vector.dtype == np.int32:
             total: NDArray[np.signedinteger[Any]] = self._counted()[part]
@@ -105,6 +111,16 @@ class VectorSum:
                 np.add(total, part, out=total)
         self._wide = self._narrow = None
         self._in_narrow = 0
+
+    def _kept(self, vector: NDArray[np.signedinteger[Any]]) -> bool:
+        """Begin with a vector what has none of its type yet; return whether that was so."""
+        if vector.dtype == np.int32 and self._narrow is None:
+            self._narrow, self._in_narrow = vector, 1
+        elif vector.dtype == np.int64 and self._wide is None:
+            self._wide = vector
+        else:
+            return False
+        return True
 
     def _counted(self) -> NDArray[np.int32]:
         """Return the int32 part, where it has room for one more vector, and count that."""
