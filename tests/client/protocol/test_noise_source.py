@@ -10,7 +10,7 @@ from zerosum.client.protocol.noise_source import RoundingCoins, SeededEntropy, S
 def test_a_clients_coins_do_not_depend_on_the_clients_before():
     together = RoundingCoins(SeededEntropy(3))
     keys = [(1, 0, 5), (1, 0, 6), (1, 1, 5), (2, 0, 5), (1, 0, 5)]
-    first = {}
+    first: dict[tuple[int, int, int], bytes] = {}
     for count, key in enumerate(keys):
         coins = together.of(*key)
         coins.take(40_001 * count)  # as if its vector were long, or rounded again

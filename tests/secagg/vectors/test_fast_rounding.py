@@ -87,7 +87,12 @@ def test_no_coins_lead_beyond_the_sensitivity(norm, coin):
 
     total = VectorSum(code.length)
     looked = []
-    code.__dict__["_within"] = lambda integers: looked.append(1) or Encoding._within(code, integers)
+
+    def within(integers):
+        looked.append(integers)
+        return Encoding._within(code, integers)
+
+    code.__dict__["_within"] = within
     added = code.add_clipped(vector, Worst(0), total)
     assert added
     assert squared_norm(total.integers().astype(np.int32)) <= math.floor(code.l2_sensitivity**2)
@@ -205,6 +210,7 @@ def test_without_a_clip_entries_are_clamped():
     code = encoding(3, clip=None, limit=2.0)
     assert encode_clipped(code, np.array([5.0, -1e30, 1.0], np.float32), coins()) is None
     found = encode_clipped(code, np.array([5.0, -1e10, 1.0], np.float32), coins())
+    assert found is not None
     assert found[:2].tolist() == [32767, -32767]
 
 
