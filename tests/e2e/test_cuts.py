@@ -189,15 +189,13 @@ def test_a_run_goes_on_where_it_was_and_counts_both_parts(run):
 def test_a_client_that_lies_about_its_cuts_costs_the_round_and_no_more(
     run, monkeypatch, lie, reason
 ):
-    protect = Protection.protect
-
-    def lying(self, update, *, whose, **streams):
-        sent = protect(self, update, whose=whose, **streams)
+    def lying(self, update, total, *, whose, **streams):
+        sent = self.protect(update, whose=whose, **streams)
         if whose == "client 1, round 1":
             sent[-4:] = lie
-        return sent
+        total.add(sent)
 
-    monkeypatch.setattr(Protection, "protect", lying)
+    monkeypatch.setattr(Protection, "add_protected", lying)
     moves = np.ones((CLIENTS, WEIGHTS))
     result = run("rounds=2", moves=moves)
     assert [r["status"] for r in result.rounds] == ["abandoned", "completed"]

@@ -153,7 +153,7 @@ def test_a_task_whose_loss_always_fails_is_refused_before_the_run(tmp_path, monk
 @pytest.mark.parametrize("answer", [None, np.full(15, np.nan), np.zeros(3)])
 def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monkeypatch, answer):
     sent: dict[int, Any] = {}
-    update, protect = LocalComputation.update, Protection.protect
+    update = LocalComputation.update
 
     def failing(self, request, client, entropy):
         if client.index != 3:
@@ -162,13 +162,13 @@ def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monke
             raise MemoryError("no room for the model")
         return answer
 
-    def watched(self, vector, **keystreams):
-        found = protect(self, vector, **keystreams)
+    def watched(self, vector, total, **keystreams):
+        found = self.protect(vector, **keystreams)
         sent.setdefault(len(sent), found)
-        return found
+        total.add(found)
 
     monkeypatch.setattr(LocalComputation, "update", failing)
-    monkeypatch.setattr(Protection, "protect", watched)
+    monkeypatch.setattr(Protection, "add_protected", watched)
     result = simulate(
         "rounds=1",
         "engine=serial",

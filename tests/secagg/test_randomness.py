@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from zerosum.secagg.randomness import (
     Keystream,
@@ -69,3 +70,27 @@ def test_a_generator_is_that_of_its_seed_purpose_and_indices() -> None:
              (("batches", 1), ("batches", 1), ("batches", 2), ("faults", 1))]  # fmt: skip
     assert draws[0] == draws[1]
     assert draws[0] not in draws[2:]
+
+
+def by_hand(seed: bytes, counter: int, count: int) -> bytes:
+    cipher = Cipher(algorithms.AES(seed[:16]), modes.CTR(counter.to_bytes(16, "big")))
+    return cipher.encryptor().update(bytes(count))
+
+
+@pytest.mark.parametrize("start", [0, 5, 2**64 - 1, 2**128 - 1])
+def test_a_stretch_begins_2_to_the_64_blocks_after_the_one_before(start: int) -> None:
+    seed = SEED[:16] + start.to_bytes(16, "big")
+    stream = Keystream(seed)
+    first = stream.take(21)
+    assert first == by_hand(seed, start, 21)
+    for stretch in (1, 7, 2**64 - 1, 0):
+        stream.seek(stretch)
+        assert stream.take(33) == by_hand(seed, (start + (stretch << 64)) % 2**128, 33)
+    stream.seek(0)
+    assert stream.take(21) == first
+
+
+@pytest.mark.parametrize("stretch", [-1, 2**64])
+def test_a_stretch_that_would_be_another_is_refused(stretch: int) -> None:
+    with pytest.raises(ValueError, match="2\\^64 stretches"):
+        Keystream(SEED).seek(stretch)

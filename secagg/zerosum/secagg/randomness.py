@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 SEED_BYTES = 32
 
 _DERIVE_TAG = b"zerosum/1 derive seed\0"
-_ZEROS = bytes(1 << 16)
+_ZEROS = bytes(1 << 17)
 
 
 class RandomSource(Protocol):
@@ -54,6 +54,26 @@ class Keystream:
             raise ValueError(f"a keystream seed has {SEED_BYTES} bytes, not {len(seed)}")
         cipher = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:]))
         self._encryptor = cipher.encryptor()
+        self._start = int.from_bytes(seed[16:], "big")
+
+    def seek(self, stretch: int) -> None:
+        """Go on at the beginning of a stretch of the stream; it has 2^64 of them.
+
+        Parameters
+        ----------
+        stretch : int
+            From 0, which the stream itself begins with, to 2^64 - 1. Each has 2^64 blocks of 16
+            bytes, so that no two overlap.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stretch.
+        """
+        if not 0 <= stretch < 2**64:
+            raise ValueError(f"a keystream has 2^64 stretches; there is none of number {stretch}")
+        counter = (self._start + (stretch << 64)) % 2**128
+        self._encryptor.reset_nonce(counter.to_bytes(16, "big"))
 
     def take(self, count: int) -> bytes:
         """Return the next ``count`` bytes of the stream."""

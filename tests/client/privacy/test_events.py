@@ -25,7 +25,7 @@ from zerosum.client.privacy.events import (
     rdp,
     twice,
 )
-from zerosum.secagg.vectors.encoding import l1_sensitivity, l2_sensitivity
+from zerosum.secagg.vectors.sensitivity import l1_sensitivity, l2_sensitivity
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "epsilons.csv"
 CASES = {row["id"]: row for row in csv.DictReader(VECTORS.read_text().splitlines())}

@@ -14,6 +14,7 @@ from zerosum.client.protocol.protection import Protection, UnusableUpdateError
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE, quoted
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import Keystream, insecure_keystream
+from zerosum.secagg.vectors.vector_sum import VectorSum
 from zerosum.secagg.vectors.wrapping import MessageCanWrapError
 
 DISTRIBUTED = PrivacySpec(noise_multiplier=2.0, clip=1.0, honest_fraction=0.8)
@@ -81,6 +82,46 @@ def test_the_noise_does_not_depend_on_the_update(privacy: PrivacySpec) -> None:
     bare = protection.protect(unit(), rounding=stream("rounding", 0), noise=None)
     noised = protect(protection, unit())
     assert (noised - bare == protection.zero(stream("noise", 0))).all()
+
+
+ADAPTIVE = PrivacySpec(clipping="adaptive", clip=1.0, noise_multiplier=2.0)
+
+
+@pytest.mark.parametrize("own_noise", [True, False], ids=["own-noise", "no-noise"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("privacy", "encoding"),
+    [
+        (DISTRIBUTED, {}),
+        (DISTRIBUTED, {"rotate": True, "range": 0.2}),
+        (LOCAL, {}),
+        (NONE, {}),
+        (PrivacySpec(model="none", clip=None), {"range": 0.5}),
+        (ADAPTIVE, {}),
+    ],
+    ids=["distributed", "rotated", "local", "clipped", "open", "adaptive"],
+)
+def test_a_sum_is_added_what_each_client_would_send(privacy, encoding, dtype, own_noise) -> None:
+    protection = build(privacy, **encoding)
+    updates = [(scale * unit(i)).astype(dtype) for i, scale in enumerate([0.3, 1.0, 9.0, 0.0, 2.0])]
+    updates.append(np.full(300, math.nan, dtype))
+    total, expected = VectorSum(protection.length), np.zeros(protection.length, np.int64)
+    for i, update in enumerate(updates):
+
+        def coins(i: int = i) -> dict[str, Any]:
+            noise = stream("noise", i) if own_noise else None
+            return {"rounding": stream("rounding", i), "noise": noise}
+
+        try:
+            expected += protection.protect(update, **coins())
+        except UnusableUpdateError:
+            with pytest.raises(UnusableUpdateError):
+                protection.add_protected(update, total, **coins())
+        else:
+            protection.add_protected(update, total, **coins())
+    found = total.integers()
+    assert (found == expected).all()
+    assert found.any()
 
 
 @pytest.mark.parametrize("privacy", [DISTRIBUTED, LOCAL])

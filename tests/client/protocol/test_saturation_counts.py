@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from encoded_alone import encode_clipped
 
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.saturation_counts import (
@@ -65,7 +66,7 @@ def test_one_of_four_that_moves_by_a_hundred_is_counted(dtype, rotate):
 def test_counts_change_no_other_coordinate():
     protection = build(range=8.0)
     update = np.random.default_rng(0).normal(size=100).astype(np.float32)
-    bare = protection.encoding.encode_clipped(update, insecure_keystream(1, "rounding", 0))
+    bare = encode_clipped(protection.encoding, update, insecure_keystream(1, "rounding", 0))
     sent = protect(protection, update)
     assert (sent[:100] == bare).all()
     assert (sent[100:] == 0).all()

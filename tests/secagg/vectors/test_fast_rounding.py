@@ -4,12 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from encoded_alone import encode_clipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerosum.secagg.randomness import Keystream, insecure_keystream
 from zerosum.secagg.vectors.encoding import Encoding
 from zerosum.secagg.vectors.fast_rounding import finite_norm, rounded, squared_norm
+from zerosum.secagg.vectors.vector_sum import VectorSum
 
 
 def coins(*indices):
@@ -33,20 +35,70 @@ def test_an_entry_is_rounded_up_as_often_as_its_fraction_says(value):
     )
 
 
-class Zeros(Keystream):
-    """Coins that always fall the same way."""
+class Same(Keystream):
+    """Coins that always fall the same way; a positive int16 rounds up."""
 
-    def __init__(self):
-        pass
+    def __init__(self, coin):
+        self._coin = coin % 2**16
 
     def words(self, count, dtype=np.uint64):
-        return np.zeros(count, dtype)
+        return np.full(count, self._coin, dtype)
 
 
 def test_truncation_fails_the_bound_on_bias():
     values = np.full(100_000, 0.4, np.float32)
     assert abs(rounded(values, 1.0, 32767, coins()).mean() - 0.4) < 0.01
-    assert abs(rounded(values, 1.0, 32767, Zeros()).mean() - 0.4) > 0.01
+    assert abs(rounded(values, 1.0, 32767, Same(-1)).mean() - 0.4) > 0.01
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -2.0, 0.25, -0.25, 63.75, -101.5, 2.0**-14, 32766.0])
+def test_all_coins_together_round_without_bias(value):
+    """Every one of the 2^16 coins once: the law itself, and no sample of it."""
+    count = 1 << 16
+    every = np.arange(count, dtype=np.uint16)
+
+    class Every(Same):
+        def words(self, count, dtype=np.uint64):
+            words, self._coin = every[self._coin :][:count], self._coin + count
+            return words
+
+    found = rounded(np.full(count, value, np.float32), 1.0, 32767, Every(0))
+    # Float32's last place at the value, of which the mean of all coins keeps half on either side.
+    assert abs(found.mean() - value) <= 2**-16 + 2**-24 * abs(value)
+    assert found.min() >= math.floor(value) - (value % 2 == 1)
+    assert found.max() <= math.floor(value) + 1
+    if value == 0:
+        assert not found.any()
+
+
+@pytest.mark.parametrize("coin", [-(2**15), 2**15 - 1], ids=["down", "up"])
+@pytest.mark.parametrize("norm", [0.5, 0.99, 0.997, 1.0, 7.0])
+def test_no_coins_lead_beyond_the_sensitivity(norm, coin):
+    """Where the norm is not looked at, the worst of all roundings has to be within."""
+    code = encoding(20_000)
+    vector = np.random.default_rng(3).normal(size=20_000)
+    vector = (vector * norm / np.linalg.norm(vector)).astype(np.float32)
+    away = np.where(vector > 0, coin, -1 - coin).astype(np.int16).view(np.uint16)
+
+    class Worst(Same):
+        def words(self, count, dtype=np.uint64):
+            words, self._coin = away[self._coin :][:count], self._coin + count
+            return words if len(words) == count else np.zeros(count, dtype)
+
+    total = VectorSum(code.length)
+    looked = []
+
+    def within(integers):
+        looked.append(integers)
+        return Encoding._within(code, integers)
+
+    code.__dict__["_within"] = within
+    added = code.add_clipped(vector, Worst(0), total)
+    assert added
+    assert squared_norm(total.integers().astype(np.int32)) <= math.floor(code.l2_sensitivity**2)
+    assert bool(looked) == (norm > 0.995)
+    # Where it is looked at it has to be: the first rounding is refused, and the next is not.
+    assert (len(looked) > 1) == (norm >= 1 and coin > 0)
 
 
 @pytest.mark.parametrize("value", [3e-4, 0.91, -0.999])
@@ -82,7 +134,7 @@ def test_one_pass_keeps_the_sensitivity_and_the_bound(
     code = encoding(dimension, clip, bits, rotation_seed=bytes(32) if rotated else None)
     vector = np.random.default_rng(seed).normal(size=dimension) * 10.0**exponent
     with np.errstate(over="ignore"):
-        found = code.encode_clipped(vector.astype(np.float32), coins(seed))
+        found = encode_clipped(code, vector.astype(np.float32), coins(seed))
     if found is not None:
         assert squared_norm(found) <= math.floor(code.l2_sensitivity**2)
         assert np.abs(found).max() <= code.bound
@@ -106,7 +158,7 @@ def test_vectors_about_the_clip_keep_the_sensitivity(
     vector = np.random.default_rng(seed).normal(size=dimension)
     vector = vector**5 if spiky else vector
     vector *= clip * 10.0**beyond / np.linalg.norm(vector)
-    found = code.encode_clipped(vector.astype(np.float32), coins(seed))
+    found = encode_clipped(code, vector.astype(np.float32), coins(seed))
     assert found is not None
     assert squared_norm(found) <= math.floor(code.l2_sensitivity**2)
     assert np.abs(found).max() <= code.bound
@@ -122,7 +174,7 @@ def test_one_pass_agrees_with_clipping_and_encoding(norm, rotation):
     clipped = vector * min(1.0, 1 / np.linalg.norm(vector))
     total = np.zeros(dimension)
     for i in range(times):
-        total += code.decode(code.encode_clipped(vector, coins(i)))
+        total += code.decode(encode_clipped(code, vector, coins(i)))
     error = np.abs(total / times - clipped)
     # A rounding's deviation is half a step at most; truncation would be off by that on average.
     assert error.max() <= 6 * code.step / 2 / math.sqrt(times) < code.step / 2
@@ -138,15 +190,15 @@ def test_one_pass_agrees_with_clipping_and_encoding(norm, rotation):
     ],
 )
 def test_one_pass_declines_vectors_without_a_finite_norm(vector):
-    assert encoding(4).encode_clipped(vector, coins()) is None
+    assert encode_clipped(encoding(4), vector, coins()) is None
 
 
 def test_one_pass_declines_encodings_beyond_its_range():
     zero = np.zeros(4, np.float32)
-    assert encoding(4, bits=17).encode_clipped(zero, coins()) is None
-    assert encoding(4, rule="l1").encode_clipped(zero, coins()) is None
-    assert encoding(4, limit=1.0, rule="records").encode_clipped(zero, coins()) is None
-    assert encoding(4, clip=1e-30).encode_clipped(zero, coins()) is None
+    assert encode_clipped(encoding(4, bits=17), zero, coins()) is None
+    assert encode_clipped(encoding(4, rule="l1"), zero, coins()) is None
+    assert encode_clipped(encoding(4, limit=1.0, rule="records"), zero, coins()) is None
+    assert encode_clipped(encoding(4, clip=1e-30), zero, coins()) is None
 
 
 def test_a_norm_that_overflows_is_none():
@@ -156,8 +208,9 @@ def test_a_norm_that_overflows_is_none():
 
 def test_without_a_clip_entries_are_clamped():
     code = encoding(3, clip=None, limit=2.0)
-    assert code.encode_clipped(np.array([5.0, -1e30, 1.0], np.float32), coins()) is None
-    found = code.encode_clipped(np.array([5.0, -1e10, 1.0], np.float32), coins())
+    assert encode_clipped(code, np.array([5.0, -1e30, 1.0], np.float32), coins()) is None
+    found = encode_clipped(code, np.array([5.0, -1e10, 1.0], np.float32), coins())
+    assert found is not None
     assert found[:2].tolist() == [32767, -32767]
 
 
@@ -167,5 +220,5 @@ def test_entries_too_small_to_square_are_looked_at_one_by_one():
     vector = np.full(1 << 10, 1e-23, np.float32)
     assert np.linalg.norm(vector.astype(np.float64)) > 3 * code.clip
     assert finite_norm(vector) == 0.0
-    encoded = code.encode_clipped(vector, coins())
+    encoded = encode_clipped(code, vector, coins())
     assert encoded is None or squared_norm(encoded) <= code.l2_sensitivity**2

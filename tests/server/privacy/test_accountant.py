@@ -3,6 +3,7 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+import dp_accounting
 import pytest
 from dp_accounting import (
     ComposedDpEvent,
@@ -24,7 +25,7 @@ from zerosum.client.privacy.events import (
     SkellamDpEvent,
     UnsupportedEventError,
 )
-from zerosum.secagg.vectors.encoding import l1_sensitivity, l2_sensitivity
+from zerosum.secagg.vectors.sensitivity import l1_sensitivity, l2_sensitivity
 from zerosum.server.privacy.accountant import Ledger, gaussian_delta
 from zerosum.server.privacy.event_costs import Adjacency
 
@@ -328,3 +329,19 @@ def test_deltas_and_counts_out_of_range_are_refused() -> None:
     assert ledger.epsilon(1.0) == 0.0
     assert ledger.epsilon(0.0) == math.inf
     assert Ledger("zero_out").compose(GaussianDpEvent(0.0)).delta(1.0) == 1.0
+
+
+def test_an_epsilon_of_the_same_events_is_searched_for_once(monkeypatch):
+    asked, search = [], dp_accounting.get_epsilon_gaussian
+
+    def counted(sigma, delta):
+        asked.append((sigma, delta))
+        return search(sigma, delta)
+
+    monkeypatch.setattr(dp_accounting, "get_epsilon_gaussian", counted)
+    event = GaussianDpEvent(7.123456789)
+    found = [Ledger("zero_out").compose(event, 3).epsilon(1.25e-6) for _ in range(3)]
+    assert len(asked) == 1
+    assert found == [search(*asked[0])] * 3
+    assert Ledger("zero_out").compose(event, 4).epsilon(1.25e-6) > found[0]
+    assert len(asked) == 2

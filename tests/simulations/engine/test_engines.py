@@ -227,6 +227,7 @@ def test_an_error_of_the_engine_ends_the_run(monkeypatch):
 
     work, clients = works()
     monkeypatch.setattr(Contributor, "vector", fails)
+    monkeypatch.setattr(Contributor, "add", fails)
     monkeypatch.setattr(Contributor, "vectors", fails)
     with pytest.raises(Ours):
         Serial(Contributor(Toy(), SeededEntropy(0))).total(work, clients)

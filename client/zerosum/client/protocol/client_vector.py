@@ -15,7 +15,7 @@ import numpy as np
 
 from zerosum.client.privacy.local_dp_noise import train_on_noise
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.protocol.noise_source import Entropy, RoundingCoins
 from zerosum.client.protocol.protection import Protection, UnusableUpdateError
 from zerosum.client.protocol.training_outcomes import ANSWER_FAILED, Notes, holds_anything
 from zerosum.client.request import Request
@@ -23,6 +23,7 @@ from zerosum.client.task import ClientInfo
 from zerosum.client.task_errors import FAILURES
 from zerosum.secagg import Session
 from zerosum.secagg.randomness import derive_seed
+from zerosum.secagg.vectors.vector_sum import VectorSum
 
 log = logging.getLogger("zerosum.client")
 
@@ -194,9 +195,39 @@ def protected(
     UnusableUpdateError
         If the answer holds NaN or infinity, and nothing may stand for it: without privacy.
     """
+    alone = VectorSum(work.protection.length)
+    notes = Notes() if notes is None else notes
+    add_protected(work, index, entropy, answer, notes, alone, RoundingCoins(entropy))
+    return alone.integers()
+
+
+def add_protected(
+    work: Work,
+    index: int,
+    entropy: Entropy,
+    answer: Callable[[], np.ndarray],
+    notes: Notes,
+    total: VectorSum,
+    coins: RoundingCoins,
+) -> None:
+    """Add to a sum what :func:`protected` returns.
+
+    Parameters
+    ----------
+    work, index, entropy, answer, notes
+        As for :func:`protected`.
+    total : VectorSum
+        Of length ``protection.length``.
+    coins : RoundingCoins
+        Of this entropy.
+
+    Raises
+    ------
+    UnusableUpdateError
+        As :func:`protected` does; nothing is added then.
+    """
     request, protection, session = work.request, work.protection, work.session
-    question, notes = request.question, Notes() if notes is None else notes
-    key = (session.round, session.attempt, index)
+    question, key = request.question, (session.round, session.attempt, index)
     noise = None
     if question.privacy.private and question.noise_draw == "per_client":
         noise = entropy.keystream("noise", *key)
@@ -211,7 +242,8 @@ def protected(
         if not question.privacy.private:
             raise
         if not protection.noise_inside:
-            return protection.zero(noise)
+            total.add(protection.zero(noise))
+            return
         # Zero alone would tell the server what a dropout does: the noise of all steps goes out.
         update = train_on_noise(
             request.model,
@@ -225,11 +257,10 @@ def protected(
         weighted = question.kind == "train" and question.training.weighting == "examples"
         if question.kind != "train" or not question.privacy.by_example:
             notes.learnt = holds_anything(update, weighted=weighted)
-    rounding = entropy.keystream("rounding", *key)
     whose = f"client {index}, round {question.round}"
     try:
-        return protection.protect(
-            update, rounding=rounding, noise=noise, whose=whose, unusable=notes.spoil
+        protection.add_protected(
+            update, total, rounding=coins.of(*key), noise=noise, whose=whose, unusable=notes.spoil
         )
     except UnusableUpdateError as error:
         notes.spoil(error)

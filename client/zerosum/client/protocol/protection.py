@@ -31,6 +31,7 @@ from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding, NotFiniteError
 from zerosum.secagg.vectors.saturation import FOLDS, Cut, OnCut
+from zerosum.secagg.vectors.vector_sum import VectorSum
 from zerosum.secagg.vectors.wrapping import (
     MAX_RING_BITS,
     check_message_fits,
@@ -329,16 +330,40 @@ class Protection:
         UnusableUpdateError
             Without privacy, for an update that cannot be encoded.
         """
-        try:
-            encoded = self._encoded(update, rounding, whose)
-        except Exception as raised:  # whatever a task may return, down to integers beyond any float
-            error = _with_cure(raised)
-            if not self.private:
-                raise UnusableUpdateError(str(error)) from raised
-            logger.warning("the update is unusable, %s: %s", ZERO_SENT, error)
-            unusable(error)
-            encoded = np.zeros(self.length, dtype=np.int64)
-        return self._noised(encoded, noise)
+        encoded = VectorSum(self.length)
+        self._add_encoded(update, encoded, rounding, whose, unusable)
+        return self._noised(encoded.integers(), noise)
+
+    def add_protected(
+        self,
+        update: ArrayLike,
+        total: VectorSum,
+        *,
+        rounding: Keystream,
+        noise: Keystream | None,
+        whose: str = "the update",
+        unusable: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """Add to a sum the integers that :meth:`protect` returns.
+
+        Parameters
+        ----------
+        update, rounding, noise, whose, unusable
+            As for :meth:`protect`.
+        total : VectorSum
+            Of length ``length``. Where this client adds no noise, the update is rounded into it.
+
+        Raises
+        ------
+        UnusableUpdateError
+            As :meth:`protect` does; nothing is added then.
+        """
+        if self._own_mechanism(noise) is None:
+            self._add_encoded(update, total, rounding, whose, unusable)
+            return
+        total.add(
+            self.protect(update, rounding=rounding, noise=noise, whose=whose, unusable=unusable)
+        )
 
     def check_usable(self, update: ArrayLike) -> None:
         """Check that an answer is a finite real vector of the right length.
@@ -512,47 +537,69 @@ class Protection:
             return None
         return decoded_counts(self.encoding, total[-COUNTS:], clients)
 
-    def _encoded(
-        self, update: ArrayLike, rounding: Keystream, whose: str
-    ) -> NDArray[np.signedinteger[Any]]:
-        """Clip and encode, add the bit and the counts, and log what the range cut."""
+    def _add_encoded(
+        self,
+        update: ArrayLike,
+        total: VectorSum,
+        rounding: Keystream,
+        whose: str,
+        unusable: Callable[[Exception], None],
+    ) -> None:
+        """Add an encoded update to a sum; under privacy nothing for one that is unusable."""
+        try:
+            self._encode(update, total, rounding, whose)
+        except Exception as raised:  # whatever a task may return, down to integers beyond any float
+            error = _with_cure(raised)
+            if not self.private:
+                raise UnusableUpdateError(str(error)) from raised
+            logger.warning("the update is unusable, %s: %s", ZERO_SENT, error)
+            unusable(error)
+
+    def _encode(self, update: ArrayLike, total: VectorSum, rounding: Keystream, whose: str) -> None:
+        """Clip and encode into a sum, then the bit and the counts, and log what the range cut."""
+        code, end = self.encoding, self.encoding.length
+        bit: list[int] = []
+        if self.quantile is not None and code.clip is not None:
+            within, beyond = bit_values(self.quantile)
+            bit = [within if norm_is_within(update, code.clip) else beyond]
         cuts: list[Cut] = []
-        encoded = self._clipped(update, rounding, cuts.append)
+        kind = self._clip(update, total, rounding, cuts.append)
         cut = cuts[-1] if cuts else None
         if cut is not None:
             log_cut(whose, cut, " (encoding.range)")
-        code, ends = self.encoding, []
-        if self.quantile is not None and code.clip is not None:
-            within, beyond = bit_values(self.quantile)
-            ends.append([within if norm_is_within(update, code.clip) else beyond])
-        if self.counts_cuts:
-            ends.append(encoded_counts(code, cut).tolist())
-        whole: NDArray[np.signedinteger[Any]] = encoded
-        if ends:
-            whole = np.concatenate([encoded, *(np.array(end, encoded.dtype) for end in ends)])
-        return whole
+        if bit:
+            total.add(np.array(bit, kind), end)
+        if self.counts_cuts and cut is not None:
+            total.add(encoded_counts(code, cut).astype(kind), end + len(bit))
 
-    def _clipped(
-        self, update: ArrayLike, rounding: Keystream, on_cut: OnCut
-    ) -> NDArray[np.signedinteger[Any]]:
-        """Clip and encode; a sum of clipped records is clamped only, by the encoding."""
+    def _clip(
+        self, update: ArrayLike, total: VectorSum, rounding: Keystream, on_cut: OnCut
+    ) -> type[np.signedinteger[Any]]:
+        """Clip and encode into a sum, and return the type of the integers that were added.
+
+        A sum of clipped records is clamped only, by the encoding.
+        """
         code = self.encoding
-        if not self.adaptive and isinstance(update, np.ndarray) and update.dtype == np.float32:
-            quick = code.encode_clipped(update, rounding, on_cut)
-            if quick is not None:
-                return quick
-        if code.clip is None or code.rule == "records":
-            return code.encode(update, rounding, on_cut)
-        clipped = clip_to_norm(update, code.clip, 1 if code.rule == "l1" else 2)
-        return code.encode(clipped, rounding, on_cut)
+        quick = not self.adaptive and isinstance(update, np.ndarray)
+        if quick and code.add_clipped(np.asarray(update), rounding, total, on_cut):
+            return np.int32
+        if code.clip is not None and code.rule != "records":
+            update = clip_to_norm(update, code.clip, 1 if code.rule == "l1" else 2)
+        total.add(code.encode(update, rounding, on_cut), keep=True)
+        return np.int64
+
+    def _own_mechanism(self, noise: Keystream | None) -> Mechanism | None:
+        """Return the mechanism of noise that a client adds to its own vector; None without."""
+        return None if noise is None or self.added_by == "server" else self.mechanism
 
     def _noised(
         self, encoded: NDArray[np.signedinteger[Any]], noise: Keystream | None
     ) -> NDArray[np.signedinteger[Any]]:
-        if self.mechanism is None or noise is None or self.added_by == "server":
+        mechanism = self._own_mechanism(noise)
+        if mechanism is None or noise is None:
             return encoded
-        noised = self.mechanism.apply(encoded.astype(np.int64, copy=False), noise)
-        return _checked(noised, self.length, self.mechanism, "apply")
+        noised = mechanism.apply(encoded.astype(np.int64, copy=False), noise)
+        return _checked(noised, self.length, mechanism, "apply")
 
     def _drawn(self, shares: float, noise: Keystream) -> NDArray[np.int64] | None:
         """Draw the noise of so many contributions; None without a mechanism."""

@@ -173,4 +173,6 @@ def holds_anything(update: object, *, weighted: bool) -> bool:
     """
     if not isinstance(update, np.ndarray) or update.ndim != 1:
         return True
-    return bool((update[:-1] if weighted else update).any())
+    entries = update[:-1] if weighted else update
+    # A bias at the end mostly tells: numpy looks at all entries, however early one is not zero.
+    return bool(entries.size and (entries.item(-1) or entries.any()))

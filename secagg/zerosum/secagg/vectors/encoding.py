@@ -5,7 +5,7 @@ here only if the exact sum of its squares is at most floor(Delta2^2).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,15 +22,13 @@ from zerosum.secagg.vectors.fast_rounding import (
     squared_norm,
 )
 from zerosum.secagg.vectors.rotation import random_signs, walsh_hadamard
-from zerosum.secagg.vectors.saturation import OnCut, measure
+from zerosum.secagg.vectors.saturation import OnCut, largest_magnitude, measure
+from zerosum.secagg.vectors.sensitivity import l1_rounded, l1_sensitivity, l2_sensitivity
+from zerosum.secagg.vectors.vector_sum import VectorSum
 
 # A rounding is accepted with probability 1 - beta at least, so that this many all fail with
 # probability e^-50: then the vector was longer than its clip.
 MAX_REJECTIONS = 100
-
-# beta: the share of roundings that conditioning may reject. A smaller one costs fewer draws and
-# more sensitivity; exp(-1/2) is the choice of Kairouz, Liu and Steinke.
-_ROUNDING_BETA = math.exp(-0.5)
 
 RECORD_RESOLUTION = 100
 """Integer units in C / sqrt(d), at least, where sums of clipped records are rounded."""
@@ -41,77 +39,6 @@ Rule = Literal["l2", "l1", "records"]
 
 class NotFiniteError(ValueError):
     """A vector holds NaN or infinite entries, so it can be neither clipped nor encoded."""
-
-
-def l2_sensitivity(scaled_clip: float, dimension: int) -> float:
-    """Return Delta2, the largest L2 norm of a clipped vector after conditional rounding.
-
-    min( r + sqrt(d), sqrt( r^2 + d/4 + sqrt(2 ln(1/beta)) (r + sqrt(d)/2) ) ) with r = C/gamma and
-    beta = exp(-1/2): Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism for
-    federated learning with secure aggregation" (2021), Theorem 1 and Proposition 22.
-
-    Parameters
-    ----------
-    scaled_clip : float
-        Clip norm in integer units, C/gamma.
-    dimension : int
-        Length of the encoded vector, padding included.
-
-    Returns
-    -------
-    float
-        In integer units.
-    """
-    root = math.sqrt(dimension)
-    conditional = (
-        scaled_clip**2
-        + dimension / 4
-        + math.sqrt(2 * math.log(1 / _ROUNDING_BETA)) * (scaled_clip + root / 2)
-    )
-    return min(scaled_clip + root, math.sqrt(conditional))
-
-
-def l1_sensitivity(l2: float, dimension: int) -> float:
-    """Return Delta1 = Delta2 min(sqrt(d), Delta2): Cauchy-Schwarz, or |k| <= k^2 on integers.
-
-    Parameters
-    ----------
-    l2 : float
-        Delta2, in integer units.
-    dimension : int
-        Length d of the encoded vector.
-
-    Returns
-    -------
-    float
-        In integer units.
-    """
-    return l2 * min(math.sqrt(dimension), l2)
-
-
-def l1_rounded(scaled_clip: float, dimension: int) -> int:
-    """Return the largest L1 norm of a vector of L1 norm r = C/gamma after conditional rounding.
-
-    Magnitudes are rounded without bias and independently, so that their sum exceeds r by more than
-    t with probability at most exp(-2 t^2/d) (Hoeffding) and exp(-t^2/(2 v + 2 t/3)) with
-    v = min(d/4, r) (Bernstein). The bound is the t at which the smaller is exp(-1/2): at least
-    two roundings in five are accepted, whatever the vector.
-
-    Parameters
-    ----------
-    scaled_clip : float
-        L1 clip norm in integer units, C/gamma.
-    dimension : int
-        Length of the encoded vector.
-
-    Returns
-    -------
-    int
-        In integer units.
-    """
-    spread = min(dimension / 4, scaled_clip)
-    excess = min(math.sqrt(dimension) / 2, 1 / 6 + math.sqrt(1 / 36 + spread))
-    return math.floor(scaled_clip + excess)
 
 
 def sum_of_squares(vector: NDArray[np.int64]) -> int:
@@ -301,10 +228,16 @@ class Encoding:
         np.clip(scaled, -self.bound, self.bound, out=scaled)
         return self._rounded(scaled, rounding)
 
-    def encode_clipped(
-        self, vector: NDArray[np.float32], rounding: Keystream, on_cut: OnCut | None = None
-    ) -> NDArray[np.int32] | None:
-        """Clip a float32 vector's L2 norm, where one is promised, and encode it in one pass.
+    def add_clipped(
+        self,
+        vector: NDArray[np.float32],
+        rounding: Keystream,
+        total: VectorSum,
+        on_cut: OnCut | None = None,
+    ) -> bool:
+        """Clip a float32 vector's L2 norm, where one is promised, and encode it into a sum.
+
+        In one pass, and with no vector of its own where no rounding can exceed the sensitivity.
 
         Parameters
         ----------
@@ -312,41 +245,30 @@ class Encoding:
             Shape (dimension,).
         rounding : Keystream
             Coins of the stochastic rounding.
+        total : VectorSum
+            Its first entries are added what :meth:`encode` returns, as int32.
         on_cut : callable, optional
             As for :meth:`encode`.
 
         Returns
         -------
-        ndarray of int32 or None
-            What :meth:`encode` returns as int64. None where this vector or encoding takes more
-            care than one pass: clip it, and :meth:`encode` it.
+        bool
+            False where nothing was added, since this vector or encoding takes more care than one
+            pass: clip it, and :meth:`encode` it.
         """
-        scale = self.bound / self.limit
-        if vector.dtype != np.float32 or vector.shape != (self.dimension,):
-            return None
-        if self.rule != "l2" or not can_round(scale, self.bound):
-            return None
-        norm = finite_norm(vector)
-        if norm is None:
-            return None
-        shrunk = self.clip / norm if self.clip is not None and norm > self.clip else 1.0
-        scale *= shrunk
-        if self.rotation_seed is not None:
-            padded = np.zeros(self.length, np.float32)
-            np.multiply(vector, self._narrow_signs[: self.dimension], out=padded[: self.dimension])
-            vector = walsh_hadamard(padded)
-        # What cannot come near a limit needs no look at each entry.
-        reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
-        bound = None if reach < self.bound else self.bound
-        if bound is not None:
-            self._report_cut(vector, shrunk, on_cut)
-        if self.clip is None:
-            return rounded(vector, scale, bound, rounding)
+        scaled = self._scaled(vector, on_cut)
+        if scaled is None:
+            return False
+        if scaled.within:
+            total.add_rounded(scaled.vector, scaled.scale, scaled.bound, rounding)
+            return True
+        # A value between two integers is conditioned on the norm, never on single coordinates.
         for _ in range(MAX_REJECTIONS + 1):
-            candidate = rounded(vector, scale, bound, rounding)
+            candidate = rounded(scaled.vector, scaled.scale, scaled.bound, rounding)
             if self._within(candidate):
-                return candidate
-        return None
+                total.add(candidate, keep=True)
+                return True
+        return False
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """Decode a centred integer sum into a real vector.
@@ -375,6 +297,38 @@ class Encoding:
             real = self._signs * walsh_hadamard(real)
         return real[: self.dimension]
 
+    def _scaled(self, vector: NDArray[np.float32], on_cut: OnCut | None) -> "_Scaled | None":
+        """Return how a float32 vector is clipped, scaled and clamped in one pass; None if not."""
+        scale = self.bound / self.limit
+        if vector.dtype != np.float32 or vector.shape != (self.dimension,):
+            return None
+        if self.rule != "l2" or not can_round(scale, self.bound):
+            return None
+        norm = finite_norm(vector)
+        if norm is None:
+            return None
+        shrunk = self.clip / norm if self.clip is not None and norm > self.clip else 1.0
+        scale *= shrunk
+        if self.rotation_seed is not None:
+            padded = np.zeros(self.length, np.float32)
+            np.multiply(vector, self._narrow_signs[: self.dimension], out=padded[: self.dimension])
+            vector = walsh_hadamard(padded)
+        # What cannot come near the bound needs no clamp: mostly the norm tells, or the largest one.
+        reach = NORM_MARGIN * scale * norm if norm >= SMALLEST_NORM else math.inf
+        bound = None
+        if reach >= self.bound and NORM_MARGIN * scale * largest_magnitude(vector) >= self.bound:
+            bound = self.bound
+            self._report_cut(vector, shrunk, on_cut)
+        # Rounding moves an entry by one unit at most, and by float32's last place.
+        longest = reach + NORM_MARGIN * math.sqrt(self.length)
+        within = self.clip is None or longest < self._rounded_norm
+        return _Scaled(vector, scale, bound, within)
+
+    @cached_property
+    def _rounded_norm(self) -> float:
+        """Largest L2 norm of integers that pass :meth:`_within`."""
+        return math.sqrt(math.floor(self.l2_sensitivity**2))
+
     def _report_cut(
         self, vector: NDArray[np.floating[Any]], shrunk: float, on_cut: OnCut | None
     ) -> None:
@@ -398,7 +352,6 @@ class Encoding:
         base = floor.astype(np.int64)
         if self.clip is None or self.rule == "records":
             return base + (rounding.uniform(base.size) < fraction)
-        # A value between two integers is conditioned on the norm, never on single coordinates.
         for _ in range(MAX_REJECTIONS + 1):
             candidate = base + (rounding.uniform(base.size) < fraction)
             if self._within(candidate):
@@ -413,6 +366,24 @@ class Encoding:
         narrow = vector.dtype == np.int32
         squares = squared_norm(vector) if narrow else sum_of_squares(vector)
         return squares <= math.floor(self.l2_sensitivity**2)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A finite float32 vector on its way to integers.
+
+    Attributes
+    ----------
+    vector, scale, bound
+        As :func:`~.fast_rounding.rounded` takes them.
+    within : bool
+        Whether no rounding of it exceeds the sensitivity, whatever the coins.
+    """
+
+    vector: NDArray[np.float32] = field(repr=False)
+    scale: float
+    bound: int | None
+    within: bool
 
 
 def _padded(dimension: int, rotation_seed: bytes | None) -> int:

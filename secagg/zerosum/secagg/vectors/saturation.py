@@ -63,7 +63,7 @@ def measure(vector: NDArray[np.floating[Any]], limit: float, unit: float = 1.0) 
     Cut or None
         None where every coordinate is within the range.
     """
-    largest = unit * max(float(vector.max(initial=0)), -float(vector.min(initial=0)))
+    largest = unit * largest_magnitude(vector)
     if largest <= limit * _EDGE:
         return None
     magnitudes = np.abs(vector)
@@ -71,3 +71,8 @@ def measure(vector: NDArray[np.floating[Any]], limit: float, unit: float = 1.0) 
         int(np.count_nonzero(magnitudes > fold * limit * _EDGE / unit)) for fold in FOLDS
     )
     return Cut(beyond, vector.size, largest, limit)
+
+
+def largest_magnitude(vector: NDArray[np.floating[Any]]) -> float:
+    """Return the largest magnitude of a finite vector of shape (d,); 0 of none."""
+    return max(float(vector.max(initial=0)), -float(vector.min(initial=0)))

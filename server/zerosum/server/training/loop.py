@@ -1,6 +1,5 @@
 """Run the rounds of training: sample, sum in private, step, test, record."""
 
-import copy
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -212,7 +211,7 @@ class FederatedTraining:
             self._folder.append_round(record)
             self._records.append(record)
             self._save(number)
-            self._on_round(copy.deepcopy(record))  # a callback's own, who may take it apart
+            self._on_round(record | {})  # a copy of the callback's own, who may take it apart
         return self._finish()
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -254,7 +253,8 @@ class FederatedTraining:
     def _round(self, number: int) -> RoundRecord:
         started = time.perf_counter()
         planned = self._schedule.draw(number, "train")
-        record = RoundRecord(round=number, cohort=planned.cohort)
+        # A record is checked whenever it is made: once, of all that the round was.
+        record: dict[str, Any] = {"round": number, "cohort": planned.cohort}
         if planned.attempt:
             record |= {"attempt": planned.attempt}
         if planned.left_out:
@@ -280,10 +280,10 @@ class FederatedTraining:
             record |= {} if noise is None else {"noise_norm": noise}
             record |= traffic_record(aggregate.traffic)
         record |= tally_record(self._take_tally())
-        if is_untrained([*self._records, record]):
+        if is_untrained([*self._records, RoundRecord(**record)]):
             record |= {"untrained": True}
         record |= self._test(number)
-        if record.status == "abandoned":
+        if record["status"] == "abandoned":
             spent = values(self._ledger.figures())
             record |= {"epsilon_charged": charged(self._spent, spent)}
         record |= self._federated(number)
@@ -291,7 +291,7 @@ class FederatedTraining:
         record |= {"epsilon": self._spent}
         if self._ledger.excess_dropout is not None:
             record |= {"dropout_charged": self._ledger.excess_dropout}
-        return record | {"seconds": time.perf_counter() - started}
+        return RoundRecord(**record, seconds=time.perf_counter() - started)
 
     def _sum(self, planned: Planned) -> Aggregate:
         """Ask what was planned; the keys of the sum after it travel with its messages."""

@@ -7,22 +7,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.protocol.client_vector import Work, client_of, protected
-from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.protocol.client_vector import Work, add_protected, client_of
+from zerosum.client.protocol.noise_source import Entropy, RoundingCoins
 from zerosum.client.protocol.training_outcomes import Notes, OutcomeCounts, quoted
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.compute import Answer, LocalComputation
 from zerosum.client.training.torch_seed import many_seeded
+from zerosum.secagg.vectors.vector_sum import VectorSum
 
 log = logging.getLogger("zerosum.client")
 
 Vector = NDArray[np.int64]
 Signed = NDArray[np.signedinteger[Any]]
-
-_MOST_NARROW = 1 << 15
-"""Vectors that one int32 sum holds. An int32 vector's entries are below 2^16 in magnitude, and
-2^15 of them below 2^31. Adding in int32 reads and writes half the memory of int64."""
 
 CHUNKS_A_WORKER = 4
 """Parts of a cohort for each worker. With one part each, the cohort would wait for the worker that
@@ -108,7 +105,7 @@ class Contributor:
         self._computation = LocalComputation(
             task, device=device, trainer=trainer, notes=self._notes
         )
-        self._entropy = entropy
+        self._entropy, self._coins = entropy, RoundingCoins(entropy)
 
     def vector(self, work: Work, index: int) -> Signed | None:
         """Compute what a client adds to the sum.
@@ -132,27 +129,54 @@ class Contributor:
 
     def vectors(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Vector | None]]:
         """Yield each client and its vector, in order; some trainers train many at once."""
+        for index, answer in self._answers(work, clients):
+            alone = VectorSum(work.session.vector_length)
+            contributed = self._add(work, index, answer, alone)
+            yield index, alone.integers() if contributed else None
+
+    def add(self, work: Work, clients: Sequence[int], total: VectorSum) -> list[int]:
+        """Add what clients' :meth:`vectors` are to a sum, and return whose were added.
+
+        Parameters
+        ----------
+        work : Work
+            What they are asked.
+        clients : sequence of int
+            Indices in the roster.
+        total : VectorSum
+            Of length work.session.vector_length.
+
+        Returns
+        -------
+        list of int
+            In order.
+        """
+        answers = self._answers(work, clients)
+        return [index for index, answer in answers if self._add(work, index, answer, total)]
+
+    def _answers(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Answer]]:
         infos = [_client(work, index) for index in clients]
         answers = self._computation.answers(work.request, infos, self._entropy)
-        for index, answer in zip(clients, answers, strict=True):
-            yield index, self._protected(work, index, answer)
+        return zip(clients, answers, strict=True)
 
     def take_tally(self) -> OutcomeCounts:
         """Return the outcomes of all clients since the last call."""
         taken, self._tally = self._tally, OutcomeCounts()
         return taken
 
-    def _protected(self, work: Work, index: int, answer: Answer) -> Vector | None:
+    def _add(self, work: Work, index: int, answer: Answer, total: VectorSum) -> bool:
+        """Add a client's vector to a sum; without privacy one that fails drops out."""
         notes = self._notes
         notes.clear()
         try:
-            return protected(work, index, self._entropy, answer, notes)
-        except FAILURES as error:  # without privacy, a dropout
+            add_protected(work, index, self._entropy, answer, notes, total, self._coins)
+        except FAILURES as error:
             notes.spoil(error)
             log.warning("client %d drops out: %s", index, quoted(error))
-            return None
+            return False
         finally:
             self._tally += OutcomeCounts.of(index, notes)
+        return True
 
 
 def _client(work: Work, index: int) -> ClientInfo:
@@ -281,29 +305,8 @@ def add_up(
     list of int
         Whose were added.
     """
+    sums = VectorSum(len(total))
     with many_seeded():
-        return _added(contributor, work, clients, total)
-
-
-def _added(
-    contributor: Contributor, work: Work, clients: Sequence[int], total: Vector
-) -> list[int]:
-    done = []
-    narrow, in_narrow = np.zeros(0, np.int32), 0
-    for index, vector in contributor.vectors(work, clients):
-        if vector is None:
-            continue
-        done.append(index)
-        if vector.dtype != np.int32:
-            np.add(total, vector, out=total)
-            continue
-        if not in_narrow:
-            narrow = np.zeros(len(vector), np.int32)
-        np.add(narrow, vector, out=narrow)
-        in_narrow += 1
-        if in_narrow == _MOST_NARROW:
-            np.add(total, narrow, out=total)
-            in_narrow = 0
-    if in_narrow:
-        np.add(total, narrow, out=total)
+        done = contributor.add(work, clients, sums)
+    sums.add_to(total)
     return done
