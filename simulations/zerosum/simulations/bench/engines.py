@@ -109,6 +109,8 @@ def experiment_of(
     Experiment
         The experiment.
     """
+    # Delta has to be below the inverse of the population, and costs no time.
+    delta = {"delta": min(privacy["delta"], 0.1 / workload.clients)} if "delta" in privacy else {}
     return Experiment.model_validate(
         {
             "name": "bench engine",
@@ -122,7 +124,7 @@ def experiment_of(
             "data": {"path": workload.folder, "clients": workload.clients},
             "model": {"name": workload.model},
             "training": _training(workload),
-            "privacy": privacy,
+            "privacy": privacy | delta,
             "encoding": {} if privacy["model"] == "distributed" else {"range": 1.0},
             "secagg": {"protocol": protocol, "server": "malicious"},
             "sampling": {"kind": "fixed", "cohort": workload.cohort},

@@ -134,7 +134,8 @@ def engine(
                 keep=measured.keep,
             )
         measured.write()  # first: printing fails where the reader has closed the pipe
-        _print(console, result)
+        # A pipe is taken to have 80 columns, in which names of engines would be cut.
+        _print(console if console.is_terminal else Console(width=WIDTH_COLUMNS), result)
 
 
 def _names(option: str, text: str, allowed: Collection[str]) -> list[str]:
@@ -205,8 +206,7 @@ def _print(console: Console, result: Values) -> None:
             f"{row['ratio_to_floor']:.2f}",
             "" if memory is None else f"{memory:,.0f}",
         )
-    # A pipe is taken to have 80 columns, in which names of engines would be cut.
-    console.print(table, width=None if console.is_terminal else WIDTH_COLUMNS)
+    console.print(table)
     for line in (*_comparisons(rows), *_left_out(result)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
