@@ -38,7 +38,7 @@ def everything(path, *options):
 
 
 def test_a_part_is_a_command_that_is_run_as_a_user_types_it():
-    told = []
+    told: list[str] = []
     row = measured(SMALL, told.append)
     assert row["command"] == "zerosum bench secagg --n 4 --d 9"
     assert row["figures"]["sum_correct"] is True

@@ -130,8 +130,8 @@ def test_a_late_peer_keeps_its_rounds_and_a_failed_one_has_no_row():
     ],
 )
 def test_a_peer_that_is_late_absent_or_fails_is_a_line_that_says_so(error, said, failed):
-    peer, missing = Fake("flower", 1.0, error=error), {}
-    rest = field()
+    peer, rest = Fake("flower", 1.0, error=error), field()
+    missing: dict[str, str] = {}
     turns = _Field(cast(list[Entrant], [*rest, peer]), lambda what: None, missing)
     found = turns.take_turns("round", lambda entrant: entrant.round())
     assert list(found) == rest

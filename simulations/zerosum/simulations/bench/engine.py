@@ -39,7 +39,20 @@ class Peer:
     install: str
 
     def folder(self, name: str, peers: Path | None) -> Path | None:
-        """Return the folder of its packages: that of its name, where each has one of its own."""
+        """Return the folder of its packages: that of its name, where each has one of its own.
+
+        Parameters
+        ----------
+        name : str
+            A key of :data:`PEERS`.
+        peers : Path or None
+            The folder of all peers.
+
+        Returns
+        -------
+        Path or None
+            None where there is none.
+        """
         if peers is not None and (peers / name / self.module).is_dir():
             return peers / name
         return peers

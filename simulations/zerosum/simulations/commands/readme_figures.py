@@ -42,7 +42,25 @@ class Figures:
         return self.parts[part]["figures"]
 
     def row(self, part: str, **wanted: object) -> Values:
-        """Return the one row of a part that has given values."""
+        """Return the one row of a part that has given values.
+
+        Parameters
+        ----------
+        part : str
+            Its name.
+        **wanted
+            Values of the row.
+
+        Returns
+        -------
+        dict
+            The row.
+
+        Raises
+        ------
+        LookupError
+            If the part was not measured, or has no such row, or several.
+        """
         found = self.of(part)
         rows: list[Values] = found["rows"] if isinstance(found, dict) else found
         fits = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
