@@ -11,7 +11,7 @@ from zerosum.simulations.bench.engine_rows import Timings, clock_of
 from zerosum.simulations.bench.process import BenchError
 from zerosum.simulations.bench.turns import Entrant, LateError, MissingError, Spent
 from zerosum.simulations.bench.workload import Workload
-from zerosum.simulations.commands.bench_engine import _comparisons, _left_out, _title
+from zerosum.simulations.commands.bench_engine import _busy_cores, _comparisons, _left_out, _title
 
 WORKLOAD = Workload("mlp", "nowhere", rounds=5)
 
@@ -175,6 +175,17 @@ def test_peers_and_bare_loops_are_measured_on_the_first_population_alone(monkeyp
 def test_the_table_says_which_clock_it_is_of():
     assert _title(rows(field())) == "CPU seconds, a round, in turns"
     assert _title(rows(field(), "wall")).startswith("Wall seconds, which ask for quiet cores")
+
+
+@pytest.mark.parametrize(("cpu", "lines"), [(1.9, 0), (1.2, 1), (None, 0)])
+def test_wall_seconds_on_busy_cores_are_said_to_mean_little(cpu, lines):
+    floor = Fake("floor", cpu, workers=2, wall=1.0, floor_seconds=0.5)
+    rest = [Fake(name, 1.0, workers=2, wall=1.0) for name in ("bare", "zerosum")]
+    said = list(_busy_cores(rows([floor, *rest], "wall")))
+    assert len(said) == lines
+    assert all("2 of them gave 60% of their time" in line for line in said)
+    if cpu is not None:  # by CPU seconds it does not matter
+        assert not list(_busy_cores(rows([floor, *rest])))
 
 
 def test_what_is_left_out_and_what_is_short_are_told_apart():

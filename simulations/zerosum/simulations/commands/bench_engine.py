@@ -29,6 +29,8 @@ TRAINERS = ("auto", "fast", "general", "batched")
 VERSUS = ("bare", MASKED, *PEERS)
 PRECISIONS = ("float32", "bf16")
 WIDTH_COLUMNS = 110
+QUIET = 0.9
+"""Share of its cores that the floor is given on a quiet machine, at least."""
 MOST_WORKERS = 256
 MOST_CLIENTS = 10_000_000
 
@@ -207,7 +209,7 @@ def _print(console: Console, result: Values) -> None:
             "" if memory is None else f"{memory:,.0f}",
         )
     console.print(table)
-    for line in (*_comparisons(rows), *_left_out(result)):
+    for line in (*_comparisons(rows), *_busy_cores(rows), *_left_out(result)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -238,6 +240,23 @@ def _comparisons(rows: list[Values]) -> Iterator[str]:
             yield (
                 f"{who}, {row['workers']} workers: {row['times_one_worker']:.2f} times as fast "
                 "as one"
+            )
+
+
+def _busy_cores(rows: list[Values]) -> Iterator[str]:
+    """Yield a line where wall seconds are not of quiet cores.
+
+    The floor multiplies matrices without a pause: it is given less CPU time than it could take
+    only where something else runs.
+    """
+    for row in rows:
+        if row["engine"] != "floor" or row["clock"] != "wall" or row["cpu_seconds"] is None:
+            continue
+        given = row["cpu_seconds"] / (row["wall_seconds"] * row["workers"])
+        if given < QUIET:
+            yield (
+                f"Cores are not quiet: {row['workers']} of them gave {given:.0%} of their time; "
+                "wall seconds mean little: measure again when nothing else runs."
             )
 
 
