@@ -34,7 +34,7 @@ from zerosum.simulations.bench.engines import (
     protected,
     unprotected,
 )
-from zerosum.simulations.bench.turns import Entrant, MissingError, Turn, memory_mb
+from zerosum.simulations.bench.turns import Entrant, LateError, MissingError, Turn, memory_mb
 from zerosum.simulations.bench.workload import Workload, WorkloadTask
 from zerosum.simulations.commands import bench_engine
 from zerosum.simulations.commands.main import app
@@ -46,7 +46,9 @@ KEYS = {
     "model",
     "workers",
     "seconds_per_round",
+    "clock",
     "ratio_to_bare",
+    "ratio_to_zerosum",
     "ratio_to_floor",
     "peak_memory_mb",
 }
@@ -137,7 +139,7 @@ def test_the_command_writes_a_row_for_each_engine_and_says_which_peers_are_not_t
     for row in rows:
         assert row.keys() >= KEYS
         assert (row["model"], row["workers"]) == ("mlp", 1)
-        assert all(row[key] > 0 for key in KEYS - {"engine", "model"})
+        assert all(row[key] > 0 for key in KEYS - {"engine", "model", "clock"})
         assert row["engine"] in result.output
     by_name = {row["engine"]: row for row in rows}
     assert by_name["bare"]["ratio_to_bare"] == 1
@@ -179,7 +181,7 @@ def test_a_peer_that_is_installed_is_measured(peer):
     found = bench(contest=Contest(clients=(6,), versus=(peer,)), **ASKED)
     assert not found["missing"]
     assert found["rows"][-1]["engine"] == peer
-    assert found["rows"][-1].keys() >= KEYS
+    assert found["rows"][-1].keys() >= {*KEYS, "version"}
 
 
 @pytest.mark.slow
@@ -205,12 +207,15 @@ def test_what_cannot_be_imported_is_missing(workload):
         entrant.kill()
 
 
-def test_an_engine_that_takes_too_long_is_given_up_and_ended(workload):
-    entrant = Entrant("bare", workload, 1, time_limit=0.01)
-    with pytest.raises(BenchError, match=r"bare was not done within 0\.01 s"):
+def test_an_engine_that_takes_too_long_is_named_then_given_up_and_ended(workload, monkeypatch):
+    monkeypatch.setattr(turns_module, "_WAITING_SECONDS", 0.01)
+    told: list[str] = []
+    entrant = Entrant("bare", workload, 1, time_limit=0.1, waiting=told.append)
+    with pytest.raises(LateError, match=r"bare was not done within 0\.1 s"):
         entrant.ready()
     entrant.kill()
     assert entrant._process.returncode
+    assert told[0].startswith("waiting for bare, 0 s of at most 0.1")
 
 
 @pytest.mark.parametrize("privacy", [_OPEN, _PROTECTED])
