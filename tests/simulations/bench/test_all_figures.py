@@ -126,12 +126,24 @@ def test_an_interrupted_command_is_continued_by_the_same_one(tmp_path, played, m
     monkeypatch.setattr(all_figures, "measured", ended)
     result, figures = everything(path, *words[4:])
     assert (result.exit_code, figures) == (130, None)
-    assert "1 of 3 parts are kept" in result.output
+    assert "Parts kept in" in result.output
     assert "Continue with:" in result.output
     monkeypatch.setattr(all_figures, "measured", whole)
     result, figures = everything(path, *words[4:])
     assert played == ["cnn", "dpsgd", "run-0"]
     assert list(figures["parts"]) == ["cnn", "dpsgd", "run-0"]
+
+
+def test_parts_that_another_choice_kept_are_taken_up_too(tmp_path, played):
+    path = tmp_path / "all.json"
+    kept = PartialRows(path, " ".join(part.command for part in parts()))
+    kept.add({"part": "run-1", "command": "zerosum run --seed 1", "figures": 7})
+    _, figures = everything(path, "--only", "cnn,run-1")
+    assert played == ["cnn"]
+    assert {name: part["figures"] for name, part in figures["parts"].items()} == {
+        "run-1": 7,
+        "cnn": 1,
+    }
 
 
 def test_parts_of_another_command_are_not_taken_up(tmp_path, played):

@@ -49,19 +49,19 @@ def all_figures(
     with user_errors(BenchError, ConfigError):
         if peers is not None and not peers.is_dir():
             raise BenchError(f"--peers {peers}: it is a folder that pip install --target filled")
-        wanted = _chosen(
-            only, parts(rounds, None if peers is None else peers.resolve(), peer_limit)
-        )
+        known = parts(rounds, None if peers is None else peers.resolve(), peer_limit)
+        wanted = _chosen(only, known)
         check_writable(json_file)
         before = _before(json_file)
-        partial = PartialRows(json_file, " ".join(part.command for part in wanted))
-        done = len(partial.rows)
+        # Of all parts, not of those that are wanted: --only takes up what any other call kept.
+        partial = PartialRows(json_file, " ".join(part.command for part in known))
+        done = len({part.name for part in wanted} & {row["part"] for row in partial.rows})
         with (
-            interruptible(lambda: _left(partial, len(wanted))),
+            interruptible(lambda: _left(partial)),
             ProgressBar(len(wanted), "part", console, done) as bar,
         ):
             found = run(wanted, partial, show=bar.show, tell=bar.line)
-        write_json(json_file, merged(before, found, {part.name for part in wanted}))
+        write_json(json_file, merged(before, found, {*found["parts"], *found["missing"]}))
         partial.remove()
     for name, reason in found["missing"].items():
         console.print(
@@ -92,5 +92,5 @@ def _before(path: Path) -> Values:
     return figures
 
 
-def _left(partial: PartialRows, asked: int) -> str:
-    return continue_with(f"{len(partial.rows)} of {asked} parts are kept in {partial.path}.")
+def _left(partial: PartialRows) -> str:
+    return continue_with(f"Parts kept in {partial.path}: {len(partial.rows)}.")
