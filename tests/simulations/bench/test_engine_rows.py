@@ -183,7 +183,7 @@ def test_wall_seconds_on_busy_cores_are_said_to_mean_little(cpu, lines):
     rest = [Fake(name, 1.0, workers=2, wall=1.0) for name in ("bare", "zerosum")]
     said = list(_busy_cores(rows([floor, *rest], "wall")))
     assert len(said) == lines
-    assert all("2 of them gave 60% of their time" in line for line in said)
+    assert all("they gave 60% of their time" in line for line in said)
     if cpu is not None:  # by CPU seconds it does not matter
         assert not list(_busy_cores(rows([floor, *rest])))
 

@@ -70,6 +70,14 @@ def test_a_mark_stands_beside_its_figure_and_waits_for_one():
     assert "test accuracy" not in text
 
 
+@pytest.mark.parametrize(("cpu", "figure"), [(1.95, "1.85"), (1.2, "-")])
+def test_workers_on_busy_cores_have_no_figure(cpu, figure):
+    wide = engine_row("zerosum", times_one_worker=1.85) | {"workers": 2}
+    floor = engine_row("floor", cpu_seconds=cpu, wall_seconds=1.0) | {"workers": 2}
+    text = marks(figures(**{"mlp-workers": [floor, wide]}))
+    assert line(text, "two workers").endswith(f"| at least 1.8 | {figure} |")
+
+
 def test_an_epsilon_is_never_printed_below_its_value():
     run = {"test_accuracy": 0.865, "epsilon": {"release": 2.9616, "sum": 13.9129}}
     text = table(figures(**{"run-0": run}), short=False)

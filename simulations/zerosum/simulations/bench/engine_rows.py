@@ -9,6 +9,9 @@ from zerosum.simulations.bench.process import Values
 from zerosum.simulations.bench.turns import Entrant, Spent, cpu_seconds
 from zerosum.simulations.bench.workload import Workload
 
+QUIET = 0.9
+"""Share of its cores that the floor is given on a quiet machine, at least."""
+
 _FACTS = ("trainer", "device", "gflop_per_s", "version")
 """Facts that an engine reports of itself; absent for those that report none."""
 
@@ -30,6 +33,32 @@ def clock_of(device: str, workers: Sequence[int]) -> str:
     """
     told = cpu_seconds(os.getpid()) is not None
     return "cpu" if told and device == "cpu" and list(workers) == [1] else "wall"
+
+
+def share_of_cores(rows: Sequence[Values]) -> float:
+    """Return the share of their time that cores gave to the engine that never waits.
+
+    The floor multiplies matrices without a pause: it takes less CPU time than its workers could
+    only where something else runs, and wall seconds are then of both.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        As :func:`zerosum.simulations.bench.engine.run` returns them.
+
+    Returns
+    -------
+    float
+        The least of all numbers of workers; 1 where nothing tells.
+    """
+    return min(
+        (
+            row["cpu_seconds"] / (row["wall_seconds"] * row["workers"])
+            for row in rows
+            if row["engine"] == "floor" and row["cpu_seconds"] is not None
+        ),
+        default=1.0,
+    )
 
 
 @dataclass(frozen=True)

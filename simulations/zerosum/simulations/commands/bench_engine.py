@@ -18,6 +18,7 @@ from zerosum.simulations.bench.engine import (
     Contest,
     run,
 )
+from zerosum.simulations.bench.engine_rows import QUIET, share_of_cores
 from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.terminal.progress import ProgressBar
@@ -29,8 +30,6 @@ TRAINERS = ("auto", "fast", "general", "batched")
 VERSUS = ("bare", MASKED, *PEERS)
 PRECISIONS = ("float32", "bf16")
 WIDTH_COLUMNS = 110
-QUIET = 0.9
-"""Share of its cores that the floor is given on a quiet machine, at least."""
 MOST_WORKERS = 256
 MOST_CLIENTS = 10_000_000
 
@@ -244,20 +243,13 @@ def _comparisons(rows: list[Values]) -> Iterator[str]:
 
 
 def _busy_cores(rows: list[Values]) -> Iterator[str]:
-    """Yield a line where wall seconds are not of quiet cores.
-
-    The floor multiplies matrices without a pause: it is given less CPU time than it could take
-    only where something else runs.
-    """
-    for row in rows:
-        if row["engine"] != "floor" or row["clock"] != "wall" or row["cpu_seconds"] is None:
-            continue
-        given = row["cpu_seconds"] / (row["wall_seconds"] * row["workers"])
-        if given < QUIET:
-            yield (
-                f"Cores are not quiet: {row['workers']} of them gave {given:.0%} of their time; "
-                "wall seconds mean little: measure again when nothing else runs."
-            )
+    """Yield a line where wall seconds are not of quiet cores."""
+    share = share_of_cores(rows)
+    if rows and rows[0]["clock"] == "wall" and share < QUIET:
+        yield (
+            f"Cores are not quiet: they gave {share:.0%} of their time; wall seconds mean little: "
+            "measure again when nothing else runs."
+        )
 
 
 def _left_out(result: Values) -> Iterator[str]:
